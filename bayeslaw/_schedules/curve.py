@@ -1,4 +1,4 @@
-"""The loss curve of a schedule nobody has run (Wang 2025, section 3)."""
+"""Forecast the loss curve of a schedule that nobody has run (Wang 2025, section 3)."""
 
 from __future__ import annotations
 

@@ -178,8 +178,9 @@ def best_peak_lr(
     source, target, source_weight, seed
         As in `best_replay`.
     phases
-        As in `best_replay`. For laws with an optimum of the rate (``chinchilla+lr``)
-        the run instead, ``{"N": 4e9, "D": 1e11}``; its peak rate is column ``lr``.
+        As in `best_replay`. For a law with an optimal rate (``chinchilla+lr``) give the
+        columns of the run, ``{"N": 4e9, "D": 1e11}``; its peak rate is the column
+        ``lr``.
     low, high
         The range of peaks to choose from.
     schedule

@@ -29,9 +29,9 @@ class Phases:
     Parameters
     ----------
     pretraining
-        Rates at steps 1, 2, ..., shape (step,), as `bayeslaw._tables.rates.schedules` makes
-        them; None where it is unknown (laws of `open_weights`: the last rate is then
-        taken as 0).
+        Rates at steps 1, 2, ..., shape (step,), as `bayeslaw._tables.rates.schedules`
+        makes them; None if pre-training is unknown (laws of `open_weights`), and then
+        its last rate counts as 0.
     adaptation
         Rates of the adaptation phase, shape (step,); None for a curve of pre-training
         only.
@@ -44,7 +44,7 @@ class Phases:
     Raises
     ------
     PlanError
-        No rates, or rates or covariates that are no numbers.
+        There are no rates, or rates or covariates are not numbers.
     """
 
     pretraining: Float[np.ndarray, " step"] | None

@@ -103,9 +103,10 @@ def sides_of(
     seed: int,
     reads: tuple[str, ...],
 ) -> tuple[WeightedDomain, ...]:
-    """Pair the independent draws of both domains at random; set the weights of eq. 5.
+    """Pair the independent draws of both domains at random, and set the weights of eq.
+    5.
 
-    ``reads``: columns that the question is about; it is an error if no law reads any of
+    ``reads``: columns that the question is about; at least one law must read one of
     them.
     """
     runtime.start()

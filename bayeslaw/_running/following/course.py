@@ -34,13 +34,13 @@ class CourseGrid:
     nodes
         Number of points of the run; the law is interpolated between them.
     early
-        One in so many of the planned run is not followed at its beginning.
+        The first 1/``early`` of the planned run is not followed.
     longest
         Factor of the planned end up to which longer runs are considered.
     replays
         Other shares of replay to which a run may change.
     draws
-        Most draws that are followed; more are thinned.
+        Most draws that are followed; a longer sample is thinned.
     """
 
     nodes: int = 96
@@ -63,7 +63,7 @@ class Course:
     law
         The law's log loss, shape (draw, node).
     error
-        Error of a new run, shape (draw,): the same all along it.
+        Error of a new run, shape (draw,); the same at all its points.
     ends
         The law's log loss at the planned end at other shares of replay, shape (draw,),
         by share; empty if no law reads replay.
@@ -85,7 +85,7 @@ class Course:
 
     @cached_property
     def _curve(self) -> PchipInterpolator:
-        # keeps the kinks where a law begins to drift from ringing
+        # does not overshoot at the kinks where a law begins to drift
         return PchipInterpolator(self.clock, self.law, axis=1)
 
 
@@ -134,8 +134,8 @@ def course(
     until
         Tokens, or steps, at the planned end.
     schedule
-        The run's steps with the columns that change along it (areas of a schedule),
-        from before its first point to its planned end.
+        The run's steps with the columns that change along it (areas of a schedule). It
+        begins before the run's first point and ends at the planned end.
 
     Raises
     ------
@@ -179,7 +179,8 @@ def planned(schedule: Schedules) -> pd.DataFrame | None:
 def other_courses(
     posterior: Posterior, run: pd.DataFrame, schedule: Schedules, seed: int = 0
 ) -> dict[str, Course]:
-    """Compute the law along the run by each further schedule, to its own end.
+    """Compute the law along the run by each further schedule, up to that schedule's
+    end.
 
     Raises
     ------

@@ -59,17 +59,17 @@ class Decision:
     ----------
     action
         ``"go on"``: the planned end keeps the promises with the confidence asked for.
-        ``"stop early"``: so does a run that stops at ``stop_at``, which saves the rest.
-        ``"stop"``: the planned end breaks a promise with that confidence. ``"wait"``:
-        neither is sure.
+        ``"stop early"``: a run that stops at ``stop_at`` keeps them with this
+        confidence, too. ``"stop"``: the planned end breaks a promise with this
+        confidence. ``"wait"``: neither is sure yet.
     reason
-        In words.
+        Reason for the action, in words.
     stop_at, saved
         Tokens (or steps) at which to stop, and the share of the planned run that is
         saved; None if it goes to its end.
     needed
-        The shortest longer run that would keep the promises; None if none was found, or
-        none is needed.
+        Tokens (or steps) of a longer run that would keep the promises, the fewest that
+        were found; None if none were found, or no longer run is needed.
     replay, replay_probability
         Another share of replay from here on that keeps the promises more probably, and
         that probability; None if there is none, or the run goes well.
@@ -80,9 +80,9 @@ class Decision:
         Tokens (or steps) at which the answer is sure with a probability of about a
         half, and that probability; None if it is sure now.
     regret
-        Tokens (or steps) expected to be lost by going on (those still to come, if a
-        promise breaks) and by stopping (the whole run, which has to be made again, if
-        it would have kept them).
+        Expected waste in tokens (or steps). Going on wastes the tokens still to come if
+        a promise breaks. Stopping wastes the whole run if it would have kept the
+        promises, because it must then be made again.
     """
 
     action: str
@@ -306,9 +306,9 @@ def _look_again(
     """Find the point between now and the end at which one more measurement makes the
     answer sure with a probability of about a half, and that probability.
 
-    The least certain promise decides. In the normal approximation a point that
-    correlates by rho with the end leaves it a variance of (1 - rho^2) of what it is,
-    and moves its mean by the rest.
+    The least certain promise decides. In the normal approximation, a point with
+    correlation rho to the end lowers the end's variance by the factor 1 - rho^2. The
+    end's mean then moves with rho^2 of the variance.
     """
     limited = [track for track in tracks if track.limit is not None]
     doubts = [abs(track.probability() - 0.5) for track in limited]

@@ -72,9 +72,10 @@ class FollowerArguments(PromiseArguments):
 def follow(arguments: FollowArguments) -> Following:
     """Forecast a run's end from the posterior made before it and its points so far.
 
-    Every draw of the law is weighed by the likelihood of the points, with a level, a
-    slope and a wander of the run's own (Kalman filter). If the law holds, the end is
-    the law's. If not, it is the line that the run itself draws.
+    A Kalman filter weighs every draw of the law by the likelihood of the points. The
+    run may depart from the law by a level, a slope and a wander. If the run follows the
+    law, the forecast of the end is the law's. If not, the forecast extrapolates the
+    run's own points.
 
     Parameters
     ----------
@@ -96,8 +97,9 @@ def follow(arguments: FollowArguments) -> Following:
         Accuracy, as a share of the loss, for ``known_from``.
     schedule
         For laws that read areas of a schedule: the run's steps with their areas, from
-        its start to its planned end. Several by name: the first is the planned one, the
-        others may be used from here on, each to its own end.
+        its start to its planned end. If there are several by name, the first is the
+        planned one. The run may change to any other from here on, which has its own
+        end.
     warmup
         Steps of the warm-up, whose points are left out; by default from the columns
         ``warmup`` or ``lr``.
@@ -128,7 +130,7 @@ def follow(arguments: FollowArguments) -> Following:
 class Follower:
     """A run that is followed point by point: ``start`` once, then ``after`` each point.
 
-    Equal points make equal followers, in whatever steps they were added.
+    The same points give an equal follower, whether added one by one or together.
     """
 
     sides: Mapping[str, TrackedDomain]
@@ -143,13 +145,13 @@ class Follower:
         ----------
         run
             The columns of the run that the laws read in addition to tokens: ``{"N":
-            8.1e9, "replay": 0.3, "ptpp": 279, ...}``; or rows of the run, with own rows
-            for each domain.
+            8.1e9, "replay": 0.3, "ptpp": 279, ...}``; or rows of the run. With several
+            domains, each domain has its own rows.
         refit
             If the weights of the draws wear out (k-hat over .7, or fewer than 100
             effective draws), fit the same laws again, with the points so far among the
-            rows. This takes as long as the fit did, and is not repeated before twice as
-            many tokens.
+            rows. This takes as long as the fit did. The next refit comes at twice the
+            tokens or later.
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
@@ -225,8 +227,8 @@ class Follower:
         return replace(self, sides=sides)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
-        """Add the points of a table (see `follow`). Points that were learned before are
-        not learned again.
+        """Add the points of a table (see `follow`). Points that were added before are
+        skipped.
         """
         alone = len(self.sides) == 1
         curve = as_runs(curve)
@@ -276,7 +278,7 @@ def domain_of(posterior: Posterior) -> str:
     """Name the domain of a posterior's losses; "loss" if it has no name."""
     fitted = table_of(posterior)
     if fitted is None:
-        # a pool's domain keeps no table, and has a name
+        # a domain of a pool keeps no table, but has a name
         return getattr(posterior, "domain", None) or "loss"
     if "domain" not in fitted:
         return "loss"

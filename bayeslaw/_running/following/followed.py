@@ -35,7 +35,7 @@ class Followed:
     Parameters
     ----------
     unit
-        What the run is counted in: ``"D"``, tokens, or ``"step"``.
+        Unit of the run's length: ``"D"``, tokens, or ``"step"``.
     points
         Number of points that were used.
     final, final_before
@@ -53,16 +53,17 @@ class Followed:
     history
         A row for each point, with the forecast after it was measured (`Moment`).
     max_loss
-        The promise; None without one.
+        The promised limit on the loss; None without a promise.
     probability, probability_before
-        Probability that the end keeps it, now and before the run's points; NaN without
-        a promise.
+        Probability that the end keeps the promise, now and before the run's points; NaN
+        without a promise.
     surprise
-        Share of foreseen runs that stray as far.
+        Share of simulated runs that stray at least as far from the forecast.
     side
-        ``"above"`` or ``"below"`` what was foreseen; empty without points.
+        Whether the run is ``"above"`` or ``"below"`` the forecast from before it; empty
+        without points.
     known_from
-        Tokens (or steps) from which on the end has been known to within what was asked.
+        Tokens (or steps) from which on the end is known with the accuracy asked for.
     khat, effective_draws
         Diagnostics of the weights of the posterior's draws.
     notes
@@ -123,11 +124,12 @@ class Following:
     confidence
         Probability with which all promises are to be kept.
     within
-        Share of the loss to within which the end is to be known.
+        Accuracy asked for, as a share of the loss (see ``known_from`` of `Followed`).
     probability, probability_before
         Probability of keeping all promises, now and before the run's points; NaN without any.
     surprise
-        Surprise of the domain that surprises most, for as many domains (Bonferroni).
+        Surprise of the most surprising domain, corrected for the number of domains
+        (Bonferroni).
     decision
         The decision.
     """
@@ -155,8 +157,8 @@ class Following:
         return self.first.final
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON types: the first domain's numbers, those of all together, and
-        each domain's by name.
+        """Convert to JSON types: the numbers of the first domain, the numbers of all
+        domains together, and those of each domain by name.
         """
         decision = asdict(self.decision)
         action = decision.pop("action")

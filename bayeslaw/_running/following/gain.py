@@ -1,5 +1,5 @@
-"""Compute what a recipe is worth in compute: the tokens that another recipe would need
-for its loss.
+"""Compute the gain of a recipe in compute: the tokens that another recipe would need to
+reach the same loss.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Gain(Answer):
-    """A gain in compute in every draw, shape (draw,): the tokens that the usual recipe
-    needs for the loss of the new one, over the tokens of the new one. It is infinite if
-    no budget in the search reaches that loss.
+    """Gain in compute, shape (draw,): the tokens that the usual recipe needs for the
+    new recipe's loss, divided by the tokens of the new recipe. It is infinite if no
+    budget in the search reaches that loss.
     """
 
     def statement(self) -> str:
@@ -84,13 +84,13 @@ def compute_gain(
         if name not in run:
             raise RunTableError(f"the run lacks column {name!r}")
     tokens = positive(unit, run[unit].iloc[0])
-    # a course goes to four times its end: budgets up to forty times the run's
+    # a course goes on to four times its end, so budgets go up to forty times the run's
     along = course(usual, run, 10.0 * tokens, seed=seed)
     if rival is None:
         loss = positive("loss", run["loss"].iloc[0])
         reached = np.full(along.draws, np.log(loss))
     else:
-        # seeds apart: the two recipes' runs are not the same run
+        # another seed, so that runs of the two recipes have independent noise
         new = rival.log_loss(run, noise=True, seed=seed + 1)[:, 0]
         rng = np.random.default_rng(seed)
         reached = rng.permutation(np.resize(new, along.draws))
@@ -111,7 +111,7 @@ def _first_below(
     node = np.argmax(below, axis=1)
     last = np.maximum(node - 1, 0)
 
-    # linear between the node before and the first below
+    # interpolate between the first node below the loss and the node before
     draw = np.arange(len(node))
     excess = over[draw, last]
     next_excess = over[draw, node]

@@ -23,20 +23,21 @@ def points_of(
     Parameters
     ----------
     curve
-        Columns ``loss`` and ``unit``; ``run``, ``step``, ``lr`` and ``warmup`` are read
-        where there are.
+        Columns ``loss`` and ``unit``; the columns ``run``, ``step``, ``lr`` and
+        ``warmup`` are read if they exist.
     unit
-        What the run is counted in, ``"D"`` or ``"step"``.
+        Unit of the run's length, ``"D"`` or ``"step"``.
     until
         Planned end of the run.
     warmup
-        Steps over which the rate rises; else the column ``warmup``, or what the rates
-        show.
+        Steps over which the rate rises. By default they follow from the column
+        ``warmup``, or from the rates.
 
     Raises
     ------
     RunTableError
-        Several runs, no loss, two losses at one place, points after the end.
+        The table has several runs, no loss, two losses at one position, or points after
+        the end.
     """
     for name in (unit, "loss"):
         if name not in curve:
@@ -87,6 +88,6 @@ def _rises(
     if not (np.isfinite(peak) and rates[0] < peak_share * peak):
         return nowhere
     first = int(np.argmax(rates >= peak_share * peak))
-    # a rate that falls before it rises is a schedule, no warm-up
+    # a rate that falls before it rises is not a warm-up
     only_rises = np.all(np.diff(rates[: first + 1]) >= 0)
     return np.arange(len(points)) < first if only_rises else nowhere

@@ -24,14 +24,30 @@ from bayeslaw._running.following.track import Track
 from bayeslaw._running.following.worn import Again, Refitted
 from bayeslaw._tables.fitting import warn_other_domain
 
-CLOSE = 0.005  # e-folds of tokens: a point this near the last one used adds nothing
+CLOSE = 0.005  # e-folds of tokens; a point nearer to the last used one is not used
 
 
 class TrackedDomain(NamedTuple):
-    """One domain: its track, and as it was before the first point; what was forecast of
-    its end then; all its points, (tokens, loss) in order, those that are passed over
-    included; and how many of the warm-up were left out before. How it is fitted again
-    where its weights wear out, None if it is not, and where that was last.
+    """One domain of a followed run.
+
+    Parameters
+    ----------
+    track
+        The track now.
+    start
+        The track before the first point.
+    final_before
+        Forecast of the end, before the first point.
+    warnings
+        Warnings of the posterior.
+    points
+        All points (tokens, loss) in order, also those that are not used.
+    warm
+        Number of points of the warm-up that were left out.
+    again
+        How the laws are fitted again if the weights wear out; None: they are not.
+    refitted
+        Tokens of the last refit, and its result.
     """
 
     track: Track
@@ -58,8 +74,8 @@ class TrackedDomain(NamedTuple):
         return side._fitted_again(at) if side.track.is_worn else side
 
     def _fitted_again(self, at: float) -> TrackedDomain:
-        """Follow on by laws that were also fitted to the run's points; not soon after
-        the last refit.
+        """Fit the laws again with the run's points, and follow the run by them. If the
+        last refit was not long ago, nothing changes.
         """
         since = 0.0 if self.refitted is None else self.refitted[0]
         if self.again is None or at < self.again.later * since:
@@ -72,8 +88,8 @@ class TrackedDomain(NamedTuple):
         return self._replace(track=track, refitted=(at, refitted))
 
     def read(self, points: list[tuple[float, float]], warm: int) -> TrackedDomain:
-        """Add all points of a run, (tokens, loss) in order; points that were learned
-        already are skipped.
+        """Add all points of a run, (tokens, loss) in order; points that were added
+        before are skipped.
         """
         count = len(self.points)
         goes_on = tuple(points[:count]) == self.points
@@ -109,8 +125,8 @@ class TrackedDomain(NamedTuple):
 
 
 def rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
-    """Select the rows of a domain; all rows if only one domain is followed and they do
-    not name it.
+    """Select the rows of a domain. If only one domain is followed and the rows have no
+    domain, it is all rows.
     """
     if "domain" not in table:
         if alone:

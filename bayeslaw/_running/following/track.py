@@ -28,23 +28,23 @@ class TrackRules:
     Parameters
     ----------
     remembered, changed
-        A run that changes its share of replay ends as if it had had the new one from
-        its start, except for the part that it remembers: the share ``remembered`` of
-        the difference, times the part of the run that is over. The remaining error has
-        the sd ``changed`` of log loss. Measured on tiny models,
-        docs/microcpt_phases.md.
+        A run that changes its share of replay ends almost as if it had started with the
+        new share. Of the difference it remembers the share ``remembered``, times the
+        part of the run that is over. The error of this rule has the sd ``changed`` of
+        log loss. Measured on tiny models, docs/microcpt_phases.md.
     latest
         Part of the planned run after which no change of replay was measured.
     switched
-        Sd of log loss that is added if a run goes on by another schedule: the error of
-        laws of areas about decay that is still to come. Measured, docs/follow.md.
+        Sd of log loss that is added if a run goes on by another schedule. It is the
+        error of loss curves in forecasts of a decay that is still to come. Measured,
+        docs/follow.md.
     same_past
-        Largest difference of two schedules at the last point, as a share of the loss,
-        for which a run may go on by either.
+        A run may change to another schedule if the losses of both schedules at the last
+        point differ by at most this share.
     jumps
         Share of the false alarms that a sudden jump may raise.
     fewest_draws
-        Effective draws below which few explain the run.
+        With fewer effective draws, too few explain the run (`Track.is_worn`).
     """
 
     remembered: float = 0.35
@@ -68,7 +68,7 @@ class Moment(NamedTuple):
     final_low, final_median, final_high
         Forecast of the loss at the planned end.
     probability
-        That the end keeps its limit; NaN without one.
+        Probability that the end keeps its limit; NaN without a limit.
     surprise
         Surprise of all points so far, see `Track.surprise`.
     """
@@ -149,7 +149,7 @@ class Track:
         prob: float = 0.9,
         seed: int = 0,
     ) -> Track:
-        """Before the first point."""
+        """Start to follow a run, before its first point."""
         error = _middle_and_sd(course.error)[1]
         departure = Departure.before(course.draws, float(np.log(until)), error, seed)
         strays = np.zeros(course.draws)
@@ -180,8 +180,9 @@ class Track:
         clock, log_loss = float(np.log(at)), float(np.log(loss))
         law = self.course.at(clock)
         foretold = Outlook.of(self.departure, clock, law)
-        # The forecast becomes sharper than the law is right, so an error smaller than
-        # that of new runs does not count.
+        # With many points the forecast becomes narrower than the law's own error. So
+        # the error of new runs is added before the tail probability of the point is
+        # computed.
         error = _middle_and_sd(self.first.error)[1]
         below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
         foreseen = self._foreseen(clock)
@@ -215,9 +216,9 @@ class Track:
     ) -> Track:
         """Follow the same points by a law that was also fitted to them.
 
-        Its draws begin with equal weights, since they already know the points. The
-        run's departure from each draw is learned from the points as before. The
-        forecast from before the run and the history stay.
+        Its draws begin with equal weights, because the refit has used the points
+        already. The run's departure from each draw is learned from the points as
+        before. The forecast from before the run and the history stay.
         """
         error = _middle_and_sd(self.first.error)[1]
         departure = Departure.before(course.draws, self.end, error, seed)
@@ -244,7 +245,7 @@ class Track:
         ``low``, ``high``.
         """
         row = self._row(self.end)
-        # the logarithm's own digits aside
+        # without the last digits, which come from the logarithm
         unit = self.course.unit
         return row | {unit: self.until}
 
@@ -299,9 +300,9 @@ class Track:
         return outlook.below(log_limit)
 
     def at_replay(self, replay: float) -> Outlook:
-        """Forecast the end if the share of replay changes from here on: as with the new
-        share from the start, except for the remembered part, with the run's own
-        departure.
+        """Forecast the end if the share of replay changes from here on. It is the
+        forecast with the new share from the start, corrected for the part that the run
+        remembers, plus the run's own departure.
         """
         as_planned = self.outlook(self.end)
         moved = self.course.ends[replay] - self.course.at(self.end)
@@ -326,7 +327,7 @@ class Track:
     def replays(self) -> pd.DataFrame:
         """Forecast the end at other shares of replay from here on, a row each:
         ``replay``, ``median``, ``low``, ``high``, ``probability``. There are no rows if
-        no law reads replay, or if it is later than any measured change.
+        no law reads replay, or if the run is past the latest measured change of replay.
         """
         rows = []
         early = self.clock <= self.end + np.log(self.rules.latest)
@@ -339,11 +340,11 @@ class Track:
     def schedules(self) -> pd.DataFrame:
         """Forecast the end by other schedules from here on, a row each: ``schedule``,
         its end (``D`` or ``step``), ``median``, ``low``, ``high``, ``probability``, and
-        ``saved``: tokens (or steps) saved against the plan, below 0 if there are more.
+        ``saved``: tokens (or steps) saved against the plan, below 0 if it takes more.
 
-        The run's own departure is carried over to the tokens (or steps) at which the
-        other schedule ends, with some more spread. Schedules that are over, or with
-        another past, are left out.
+        The run's own departure is carried over to the end of the other schedule, with a
+        larger spread. Schedules are left out if they have ended, or if they differ from
+        the run's past.
         """
         unit = self.course.unit
         rows = []
@@ -353,7 +354,7 @@ class Track:
             clock = float(course.clock[-1])
             carried = Outlook.of(self.departure, clock, course.at(clock))
             there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
-            # whole, but for the logarithm's own digits
+            # the logarithm of a whole number, up to rounding
             at = float(round(np.exp(clock)))
             rows.append([name, at, *self._end_at(there), self.until - at])
         columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
@@ -390,8 +391,8 @@ class Track:
 
     @property
     def surprise(self) -> float:
-        """Compute the share of foreseen runs that stray as far; a small share is
-        surprising.
+        """Compute the share of simulated runs that stray at least as far from the
+        forecast; a small share is surprising.
 
         It is the smaller of two tail probabilities. One is that of the farthest point,
         among simulated runs from before the first point. The other is that of the least
@@ -407,7 +408,7 @@ class Track:
             return 1.0
         is_as_far = self.strays >= self.stray
         as_far = float(np.mean(is_as_far))
-        # no fewer than one in as many draws as there are can be told
+        # with n draws no probability below 1/n can be estimated
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
         jumps = self.rules.jumps
@@ -424,8 +425,8 @@ class Track:
         return "above" if is_above else "below"
 
     def known_from(self, within: float) -> float | None:
-        """Find the tokens (or steps) from which on the end has been known to within
-        this share of the loss, at the intervals' probability; None if it is not.
+        """Find the tokens (or steps) from which on the interval of the end has been at
+        most this share of the loss wide to either side; None if it is wider now.
         """
         since = None
         for moment in self.history:
@@ -480,7 +481,9 @@ class Track:
         }
 
     def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """Simulate log losses of runs by the posterior from before this run."""
+        """Simulate log losses of runs at one point, by the posterior from before this
+        run.
+        """
         law = self.first.at(clock)
         error = self.first.error
         after_end = clock - self.end

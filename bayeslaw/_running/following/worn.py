@@ -1,5 +1,5 @@
-"""Fit the same laws again, with a run's points among the rows, when the points have
-worn out the weights.
+"""Fit the same laws again with a run's points among the rows, when few draws of the
+laws explain the points.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Again(NamedTuple):
     """Settings of the refit of a posterior along a run.
 
-    ``rows``: of the run, whose columns the laws read; ``schedule``, ``until`` and
-    ``seed`` as for `follow`; ``later``: times the tokens of a refit, before which there
-    is no other.
+    ``rows``: rows of the run, with the columns that the laws read; ``schedule``,
+    ``until`` and ``seed``: as for `follow`; ``later``: the next refit comes at this
+    many times the tokens of the last one, or later.
     """
 
     posterior: KeptPosterior
@@ -78,7 +78,7 @@ class Again(NamedTuple):
         unit = unit_of(self.posterior)
         new_rows = points_as_rows(table_before, self._along(unit, points), unit)
         table = pd.concat([table_before, new_rows], ignore_index=True)
-        # a run that goes on is not ended by the diagnostics of a fit: they are told
+        # If the diagnostics fail, the run is still followed; `warnings` say so.
         new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
         along = course(new, self.rows, self.until, planned(self.schedule), self.seed)
         by_schedule = other_courses(new, self.rows, self.schedule, self.seed)
@@ -92,7 +92,7 @@ class Again(NamedTuple):
         last = self.rows.iloc[-1].to_dict()
         columns = {str(name): np.full(len(at), value) for name, value in last.items()}
         if {"D", "step"} <= set(columns):
-            # how far along a run its points are is read of its steps first
+            # tables are sorted along a run by steps first, so points need steps, too
             columns["step"] = at * float(last["step"]) / float(last["D"])
         schedule = planned(self.schedule)
         if schedule is not None:
@@ -107,8 +107,8 @@ class Again(NamedTuple):
 
 
 class Refitted(NamedTuple):
-    """The law along the run, by its schedule and by others, fitted again with so many of
-    its points among the rows.
+    """The law along the run after a refit, by the run's schedule (``course``) and by
+    others. ``points``: number of the run's points among the fitted rows.
     """
 
     course: Course
@@ -135,7 +135,7 @@ def points_as_rows(
         elif column in along:
             value = along[column]
         elif column == "step":
-            # only how many times one point's are another's counts
+            # any unit of steps will do, because only their ratios matter
             value = along[unit]
         else:
             value = name if column in TEXT else np.nan

@@ -1,1 +1,3 @@
-"""Update posteriors by a second batch of runs: was it foreseen, and what changed?"""
+"""Update posteriors by a second batch of runs: compare it with its forecast, fit again,
+and explain what changed.
+"""

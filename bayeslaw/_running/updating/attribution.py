@@ -26,18 +26,20 @@ class Attribution:
     Parameters
     ----------
     shift
-        Shift of the law's mean there, from the old posterior to the new one.
+        Shift of the law's mean at that run, from the old posterior to the new one.
     sd
-        Standard deviation of the law's log loss there before.
+        Sd of the law's log loss at that run, by the old posterior.
     together
         The shift that all new rows give the old draws (`attribute`).
     groups
-        By level of a column (``by``, ``level``): ``rows``; ``adds``, their part of
-        ``together``, to which the levels of a column add up; ``alone``, the shift that
-        they would give without the other new rows, by reweighting the old draws, and
-        the weights' ``khat``: from .7 on ``alone`` is no number.
+        A row for each level of a column (``by``, ``level``), with its number of
+        ``rows``. ``adds`` is the group's part of ``together``; parts of a column's
+        levels add up to it. ``alone`` is the shift that the group would give without
+        the other new rows, by reweighting the old draws, and ``khat`` that of the
+        weights; from .7 on ``alone`` is NaN.
     close, close_sd
-        Largest error of an attributed shift, in the refit's shift and in sds before.
+        Largest error of an explained shift: as a share of the refit's shift, or in
+        ``sd``.
     most
         Share of a shift that a group must add to be its reason.
     """
@@ -55,7 +57,7 @@ class Attribution:
         """Tell whether the old draws predict the refit's shift, so that its parts are
         meaningful.
         """
-        # a shift that is small beside what was unknown needs no exact account
+        # a shift that is small compared with the old sd need not be explained exactly
         allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
         return abs(self.together - self.shift) <= allowed
 
@@ -90,7 +92,7 @@ class Attribution:
         levels if there are any.
         """
         levels = self.groups.groupby("by")["level"].transform("size")
-        # a column of one level says no more than that all rows moved it; runs are many
+        # a column with one level explains nothing, and single runs are too many to list
         several = self.groups[(levels > 1) & (self.groups["by"] != "run")]
         groups = several if len(several) else self.groups
         order = groups["adds"].abs().sort_values(ascending=False).index
@@ -123,21 +125,21 @@ def attribute(
         Draws of the law's log loss at the run to forecast, of the old and the new
         posterior.
 
-    Notes
-    -----
-    The old draws of the forecast and of the new rows are taken as jointly normal. The
-    forecast's mean then moves by a gain times how far each row lies from its own (the
-    update of an ensemble Kalman filter; Evensen 1994), which adds up over rows.
-    Reweighting the draws by the rows' likelihood needs no such assumption; it is
-    reported if its k-hat allows, as a rule for a few rows. Neither covers what a refit
-    learns again: the misfit's scales, and an average's weights and drift.
+    Notes ----- The old draws of the forecast and of the new rows are assumed to be
+    jointly normal. The forecast's mean then moves by a sum over rows: a gain times the
+    difference of the row from its own forecast (the update of an ensemble Kalman
+    filter; Evensen 1994). Reweighting the draws by the rows' likelihood does not need
+    this assumption. Its result is reported if its k-hat allows, which is mostly for a
+    few rows. Neither method covers what a refit learns again: the misfit's scales, and
+    the weights and drift of an average.
     """
-    # effects are part of what rows share: a checkpoint that is off moves no law
+    # Effects are added to the law, so that rows of one odd checkpoint, which share its
+    # effect, move the law less.
     shared = foreseen.shared
     covariance = covariance_of(shared) + foreseen.own_covariance
     away = shared - shared.mean(axis=0)
     together_with = (before - before.mean()) @ away / (len(before) - 1)
-    # a row weighs by what it shares with the forecast, less what other rows say too
+    # a row's gain falls if other rows carry the same information
     gain = np.linalg.solve(covariance, together_with)
     adds = gain * (foreseen.y - shared.mean(axis=0))
     return Attribution(

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """Measured rows under the draws of a posterior.
+    """Measured rows, and their distribution by the draws of a posterior.
 
     Parameters
     ----------
     rows
-        The rows, points of one run after each other.
+        The rows, sorted so that points of one run follow each other.
     y
-        Their log losses, shape (row,).
+        Measured log losses, shape (row,).
     law
         The law's log loss, shape (draw, row).
     effects
@@ -53,21 +53,23 @@ class Foreseen:
 
     @property
     def own_covariance(self) -> Float[np.ndarray, "row row"]:
-        """Compute the covariance of the rows' own errors, correlated along a run, of
-        the equally informative Gaussian (`RunNoise.learned_at`), averaged over draws,
-        shape (row, row).
+        """Compute the covariance of the rows' own errors, which are correlated along a
+        run; averaged over draws, shape (row, row).
+
+        Errors are Student-t. The covariance is that of the normal errors which tell as
+        much about the law (`RunNoise.learned_at`).
         """
         carried = self.errors.carried
         dof = self.errors.dof[:, None]
         squared = self.errors.scale**2 / (1 - carried**2) * (dof + 3) / (dof + 1)
         sd = np.sqrt(squared.mean(axis=0))
-        passed_on = carried.mean(axis=0)
-        alike = np.eye(len(sd))
+        step_correlation = carried.mean(axis=0)
+        correlation = np.eye(len(sd))
         for j in range(1, len(sd)):
-            # 0 at a run's first point, which so is like no row before it
-            alike[:j, j] = alike[:j, j - 1] * passed_on[j]
-        alike = alike + np.triu(alike, 1).T
-        return sd[:, None] * alike * sd
+            # it is 0 at the first point of a run, so that runs are uncorrelated
+            correlation[:j, j] = correlation[:j, j - 1] * step_correlation[j]
+        correlation = correlation + np.triu(correlation, 1).T
+        return sd[:, None] * correlation * sd
 
     def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
         """Simulate measured log losses, one table for each draw; rows of one run or
@@ -94,9 +96,10 @@ class Foreseen:
 def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
     """Evaluate rows that a posterior has not seen, under its draws.
 
-    Rows of a checkpoint or run that a `Fit` has seen have its learned effect. An
-    `Average` keeps no effects, so all are new. The correlation of a new point with the
-    last old point of its run is left out, beyond the run's effect.
+    If a `Fit` has seen a row's checkpoint or run, the row gets the learned effect. An
+    `Average` keeps no effects, so all effects are drawn anew. A new point shares the
+    effect of its run with the run's old points; any further correlation with the last
+    old point is ignored.
 
     Raises
     ------
@@ -108,7 +111,7 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     has_length = any("run_length" in part.piece.values for part in parts)
     length = None if has_length else 0.0
     noise = noise_of(parts, length, settings_apart=True)
-    # without a length each row has its own error, as the posterior was fitted
+    # without a length the errors of rows are independent, as in the fit
     gap = shared_error(rows).gap
     if gap is None:
         gap = np.full(len(rows), np.inf)
@@ -130,8 +133,8 @@ def _along_runs(rows: pd.DataFrame) -> pd.DataFrame:
     along = [c for c in ("run", "step", "D") if c in rows]
     if "run" not in along:
         return rows
-    # by place, as a table of one's own may repeat labels; names sort as text, since a
-    # run may be called 3 in one row and a3 in another
+    # Sort positions, because a user's table may repeat labels. Sort names as text,
+    # because one run may be called 3 and another a3.
     named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
     order = named.sort_values(along, kind="stable").index
     return rows.iloc[order]

@@ -32,11 +32,11 @@ class PlanChange:
         The plans.
     kept
         ``probability``, ``probability_target``, ``probability_forgetting`` of the old
-        plan under the new posterior; empty where there was no plan.
+        plan under the new posterior; empty if there was no plan.
     regret_before, regret
-        Tokens that the old plan spends more than needed in draws that keep its
-        promises, by the old and the new posterior (`Plan.truth`); None without such
-        draws.
+        Tokens that the old plan spends beyond the cheapest plan of each draw, in draws
+        that keep its promises: by the old and by the new posterior (`Plan.truth`); None
+        without such draws.
     """
 
     before: Plan
@@ -48,7 +48,7 @@ class PlanChange:
     @property
     def moved(self) -> bool:
         """Tell whether the plan changed: by a tenth of its tokens, by 5 points of
-        replay, or in whether there is a plan.
+        replay, or because there is a plan only before or only after.
         """
         before, after = self.before, self.after
         if before.feasible != after.feasible:
@@ -57,7 +57,7 @@ class PlanChange:
             return (before.D is None) != (after.D is None)
         if not (before.D and after.D):
             return before.D != after.D
-        # either way by the same factor
+        # the same factor up and down
         other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
         other_replay = abs(_replay(after) - _replay(before)) > 0.05
         return other_tokens or other_replay
@@ -133,7 +133,7 @@ def plan_change(
     models = {(model.N, model.ptpp): model for model in of_new.models}
     problem = pose(of_new, models[before.N, before.ptpp])
     log_tokens = math.log(before.D) if before.D else -math.inf
-    # the same pairs of draws and noise as the plan after, so that both compare
+    # evaluated with the same pairs of draws and the same noise as the new plan
     choice = Choice(log_tokens, _replay(before), 0.0)
     probabilities = value.probabilities(problem, log_tokens, choice.replay)
     truth = value.perfect_information(problem, choice) if before.D else {}

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 class RowChanges(NamedTuple):
     """Comparison of a table's rows with a posterior's training rows.
 
-    ``new``, ``changed``: rows of the table, the latter with the loss that it was as
-    ``loss_was``; ``gone``: rows that it lacks, of the posterior's table; ``same``: how
-    many there are in both.
+    Parameters
+    ----------
+    new
+        Rows of the table that were not fitted.
+    changed
+        Rows of the table whose loss has changed; the old loss is ``loss_was``.
+    gone
+        Training rows that the table lacks.
+    same
+        Number of rows that are equal in both.
     """
 
     new: pd.DataFrame
@@ -54,7 +61,8 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
     """
     naming = _naming(before, after)
     values = [c for c in numeric_columns(before) if c in after]
-    # rows that are alike in all first, so that of replicates the odd one is the new
+    # rows with equal losses are matched first, so that of replicates the one with
+    # another loss is the new one
     same_before, same_after = _paired(before, after, [*naming, *values])
     left_before = np.setdiff1d(np.arange(len(before)), same_before)
     left_after = np.setdiff1d(np.arange(len(after)), same_after)
@@ -93,7 +101,7 @@ def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     points = point_columns(before)
     if "run" in points and set(points) <= set(after):
         return points
-    # not what was measured at a run, or what it cost
+    # neither measurements nor costs
     columns = numeric_columns(before)
     numbers = [c for c in columns if c != "cost" and "loss" not in c]
     texts = [c for c in TEXT if c != "run" and c in before]
@@ -124,7 +132,7 @@ def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
 
 
 def _texts(column: pd.Series) -> list[str]:
-    """Write numbers to ten digits, as saved files agree in; a run may be called 3."""
+    """Write cells as text, numbers with ten digits, because files round further digits."""
     if pd.api.types.is_numeric_dtype(column):
         return [f"{value:.10g}" for value in column.astype(float)]
     return [str(value) for value in column]

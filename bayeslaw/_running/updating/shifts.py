@@ -66,7 +66,7 @@ def forecast_shifts(
     """
     earlier = forecast(old, at, prob=prob, seed=seed)
     with warnings.catch_warnings():
-        # what lies far beyond the runs has been said of the old posterior
+        # the old posterior has warned of runs far beyond the table already
         warnings.simplefilter("ignore", RunTableWarning)
         later = forecast(new, at, prob=prob, seed=seed)
     law_before, law_after = old.log_loss(at), new.log_loss(at)
@@ -112,29 +112,30 @@ def _moved(
     material: float = 0.5,
     surprising: float = 2.0,
 ) -> dict[str, float | bool]:
-    """Measure how far a number moved, in units of the ``sd`` that it had before.
+    """Measure how far a number moved, in units of ``sd``, its sd before.
 
-    ``shift``: of its median; ``expected``: the sd of that where the model is right: new
-    data move a mean by the variance that they take away (the law of total variance),
-    and sampling by a little; ``moved``: whether it did by half an sd or more, and
-    ``beyond`` also by over twice what was to be expected.
+    ``shift`` is the shift of the median. ``expected`` is the sd of the shift if the
+    model is right: by the law of total variance, the variance of a mean's shift is the
+    variance that the new data remove; Monte Carlo error is added. ``moved`` tells
+    whether the shift is at least ``material``. ``beyond`` tells whether it is also more
+    than ``surprising`` times ``expected``.
 
     Parameters
     ----------
     sampling
-        Difference between two samplings of 400 effective draws.
+        Monte Carlo error of the shift, for 400 effective draws each.
     material
-        Shift from which a number is said to have moved.
+        Least shift, in sds, from which a number is said to have moved.
     surprising
-        Times the shift to be expected, from which a move says more than that.
+        Multiple of ``expected`` above which a shift is surprising.
     """
     spread = float(before.std())
-    # a parameter held by its prior
+    # a fixed parameter
     if not spread > 0:
         nothing = dict.fromkeys(("sd", "shift", "expected"), 0.0)
         return nothing | {"moved": False, "beyond": False}
     shift = float(np.median(after) - np.median(before)) / spread
-    # E[var] + var(E) = var: what data take of a variance, the mean moves by
+    # E[var] + var(E) = var: the mean's shift has the variance that the data remove
     variance_share = float(after.var() / spread**2)
     expected = float(np.sqrt(max(1 - variance_share, 0.0) + sampling**2))
     moved = abs(shift) >= material
@@ -156,7 +157,7 @@ def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
     the same with the size first, with the columns that laws read.
     """
     orders = (("ptpp", "N", "D"), ("N", "ptpp", "D"), ("D", "N", "ptpp"))
-    # the last stage says more than size: what is planned for is mostly beyond both
+    # the last stage comes before the largest size
     places = []
     for order in orders:
         by = [c for c in order if c in table] or list(columns)[:1]

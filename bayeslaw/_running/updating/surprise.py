@@ -1,5 +1,5 @@
-"""Judge whether new rows were foreseen: coverage, misses, and the share of simulated
-batches that stray as far.
+"""Judge whether new rows agree with their forecasts: coverage, misses, and the share of
+simulated batches that stray as far.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ class Surprise:
     Parameters
     ----------
     n
-        Rows.
+        Number of rows.
     coverage
         Share of rows inside the central intervals of a new run, by probability.
     p_value
-        Share of simulated batches that lie as far off, over all rows together with
-        their shared effects (`joint`).
+        Share of simulated batches that lie at least as far from the forecast. All rows
+        count together, with their shared effects (`joint`).
     rows
-        One for each: what was foreseen (``median``, ``low``, ``high`` of 90%), the
-        ``loss``, ``miss`` (its log over the median) and ``z``, in sds of the forecast.
+        For each row the forecast (``median``, and ``low``, ``high`` of 90%), the
+        measured ``loss``, ``miss`` (log of loss over median) and ``z``, the miss in sds
+        of the forecast.
     groups
-        By level of a column (``by``, ``level``): ``rows``, their mean ``miss``,
-        ``sd`` of that as foreseen, and ``p_value``.
+        For each level of a column (``by``, ``level``) the number of ``rows``, their
+        mean ``miss``, the ``sd`` of this mean by the forecast, and its ``p_value``.
     """
 
     n: int
@@ -98,8 +99,8 @@ def surprise_of(
     seed: int = 0,
     probs: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95),
 ) -> Surprise:
-    """Judge how surprising rows are under the posterior that foresaw them, by
-    intervals of these probabilities among others.
+    """Judge how surprising rows are under the posterior that forecast them. The
+    coverage is that of intervals with the given probabilities.
     """
     y, rows = foreseen.y, foreseen.rows
     batches = foreseen.simulate(seed)
@@ -107,7 +108,7 @@ def surprise_of(
     median, below, over = np.quantile(batches, [0.5, *ONE_SD], axis=0)
     miss, sd = y - median, (over - below) / 2
     low, high = np.quantile(batches, [0.05, 0.95], axis=0)
-    # columns that say which row it is
+    # columns that identify a row
     naming = ("run", "domain", "N", "D", "replay", "ptpp", "step")
     missed = rows[[c for c in naming if c in rows]].assign(
         loss=rows["loss"],
@@ -129,8 +130,8 @@ def surprise_of(
 def telling(
     groups: Iterator[dict[str, Any]], columns: list[str], most: int = 12
 ) -> pd.DataFrame:
-    """Put groups in a table; of each column of rows at most so many, the largest by the
-    first of ``columns``, over the second if there is one.
+    """Make a table of groups, with at most ``most`` groups of each column. These have
+    the largest size of ``columns[0]``, divided by ``columns[1]`` if there is one.
     """
     table = pd.DataFrame(list(groups))
     size = table[columns[0]].abs()
@@ -146,9 +147,10 @@ def joint(
     """Compute the share of simulated batches that lie as far from the forecast as the
     measured one, by the distance that is most extreme (`_distances`).
 
-    Distances are learned from half of the draws; the other half are the batches among
-    which the measured one is ranked. Under the posterior it is one of them, so that the
-    share is uniform whatever the tails.
+    Half of the draws give the mean and covariance for the distances. The other half
+    give the simulated batches, among which the measured batch is ranked. If the
+    posterior is right, the measured batch is a further draw, so the share is uniform
+    for any distribution.
     """
     rng = generator(seed, Stream.RANKED_BATCHES)
     order = rng.permutation(len(batches))
@@ -157,9 +159,9 @@ def joint(
     means = foreseen.shared[learned]
     away = np.vstack([foreseen.y, batches[ranked]]) - means.mean(axis=0)
     distances = _distances(away, covariance_of(means), foreseen.own_covariance)
-    # how rare the rarest distance of each batch is: the least of three shares, which
-    # is itself to be ranked
-    # the measured batch is the first, ranked as any other
+    # The measured batch is the first. For each batch and distance, compute the share of
+    # batches that lie as far off. The least of a batch's three shares is its test
+    # statistic, which is ranked among all batches in turn.
     shares = np.stack([rankdata(-distance, method="max") for distance in distances])
     rarest = shares.min(axis=0)
     return float(np.mean(rarest <= rarest[0]))
@@ -170,19 +172,20 @@ def _distances(
     of_law: Float[np.ndarray, "row row"],
     of_rows: Float[np.ndarray, "row row"],
 ) -> tuple[Float[np.ndarray, " batch"], ...]:
-    """Measure the distances of batches, each of shape (batch,): Mahalanobis' distance
-    over all rows, which many rows blunt; the same along axes on which the law moves by
-    more than the rows' own errors, where it would have to bend; and the mean.
+    """Measure three distances of each batch from the forecast, each of shape (batch,).
+
+    The first is the Mahalanobis distance over all rows, which loses power with many
+    rows. The second is the same along the axes on which the law varies by more than the
+    rows' own errors. The third is the absolute mean.
     """
-    # in units of the rows' own errors, turned to the axes of what the law moves
+    # whiten by the rows' own errors, and rotate to the principal axes of the law
     root = np.linalg.cholesky(of_rows)
     half_white = np.linalg.solve(root, of_law)
     white = np.linalg.solve(root, half_white.T)
     variance, axes = np.linalg.eigh((white + white.T) / 2)
     along = np.linalg.solve(root, away.T).T @ axes
     squares = along**2 / (1 + np.maximum(variance, 0))
-    # an axis along which the law moves by less than one row's error is none to bend
-    # along; the largest is one whatever its size
+    # axes on which the law varies by more than one row's error; always the largest one
     is_law = variance >= min(1.0, variance.max())
     level = np.abs(away.mean(axis=1))
     return squares.sum(axis=1), squares[:, is_law].sum(axis=1), level
@@ -202,21 +205,21 @@ def members(
     columns: tuple[str, ...] = ("ptpp", "N", "replay", "run"),
     most_levels: int = 300,
 ) -> Iterator[tuple[str, str, Bool[np.ndarray, " row"]]]:
-    """Group rows by the levels of these columns: the column, the level in words, and
-    which rows, shape (row,).
+    """Yield the groups of rows at each level of these columns: the column, the level in
+    words, and a mask of rows, shape (row,).
     """
     for column in columns:
         if column not in rows:
             continue
         levels = rows[column].dropna().unique()
         if len(levels) > most_levels:
-            continue  # it names rows, not groups
+            continue  # with so many levels the column names rows and not groups
         for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
             yield column, _words(column, level), (rows[column] == level).to_numpy()
 
 
 def _words(column: str, level: Any) -> str:
-    # shares that were worked out have many digits
+    # computed shares have many digits
     return f"{level:.3g}" if column == "replay" else format_level(column, level)
 
 
@@ -229,7 +232,7 @@ def _groups(
     for by, level, picked in members(rows):
         simulated = away[:, picked].mean(axis=1)
         mean = miss[picked].mean()
-        # two-sided, and never 0: so many batches were simulated and no more
+        # two-sided; never 0, because the number of simulated batches is finite
         beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
         yield {
             "by": by,

@@ -34,14 +34,14 @@ class UpdatedDomain:
     before, after
         The posteriors; the same one if the domain has no changed rows.
     changes
-        Which rows are new, changed or gone.
+        The rows that are new, changed or gone.
     surprise
         Comparison of the new rows with their forecasts by ``before``; None without new
         rows.
     parameters, laws, forecasts
-        What moved: `parameter_shifts`, `law_shifts`, `forecast_shifts`.
+        Shifts, as tables: `parameter_shifts`, `law_shifts`, `forecast_shifts`.
     attribution
-        Why the first forecast moved; None without new rows.
+        Explanation of the first forecast's shift; None without new rows.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Updated:
-    """What a second batch changed.
+    """Changes of posteriors, forecasts and a plan by a second batch of runs.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Updated:
 
     @property
     def action(self) -> Action:
-        """What happened, in a word or two."""
+        """Name what happened, in a word or two."""
         if not any(domain.changes.any for domain in self.domains.values()):
             return "nothing new"
         headlines = [domain.headline for domain in self.domains.values()]
@@ -143,7 +143,7 @@ class Updated:
         return "wider" if width > 1.1 else "nothing changed"
 
     def verdict(self) -> str:
-        """What happened, in one plain sentence."""
+        """Describe what happened in one plain sentence."""
         action = self.action
         if action == "nothing new":
             return (
@@ -164,7 +164,7 @@ class Updated:
         return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
 
     def sentence(self) -> str:
-        """The answer in words, the verdict first."""
+        """Describe the answer in words, the verdict first."""
         return "\n".join(map(printable, self._lines()))
 
     def _lines(self) -> Iterator[str]:
@@ -199,7 +199,7 @@ class Updated:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each forecast, by domain and run: before and after."""
+        """Collect the forecasts before and after, a row for each domain and run."""
         parts = {name: domain.forecasts for name, domain in self.domains.items()}
         return pd.concat(parts, names=["domain", "run"])
 
@@ -224,7 +224,7 @@ def _change(width: float) -> str:
 
 
 def _moved_most(domains: Mapping[str, UpdatedDomain]) -> str:
-    """The headline forecast that moved by most of its old sds, in words."""
+    """Describe the headline forecast that moved most, in sds of its old posterior."""
     domain = max(domains.values(), key=lambda domain: abs(domain.headline["shift"]))
     row = domain.headline
     return (
@@ -234,7 +234,7 @@ def _moved_most(domains: Mapping[str, UpdatedDomain]) -> str:
 
 
 def _not_foreseen(updated: Updated) -> str:
-    """Which domains' new rows surprise, at the end of a sentence."""
+    """Write the end of a sentence that names the domains whose new rows surprise."""
     names = updated.surprising
     if not names:
         return ""
@@ -243,7 +243,7 @@ def _not_foreseen(updated: Updated) -> str:
 
 
 def _why(domains: Mapping[str, UpdatedDomain]) -> str:
-    """Where the new rows lie that moved the forecast which moved most."""
+    """Describe the new rows that explain the largest shift of a headline forecast."""
     attributed = [
         domain for domain in domains.values() if domain.attribution is not None
     ]
@@ -262,15 +262,14 @@ def _why(domains: Mapping[str, UpdatedDomain]) -> str:
 
 
 def _odd_group(domain: UpdatedDomain) -> pd.Series | None:
-    """Group to blame: largest standardised miss among those driving the shift; if
-    attribution failed, among the significant ones.
+    """Choose the group to blame: the largest standardised miss among the groups that
+    drive the shift; if attribution failed, among the significant groups.
     """
     if domain.surprise is None or domain.attribution is None:
         return None
     groups = domain.surprise.groups
     if domain.attribution.is_told:
-        # levels that add most of the shift; which of them is the news is for the
-        # forecast that they were given to say
+        # the groups that add most of the shift; of these the largest miss is to blame
         reasons = domain.attribution.reasons
         driving = set(zip(reasons["by"], reasons["level"], strict=True))
         named = zip(groups["by"], groups["level"], strict=True)
