@@ -1,5 +1,5 @@
-"""Check calibration on held-out runs: how far a posterior can be trusted where it was
-not fitted.
+"""Check calibration on held-out runs: how far a posterior can be trusted for runs to
+which it was not fitted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
-FEW = 5  # held-out runs below which coverage says nothing
+FEW = 5  # with fewer held-out runs, coverage says nothing
 TRUSTED_COVERAGE = 0.8  # of 90% intervals
 
-STRETCH_LIMIT = 3.0  # wider does not help: the law itself is off
+STRETCH_LIMIT = 3.0  # if more would be needed, the law itself is wrong
 
 
 # what to do about each verdict
@@ -52,25 +52,25 @@ class Check:
     Parameters
     ----------
     n
-        Runs.
+        Number of runs.
     huber_log, rmse_log, mae_rel, mape_clip, intercept, slope, bias_log
         Point metrics of the median forecast (Goffinet 2025, appendix A); ``bias_log`` is
         the mean log of forecast over observation.
     intervals
-        The central 90% posterior interval of each, that of the slope with the standard
-        error of the regression.
+        Central 90% posterior interval of each metric. That of the slope includes the
+        standard error of the regression.
     coverage
-        Share of runs inside the central interval of that probability.
+        Share of runs inside the central interval, by the interval's probability.
     crps
         Mean continuous ranked probability score in nats, lower is better.
     width90
         Mean width of the 90% interval over the median.
     interval_score90
-        Mean of width + 20 x miss of the 90% interval, over the loss (Gneiting and Raftery
-        2007): lower is better, and both faults cost.
+        Mean of width + 20 x miss of the 90% interval, relative to the loss (Gneiting
+        and Raftery 2007). Lower is better; both wide intervals and misses raise it.
     stretch, group_stretch
-        Factor by which 90% intervals would have to widen to hold 90% of the runs; and
-        the same for the worst group of runs, if a group fails.
+        Factor by which 90% intervals would have to widen to hold 90% of the runs. If a
+        group of runs fails, ``group_stretch`` is the factor for the worst group.
     verdict
         ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, from the
         held-out runs. Trust requires that 90% and 50% intervals hold, in each group of
@@ -80,8 +80,9 @@ class Check:
         The verdict with all its reasons, in one line.
     reasons
         Reasons why the forecast rests on something other than the runs, a line each
-        (`bayeslaw._forecasts.sensitivity.reasons`). They limit what trust means further
-        out, and decide the verdict if there are too few runs.
+        (`bayeslaw._forecasts.sensitivity.reasons`). With such a reason, trust does not
+        extend farther out than the held-out runs. With too few held-out runs, it
+        decides the verdict.
     pit
         Probability integral transform, shape (run,).
     """
@@ -108,7 +109,7 @@ class Check:
 
     @property
     def next(self) -> str:
-        """Advice about the verdict, in a line (docs/verdicts.md has more)."""
+        """Advice that follows from the verdict, in a line (docs/verdicts.md has more)."""
         factor = max(self.stretch, self.group_stretch or 0.0)
         if self.verdict == "widen" and factor > 1:
             return f"take intervals {factor:.1f} times as wide, or compare laws"
@@ -126,7 +127,7 @@ class Check:
         return f"Check({self.verdict}: {self.reason})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict, its reason, and each metric."""
+        """Show the verdict, its reason and each metric in notebooks."""
         rows = {
             name: {"value": getattr(self, name), "low": low, "high": high}
             for name, (low, high) in self.intervals.items()
@@ -282,11 +283,12 @@ def worst_group(
 ) -> RunGroup | None:
     """Find the group of runs with the lowest coverage of 90% intervals.
 
-    None if no group fails. A group passes if so few runs inside are no surprise at this
-    level, given a true coverage of `TRUSTED_COVERAGE`. ``inside`` has shape (run,).
+    None if no group fails. A group fails if the number of its runs inside is improbably
+    low (below this level) for a true coverage of `TRUSTED_COVERAGE`. ``inside`` has
+    shape (run,).
     """
     failing = []
-    columns = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
+    columns = ("schedule", "domain", "N", "ptpp", "replay")
     for column in (c for c in columns if c in runs and runs[c].nunique() > 1):
         for value, rows in runs.groupby(column).indices.items():
             count, size = int(inside[rows].sum()), len(rows)
@@ -304,7 +306,7 @@ def worst_group(
 def _doubts(half: float, worst: RunGroup | None) -> list[str]:
     """List reasons against trust although the 90% intervals hold over all runs."""
     doubts = []
-    # with fewer inside, the medians misstate the risk
+    # with fewer runs inside 50% intervals, the medians misstate the risk
     if half < 0.3:
         doubts.append(f"but 50% intervals hold {half:.0%}")
     if worst is not None:

@@ -1,4 +1,6 @@
-"""Estimate the exchange rate of replay: what a better source loss costs on the target."""
+"""Estimate the exchange rate of replay: the rise of the target loss for each nat by
+which replay lowers the source loss.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ def exchange_rate(
     """Estimate how many nats the target loss rises for each nat that the source loss
     falls, if a little more of the data is replay.
 
-    Three mixes at one size are enough for an estimate. Fits of a handful of runs take
-    the rest from priors, and the interval shows how much.
+    Three mixes at one size are enough for an estimate. Fits of a handful of runs rest
+    on their priors for the rest; then the interval is wide.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ def exchange_rate(
     DataFrame
         The table's index; ``rate`` (median), ``low``, ``high``; and ``chance``, the
         probability that more replay raises the target loss and lowers the source loss.
-        The rate is taken over such draws; NaN if they are fewer than one in ten.
+        The rate is that of these draws; it is NaN if they are fewer than one in ten.
 
     Raises
     ------

@@ -107,11 +107,11 @@ def _of_block(
     seed: int,
     link: AccuracyLink | None,
 ) -> pd.DataFrame:
-    """Forecast a block of runs: quantiles of the law's log loss and of a new run's,
-    turned into losses, and accuracies if there is a link.
+    """Forecast a block of runs: quantiles of the law's loss and of a new run's loss,
+    and of the accuracy if there is a link.
     """
-    # quantiles of the log, and then the loss: the order is the same
-    law = posterior.log_loss(runs)  # (draw, run), as the next
+    # exp keeps the order, so it can be applied to the quantiles
+    law = posterior.log_loss(runs)  # (draw, run); the same for a new run below
     new = posterior.log_loss(runs, noise=True, seed=seed)
     low, high = (1 - prob) / 2, (1 + prob) / 2
     of_new = np.quantile(new, [0.5, low, high, *ONE_SD], axis=0)

@@ -121,8 +121,8 @@ def cost_of_forgetting(
         Table with the columns that its law reads, and N.
     pretraining
         Either measured curves of pre-training, with rows of ``N``, ``D`` and ``loss``.
-        Then losses are looked up as they are, so the cost of re-warming counts as lost,
-        too. Or a posterior of a law in N and D. Then its curve over ``ptpp`` N tokens
+        The curves are not shifted, so the rise of the loss by re-warming counts as
+        lost, too. Or a posterior of a law in N and D. Its curve over ``ptpp`` N tokens
         is shifted to end at the run's ``loss_before``.
     seed
         Seed that pairs the independent draws of the two posteriors.
@@ -189,7 +189,7 @@ def _forecast_curve(
     size = _column(runs, "N", "the model's parameters")[i]
     end = _column(runs, LOSS_BEFORE, "where its curve ends")[i]
     ptpp = _column(runs, "ptpp", "pre-training tokens per parameter")[i]
-    # from a ten-thousandth of its tokens on
+    # the curve begins at a ten-thousandth of the tokens
     tokens = ptpp * size * np.geomspace(1e-4, 1.0, 400)
     curve = np.exp(posterior.log_loss(pd.DataFrame({"N": size, "D": tokens})))
     ends_as_measured = curve - curve[:, -1:] + end

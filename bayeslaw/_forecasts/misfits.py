@@ -1,4 +1,4 @@
-"""Show where a law is off, and split a forecast's width into its parts."""
+"""Show a law's misfit, and split the width of forecasts into parts."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def drift_sentence(
 def shift_sentence(
     posterior: Posterior, runs: pd.DataFrame, least: float = 0.005
 ) -> str | None:
-    """Say by how much the median drift moves the forecast that it moves most; None below
-    ``least`` of the loss.
+    """Write a line about the forecast that the median drift moves most; None if it
+    moves by less than the share ``least`` of the loss.
     """
     moves = []
     for piece in _pieces(posterior):
@@ -266,9 +266,9 @@ def _of_piece(
         ]
         by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
     # Inside the data, each draw's misfit compensates the error of its parameters. So
-    # the part of the misfit that is predictable from the law's own loss counts to the
-    # parameters, and the rest is the misfit's. Together they are the variance of the
-    # sum.
+    # the part of the misfit that a regression on the law's loss predicts counts as
+    # parameters, and the residual part as misfit. The two variances add up to that of
+    # law plus misfit.
     misfit = _apart(with_misfit - alone, alone)
     return centre, {
         "noise": piece.error_size(columns) ** 2 * np.mean(piece.noise.capped_variance),

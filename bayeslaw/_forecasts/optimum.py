@@ -37,18 +37,19 @@ class Optimum:
     Parameters
     ----------
     rows
-        By budget: ``budget``; ``N``, ``D``, ``tokens_per_parameter`` and ``loss`` (of
-        the law), each with ``_low`` and ``_high``; ``new_run_low`` and
-        ``new_run_high``, the interval of a new run's loss there; and ``refused``, the
-        reason if there is no optimum (then the others are None).
+        For each budget: ``budget``; ``N``, ``D``, ``tokens_per_parameter`` and ``loss``
+        (of the law), each with ``_low`` and ``_high``; ``new_run_low`` and
+        ``new_run_high``, the interval of a new run's loss at the optimum; and
+        ``refused``, the reason if there is no optimum (then the others are None).
     exponent
         Exponent a of N ~ C^a, with C the budget: ``median``, ``low``, ``high``; None
         with fewer than three budgets.
     parabolas
-        By sweep of the table at equal compute: ``flops``, ``runs``, ``N`` with ``N_low`` and
-        ``N_high``, ``loss``; and ``refused``.
+        For each sweep of the table at equal compute: ``flops``, ``runs``, ``N`` with
+        ``N_low`` and ``N_high``, ``loss``; and ``refused``.
     curves
-        By budget, for the picture: ``N``, and the law's loss ``low``, ``median``, ``high``.
+        For each budget, for the picture: ``N``, and the law's loss ``low``, ``median``,
+        ``high``.
     prob
         Probability inside the intervals.
     unit
@@ -70,7 +71,7 @@ class Optimum:
         return asdict(self)
 
     def table(self) -> pd.DataFrame:
-        """Show a line for each budget."""
+        """Format a row for each budget, as text."""
         lines = []
         for row in self.rows:
             line = {f"budget ({self.unit})": f"{row['budget']:.3g}"}
@@ -230,9 +231,9 @@ class Spending(NamedTuple):
 
 
 class Best(NamedTuple):
-    """A budget's row and curve, and each draw's best log N, shape (draw,): NaN for
-    draws with their minimum at an end of the searched sizes, None if there are too many
-    of these.
+    """The row and curve of a budget, and each draw's best log N, shape (draw,). The
+    latter is NaN if the draw's minimum is at an end of the searched sizes, and None for
+    the whole budget if this holds for too many draws.
     """
 
     row: dict[str, Any]
@@ -353,8 +354,8 @@ def _start(
     measured: tuple[float, float],
 ) -> int:
     """Find the lowest point of the median curve within the measured tokens per
-    parameter. Far beyond them, the misfit is so wide that its draws have minima of
-    their own.
+    parameter. Far beyond, the misfit is so wide that it makes minima which the law does
+    not have.
     """
     least, most = measured
     is_measured = (tokens_per_parameter >= least) & (tokens_per_parameter <= most)
@@ -425,9 +426,9 @@ def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
 def sweeps_of(
     runs: pd.DataFrame, least: int = 5, gap: float = 1.3
 ) -> list[pd.DataFrame]:
-    """Find the sweeps of a table with at least ``least`` sizes, in order of compute:
-    runs with one value of a column ``budget``, else runs whose compute 6 N D differs by
-    less than ``gap`` from one to the next.
+    """Find the sweeps of a table with at least ``least`` sizes, in order of compute. A
+    sweep has runs with one value of the column ``budget``. Without this column, its
+    runs sorted by compute 6 N D differ by less than ``gap`` from each to the next.
     """
     if not {"N", "D", "loss"} <= set(runs):
         return []
@@ -514,7 +515,7 @@ def parabola(
 def _cannot_carry(
     posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
 ) -> list[str]:
-    """List the conclusions that the table is too small for."""
+    """List the conclusions for which the table is too small."""
     if runs is None:
         return []
     lines = []

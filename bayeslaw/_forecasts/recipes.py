@@ -1,5 +1,5 @@
-"""Compare recipes: the probability that a run of one beats a run of another, at equal
-compute if that is asked for.
+"""Compare recipes by the probability that a run of one beats a run of another; on
+request at equal compute.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Recipes:
     Parameters
     ----------
     rows
-        By recipe: its name (``recipe``), ``N``, ``D``, ``replay`` and ``ptpp``, ``cost``, the
-        ``probability`` that a run of it has the lowest loss of all (with a source: both
-        lowest), and for each domain in ``losses`` the ``median``, ``low`` and ``high``
-        of a new run.
+        For each recipe its name (``recipe``), ``N``, ``D``, ``replay`` and ``ptpp``,
+        ``cost``, the ``probability`` that its run has the lowest loss of all (with a
+        source: both lowest), and for each domain in ``losses`` the ``median``, ``low``
+        and ``high`` of a new run.
     pairs
         Each pair once, the likelier winner first: ``recipe``, ``other``; the
-        ``probability`` that a run of the first has the lower loss (with a source: both
-        lower) than a run of the other, and ``law_probability``, the same for the law's
-        losses, that is, for the mean of many runs; ``domains``: for each domain the
-        same two, and ``difference``, the loss of the first over the other's, minus 1
-        (``median``, ``low``, ``high``).
+        ``probability`` that a run of the first has a lower loss than a run of the other
+        (with a source: both lower); and ``law_probability``, the same for the law's
+        losses, which are those of the mean of many runs. ``domains`` has both
+        probabilities for each domain, and ``difference``, the ratio of the first loss
+        to the other, minus 1 (``median``, ``low``, ``high``).
     prob
         Probability inside the intervals.
     unit
@@ -76,11 +76,11 @@ class Recipes:
     warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the record to what JSON holds."""
+        """Convert the record to JSON types."""
         return asdict(self)
 
     def table(self) -> pd.DataFrame:
-        """Show a line for each recipe, as people read it."""
+        """Format a row for each recipe, as text."""
         lines = []
         for row in self.rows:
             line = {"recipe": row["recipe"]}
@@ -96,7 +96,7 @@ class Recipes:
         return pd.DataFrame(lines)
 
     def sentence(self) -> str:
-        """Say who beats whom, a line a pair."""
+        """Describe which recipe beats which, a line for each pair."""
         lines = [_pair_sentence(pair, self.prob) for pair in self.pairs]
         return "\n".join([*lines, *self.notes])
 
@@ -128,8 +128,8 @@ def recipes(
     Parameters
     ----------
     posterior
-        A `Fit` or an `Average`, or the path of its file; of the target loss where there
-        is a source.
+        A `Fit` or an `Average`, or the path of its file; of the target loss if there is
+        a source.
     table
         A row for each recipe, with the columns that the law reads; ``recipe`` names
         them. If ``D`` is empty, a recipe trains on as many tokens as ``budget`` pays
@@ -237,7 +237,7 @@ def _budget(offered: pd.DataFrame, budget: float | None, costs: Costs) -> float:
 
 
 def _tokens(N: float, ptpp: float, budget: float, costs: Costs) -> float:
-    """Compute the tokens that a budget pays for at a model."""
+    """Compute the tokens that a budget pays for, for one model."""
     if costs.has_money:
         tokens = costs.most_tokens(N, ptpp, max_cost=budget)
     else:
@@ -329,7 +329,7 @@ def names_of_rows(
     parts: Sequence[Draws], table: pd.DataFrame
 ) -> tuple[list[str], list[np.ndarray]]:
     """Name rows by the columns in which they differ. Rows that are equal in all columns
-    of the laws are merged. Returns the names, and the index of the row of each.
+    of the laws are merged. Returns the names, and the index of one row for each name.
     """
     columns = differing(parts, table)
     rows = table[columns].drop_duplicates() if columns else table.head(1)
@@ -380,7 +380,7 @@ def _draw_losses(
 
 
 def _paired(domains: Sequence[_Domain], seed: int) -> list[_Domain]:
-    """Give the domains equal numbers of draws, in random order, since they are
+    """Give the domains equal numbers of draws, in random order, because domains are
     independent.
     """
     most = max(len(domain.law) for domain in domains)
@@ -460,7 +460,9 @@ def _wins(
 def _law_wins(
     domains: Sequence[_Domain], one: int, other: int
 ) -> Bool[np.ndarray, " draw"]:
-    """Tell the same for the law's losses."""
+    """Tell for each draw whether the first recipe's law has the lower loss in all
+    domains.
+    """
     return np.all([d.law[:, one] < d.law[:, other] for d in domains], axis=0)
 
 

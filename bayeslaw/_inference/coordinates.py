@@ -13,8 +13,8 @@ sampler uses these coordinates, derived from the law's terms and the table:
 - for each exponent, how far it moves its term's log basis along its covariate, given
   the exponents listed after it in the law (so that beta becomes the data exponent at
   the middle stage, lam the effect of the gate across stages);
-- for an exponent of either sign, the inverse hyperbolic sine: linear at its prior's
-  centre, a logarithm far from it.
+- for an exponent of either sign, its inverse hyperbolic sine, which is linear near the
+  prior's centre and logarithmic far from it.
 
 Every coordinate is shifted by a function of earlier ones, so the Jacobian is nearly
 free. A last affine step, in `density`, makes the posterior's curvature at its mode the
@@ -43,19 +43,26 @@ if TYPE_CHECKING:
 
 Unconstrained = dict[str, Any]  # arrays, of JAX or NumPy
 
-# nats: above, a contribution is sampled as it is; below, its logarithm
+# nats; a contribution above this is sampled as it is, a smaller one by its logarithm
 RESOLUTION = 0.005
 
 
 class ContrastPoints(NamedTuple):
-    """The runs at which the coordinates of a law are evaluated; arrays, so that another
-    table needs no recompilation.
+    """Runs at which the coordinates of a law are evaluated. They are arrays, so that a
+    new table needs no new compilation.
 
-    ``middle``: each covariate at the middle of the table, shape (); ``span``: its
-    largest and smallest value, shape (2,). ``ends``: each covariate, shape (term, 2):
-    the two runs, alike but for the term's own covariate, between which its contrast is
-    taken. ``size``: that contrast per unit of the term's site, at the median exponents,
-    shape (term,).
+    Parameters
+    ----------
+    middle
+        Covariates at the middle of the table, each of shape ().
+    span
+        Largest and smallest value of each covariate, shape (2,).
+    ends
+        Covariates of the two runs between which the contrast of each term is taken,
+        each of shape (term, 2). The two runs differ only in the term's own covariate.
+    size
+        Contrast of each term per unit of its site, at the median exponents, shape
+        (term,).
     """
 
     middle: Mapping[str, Float[AnyArray, ""]]
@@ -93,10 +100,10 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
     x = {c: np.asarray(v, float) for c, v in covariates.items()}
     middle = {c: np.asarray(np.median(v)) for c, v in x.items()}
     span = {c: np.array([v.max(), v.min()]) for c, v in x.items()}
-    # A little off the medians: at an exponent of exactly 0 a basis is constant, and no
-    # covariate would be its own.
+    # Not the medians themselves: at an exponent of exactly 0 a basis would be constant,
+    # and the term would have no covariate of its own.
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
-    # Along each covariate by itself, all others at the middle of the table.
+    # vary each covariate by itself, with all others at the middle of the table
     pair = {name: np.full(2, v) for name, v in middle.items()}
     runs = tuple(pair | {c: span[c]} for c in x)
     at_ends, scales = map(np.asarray, _bases(law, runs, exponents))
@@ -246,8 +253,8 @@ def _move_exponents(
             continue
         v = start[e.name]
         if e.prior.support == "real":
-            # v = c + n sinh(z), dv/dz = n cosh(z): as it is within a tenth of a prior
-            # sd around its centre.
+            # v = c + n sinh(z), dv/dz = n cosh(z), which is about linear within a tenth
+            # of a prior sd around the centre.
             centre, near = e.prior.args[0], 0.1 * e.prior.args[1]
             if to_site:
                 moved[e.name] = centre + near * jnp.sinh(v)
@@ -270,12 +277,12 @@ def _log_positive(
     """Compute the log of a contribution from its coordinate, and the log of the
     derivative: linear above the resolution, logarithmic below.
     """
-    # In the coordinate ``left`` the site is log(left) above the resolution r, and the
-    # tangent of that at r below: one smooth map onto all of the line, so that a
-    # contribution may go to 0 without a wall. Its log slope is -log(max(left, r)).
+    # Let x be the coordinate and r the resolution. The site is log(x) above r, and
+    # below r the tangent of log at r. This is a smooth map onto the whole line, so a
+    # contribution can go to 0 without a boundary. The log slope is -log(max(x, r)).
     is_plain = remainder > RESOLUTION
     plain = jnp.log(jnp.where(is_plain, remainder, 1.0))
-    # goes on from log(RESOLUTION) at the slope that the logarithm has there
+    # the tangent of the logarithm at RESOLUTION
     below = jnp.log(RESOLUTION) + (remainder - RESOLUTION) / RESOLUTION
     log_value = jnp.where(is_plain, plain, below)
     return log_value, jnp.where(is_plain, -plain, -jnp.log(RESOLUTION))
@@ -286,20 +293,21 @@ def _remainder_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
     is_plain = log_value > jnp.log(RESOLUTION)
     return jnp.where(
         is_plain,
-        # The inner choice keeps the exponential from overflowing in the branch that is
-        # not taken, whose gradient would be NaN.
+        # The inner `where` avoids an overflow in the branch that is not taken, because
+        # the gradient would then be NaN.
         jnp.exp(jnp.where(is_plain, log_value, 0.0)),
         RESOLUTION * (1 + log_value - jnp.log(RESOLUTION)),
     )
 
 
 class _Contrast(NamedTuple):
-    """The contrast of one term along its own covariate, in loss per unit of the term's
+    """Contrast of one term along its own covariate, in loss per unit of the term's
     value.
 
-    ``is_signed``: its value may be negative, and is the site itself, not its logarithm.
-    ``log_size``: log of the term's contrast, shape (). ``between``: what it adds
-    between the two runs of each term per unit of its value, shape (term,).
+    ``is_signed``: whether the value may be negative; the site is then the value itself
+    and not its logarithm. ``log_size``: log of the term's contrast, shape ().
+    ``between``: the term's contribution to the contrast of every term, per unit of its
+    value, shape (term,).
     """
 
     name: str
@@ -368,11 +376,12 @@ def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contras
         return []
     scale = jnp.stack([bases.scale[term.site] for term in terms])
     ends = jnp.stack([bases.ends[term.site] for term in terms])
-    # of each term, between the runs of each
+    # contrast of each term (row) between the two runs of each term (column)
     difference = (ends[..., 0] - ends[..., 1]) / scale[:, None]
-    # log |contrast|, rounded off where exponents make it vanish. Per unit of the site:
-    # a basis itself changes by orders of magnitude with its exponent. Below a twentieth
-    # of what it is at the median exponents, a contrast is not resolved further.
+    # log |contrast| per unit of the site; the basis itself would change by orders of
+    # magnitude with its exponent. Contrasts below a twentieth of the value at the
+    # median exponents are not resolved further, because exponents can make a contrast
+    # 0.
     soft = 0.05 * points.size
     log_sizes = 0.5 * jnp.log(jnp.diagonal(difference) ** 2 + soft**2)
     return [
@@ -415,7 +424,8 @@ def _move_terms(
     Also returns the log determinant.
     """
     moved, logdet = {}, jnp.zeros(())
-    added = jnp.zeros(len(points.size))  # by the terms so far, between each term's runs
+    # sum of the terms so far, between the two runs of each term
+    added = jnp.zeros(len(points.size))
     for i, c in enumerate(_contrasts(law, points, bases)):
         # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.

@@ -13,8 +13,8 @@ from scipy.special import logsumexp
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-# Of a posterior to report: R-hat, bulk ESS (or effective draws of weights), and share
-# of divergent draws.
+# Limits for a posterior to report: R-hat, bulk ESS (or effective draws of weights), and
+# share of divergent draws.
 MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
 
 # Pareto k-hat above which importance weights are unreliable (Vehtari et al. 2024)
@@ -138,9 +138,9 @@ def by_weight(
     """Resample draws to equal weights by systematic resampling; indices of shape
     (draws,), in order.
     """
-    # Systematic resampling: one uniform shifts a comb of equal teeth, so that a draw of
-    # weight w is taken floor or ceiling of w times draws, mostly with less variance
-    # than independent choices (Douc, Cappe and Moulines 2005).
+    # Systematic resampling: one uniform number shifts evenly spaced levels. A draw of
+    # weight w is then taken w * draws times, rounded up or down, mostly with less
+    # variance than independent choices (Douc, Cappe and Moulines 2005).
     levels = (rng.random() + np.arange(draws)) / draws
     index = np.searchsorted(np.cumsum(weight), levels)
     return np.minimum(index, len(weight) - 1)

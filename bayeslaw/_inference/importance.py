@@ -61,7 +61,7 @@ class AMIS:
     draws
         Draws of a round.
     rounds
-        Most rounds; they take seconds, where chains took 15.
+        Most rounds. All rounds take seconds, where chains took 15.
     good_k
         Pareto k-hat below which, with enough effective draws, no further round is made.
     dof
@@ -69,8 +69,8 @@ class AMIS:
     components, em_steps
         Components of the mixture, and steps of its fit in a round.
     inflate
-        Factor on the fitted scales, because tails that are found late spoil the
-        weights.
+        Factor on the fitted scales. Without it, late rounds find draws in the tails
+        whose weights are too large.
     shrink
         Share by which scales are shrunk towards the scale of all draws.
     least_share
@@ -264,9 +264,8 @@ class Rounds(NamedTuple):
         """Compute the log importance weights of all draws so far, shape (draw,)."""
         # AMIS (Cornuet et al. 2012): a draw of round t is weighed not by its own
         # proposal but by the deterministic mixture of all T, w = p / (1/T sum_t q_t).
-        # The rounds have equally many draws, so that their shares in the mixture are
-        # alike. A draw that a poor early proposal placed far out is then no longer
-        # worth much.
+        # The rounds have equally many draws, so their shares in the mixture are equal.
+        # A draw that a poor early proposal placed far out then gets little weight.
         return self.log_p - self.log_q + np.log(len(self.proposals))
 
     def joined(
@@ -303,8 +302,9 @@ class Rounds(NamedTuple):
 class Mixture(NamedTuple):
     """A mixture of Student-t components.
 
-    ``share``: shape (component,); ``centre``: (component, coordinate); ``root`` of the
-    scale matrices: (component, coordinate, coordinate); ``dof``: of all.
+    ``share``: shape (component,). ``centre``: shape (component, coordinate). ``root``:
+    Cholesky factors of the scale matrices, shape (component, coordinate, coordinate).
+    ``dof``: degrees of freedom of all components.
     """
 
     share: Float[np.ndarray, " component"]
@@ -380,17 +380,17 @@ def fitted_to(
     amis: AMIS,
 ) -> Mixture:
     """Fit a mixture to weighted draws by steps of expectation maximisation (Cappe et
-    al. 2008), with scales kept from collapsing.
+    al. 2008); shrinkage keeps scales from collapsing.
 
-    A single component becomes several: they start at draws chosen by weight, each as
-    wide as all draws together.
+    If the mixture has one component, several new ones start at draws chosen by weight,
+    each as wide as all draws together.
     """
     centre = weight @ vectors
     covariance = _scatter(vectors, centre, weight)
     # a Student-t's scale matrix from its covariance
     pooled = covariance * (amis.dof - 2) / amis.dof
-    # Few effective draws may span fewer directions than there are coordinates: the
-    # diagonal keeps the Cholesky factor there.
+    # Few effective draws may span fewer directions than there are coordinates. A small
+    # diagonal makes the Cholesky factorisation possible all the same.
     pooled = pooled + 1e-12 * np.diag(np.diag(covariance))
     if len(before.share) == 1:
         count = amis.components
@@ -422,7 +422,7 @@ def _em_step(
     log_each, far = _components(mixture, vectors)
     # E step: the probability that a draw is of each component, times its weight.
     part = weight * np.exp(log_each - np.logaddexp.reduce(log_each, axis=0))
-    # draws far out count less for centre and scale: the tail accounts for them
+    # draws far out have less weight in centre and scale, as for a Student-t
     heavy = part * (amis.dof + d) / (amis.dof + far)
     # M step. A component with hardly any weight has too few draws for a scale.
     share = part.sum(axis=1)
@@ -432,8 +432,8 @@ def _em_step(
     roots = []
     for centre, h, s in zip(centres, heavy, share, strict=True):
         scale = _scatter(vectors, centre, h) / s
-        # Wider than the fit: a proposal with lighter tails than the posterior gives
-        # weights without variance, one too wide only wastes some draws.
+        # Wider than the fit: if a proposal has lighter tails than the posterior,
+        # weights have infinite variance. One that is too wide only wastes some draws.
         wide = (1 - amis.shrink) * scale * amis.inflate + amis.shrink * pooled
         roots.append(np.linalg.cholesky(wide))
     return Mixture(share / share.sum(), centres, np.stack(roots), amis.dof)
@@ -524,15 +524,15 @@ def _evaluated(
 
 
 _evaluate = compiled(_evaluated, static_argnums=0, level=OFTEN)
-# of Form 3, .2 CPU s to compile and 5 ms a round, where the other takes 1 s and 3 ms
+# for Form 3 it takes .2 CPU s to compile and 5 ms a round; the other takes 1 s and 3 ms
 _evaluate_once = compiled(_evaluated, static_argnums=0, many=60_000)
 
 
 def _least_squares(
     law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
 ) -> Float[np.ndarray, " coordinate"]:
-    """Improve a start by least squares of the residuals and the priors, if that lowers
-    the density's negative log; such a step costs a hundredth of a Newton step.
+    """Improve a start by least squares of the residuals and the priors; keep the start
+    if the density is not higher. The step costs a hundredth of a Newton step.
     """
     z = from_vector(law, table.shared, x)
     sigma = float(np.exp(z["sigma"]))
@@ -583,8 +583,9 @@ def _minimum(
     height, slope = float(heights[0]), slopes[0]
     for _ in range(steps):
         scale = whitening(hessian(law, table, points, x))
-        # scale scale' is the inverse of the curvature with its eigenvalues made
-        # positive: a saddle is left downhill (Nocedal and Wright 2006, section 3.4).
+        # scale scale' is the inverse of the curvature with eigenvalues made positive,
+        # so steps also lead downhill from a saddle (Nocedal and Wright 2006, section
+        # 3.4).
         move = scale @ (scale.T @ slope)
         # Where the density is flat, a Newton step can leave the plausible region.
         move *= min(1.0, longest / max(np.linalg.norm(move), 1e-300))

@@ -1,10 +1,9 @@
 """Write a law as a NumPyro model: priors on contributions and exponents, Student-t
 likelihood on log loss, shared errors.
 
-`model` is the model as one would write it. `log_density` is the same density with the
-effects of checkpoints (or runs) integrated out, one by one, by Gauss-Hermite quadrature
-around their modes. So the sampler sees no latent effects; `draw_effects` draws them
-afterwards.
+`model` is the plain NumPyro model. `log_density` is the same density with the effects
+of checkpoints (or runs) integrated out, one by one, by Gauss-Hermite quadrature around
+their modes. So the sampler has no latent effects; `draw_effects` draws them afterwards.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ def sample_values(law: Law) -> dict[str, Array]:
 
 
 class Innovations(NamedTuple):
-    """Innovations: the part of each row that is new given the law, the effect, and the
-    previous row of its run, shape (row,). Share and scale have shape () if all rows
-    have the same.
+    """Innovations of the errors: the part of each row that the law, the effect and the
+    previous row of its run do not predict, shape (row,). Share and scale have shape ()
+    if they are the same for all rows.
 
     ``value`` minus ``share`` times the effect is Student-t with ``scale``.
     """
@@ -75,24 +74,25 @@ def innovations(
     """Compute residuals of log losses ``y`` around the law's ``mean``, minus the
     prediction from the previous row.
 
-    Along a run the errors are an autoregression of first order at uneven steps: two
-    rows a gap apart correlate by exp(-gap / length), so that a row keeps the share
-    1 - exp(-2 gap / length) of the variance to itself. The error that the table states
-    of a row is its own; of it, what the row before foretells is wrong by that row's.
+    Along a run the errors are an autoregression of first order at uneven steps. Two
+    rows a gap apart have the correlation exp(-gap / length), so the innovation has the
+    share 1 - exp(-2 gap / length) of the variance. A stated error of a row is
+    independent of all others. It also disturbs the prediction of the next row, which
+    uses the measured loss.
     """
     residual = y - mean
     sigma = jnp.asarray(error["sigma"])
     if shared.previous is None or shared.gap is None:
         return Innovations(residual, jnp.ones(()), row_scale(sigma, shared))
     first = jnp.isinf(shared.gap)
-    # Not infinity in the branch that is not taken: its gradient would be NaN.
+    # no infinity in the branch that is not taken, because its gradient would be NaN
     gap = jnp.where(first, 1.0, shared.gap) / error["run_length"]
     # Ornstein-Uhlenbeck at uneven steps: e_i = rho e_{i-1} + sqrt(1 - rho^2) new, with
     # rho = exp(-gap / length).
     foretold = jnp.where(first, 0.0, jnp.exp(-gap))
     own_share = jnp.where(first, 1.0, jnp.sqrt(-jnp.expm1(-2 * gap)))
-    # An effect common to both rows is in the first with weight 1 and in what was
-    # foretold with weight rho: what is new holds 1 - rho of it.
+    # Both rows have the same effect. The prediction contains rho times the effect, so
+    # the innovation contains 1 - rho times it.
     value = residual - foretold * residual[shared.previous]
     scale = sigma * own_share
     if shared.row_sd is not None:
@@ -105,8 +105,8 @@ def innovations(
 def row_scale(
     sigma: Float[AnyArray, ""], shared: SharedError
 ) -> Float[AnyArray, "*row"]:
-    """Scale of each row's own error: sigma, and what the table states, in quadrature;
-    of shape () where it states nothing.
+    """Compute the scale of each row's own error: sigma and the stated error, added in
+    quadrature. The shape is () if the table states no errors.
     """
     if shared.row_sd is None:
         return sigma
@@ -120,7 +120,7 @@ def model(
     measured: Shaped[AnyArray, " row"] | bool = True,
     shared: SharedError = NONE,
 ) -> None:
-    """The model of one table.
+    """Define the NumPyro model of one table.
 
     Parameters
     ----------
@@ -136,7 +136,8 @@ def model(
     shared
         Which rows share their error.
     """
-    # numpyro takes a fifth of a second to import, and a preview does without
+    # imported here, because numpyro takes a fifth of a second and a preview does not
+    # need it
     import numpyro
     import numpyro.distributions as dist
 
@@ -154,7 +155,7 @@ def model(
         effect = error[f"tau_{shared.kind}"] * z[shared.group.code]
     centre = mean + effect
     if y is not None:
-        # the law of what is new at a row, moved to where the row itself is observed
+        # the distribution of the innovation, shifted to that of the observed row
         new = innovations(mean, y, error, shared)
         centre, scale = y - new.value + new.share * effect, new.scale
     dof = ERROR.dof_min + error["dof_above_2"]
@@ -194,11 +195,11 @@ def log_density(
 
 
 def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array, ""]:
-    """Log prior density of the unconstrained sites, the sum of all: that of `log_prior`
-    times the slopes of the values by their sites.
+    """Compute the log prior density of all unconstrained sites together: `log_prior`
+    plus the log slopes of the values by their sites.
     """
-    # Normal sites go together, a few operations for all: what a program takes to be
-    # compiled goes by those. A log-normal value has one, its logarithm.
+    # The time to compile depends on the number of operations, so all normal sites share
+    # a few. The site of a log-normal value is its logarithm, which is normal.
     sites, centres, sds, log_priors = [], [], [], []
     for name, prior in (law.priors | error_priors(shared)).items():
         match prior.family, prior.args:
@@ -211,7 +212,7 @@ def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array
                 centres.append(mean)
                 sds.append(sd)
             case "beta", (a, b):
-                # the slope of a sigmoid is itself times one less itself
+                # sigmoid' = sigmoid (1 - sigmoid)
                 log_value = jax.nn.log_sigmoid(u[name])
                 log_rest = jax.nn.log_sigmoid(-u[name])
                 log_priors.append(a * log_value + b * log_rest - betaln(a, b))
@@ -254,8 +255,8 @@ def log_likelihood(
 
 
 class Blocks(NamedTuple):
-    """`Innovations` over their scales, by blocks of rows of one group, and how often
-    each row counts, of shape (member, block); or (1, 1) where all rows have the same.
+    """Standardised `Innovations`, arranged in blocks of rows of one group, and the
+    count of each row; each of shape (member, block), or (1, 1) if equal for all rows.
     """
 
     value: Float[Array, "member block"]
@@ -267,10 +268,10 @@ class Blocks(NamedTuple):
 def _in_blocks(
     new: Innovations, measured: Shaped[AnyArray, " row"], shared: SharedError
 ) -> Blocks:
-    """Innovations as `Group` lays them out."""
-    # A sum over the rows of a group is one along an axis, which XLA makes while it
-    # computes what is summed; a product with a matrix of who is of which group writes
-    # all of that first, and took half of a posterior's time.
+    """Arrange innovations in the blocks of `Group`."""
+    # In blocks, a sum over a group is a sum along an axis, which XLA fuses with the
+    # computation of its terms. A product with a one-hot matrix of groups would write
+    # all terms to memory first, and took half of a posterior's time.
     members = jnp.asarray(shared.group.members)
     value, share, scale = new
 
@@ -285,8 +286,8 @@ def _in_blocks(
 
 
 def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
-    """1 where a block is of a slot. The product with it says each block what its slot
-    has: taking it by index stops XLA from computing many at once.
+    """Make the one-hot matrix of the slot of each block. A product with it gives each
+    block the value of its slot. (Indexing would stop XLA from vectorising.)
     """
     group = shared.group
     return jax.nn.one_hot(group.block, len(group.slots)).T
@@ -304,9 +305,9 @@ def _effect_modes(
     of_slot = _of_slot(shared)
     z, precision = jnp.zeros(len(shared.group.slots)), jnp.ones(())
     weight = counts
-    # EM for Student-t noise (Lange, Little and Taylor 1989): a few steps do, for the
-    # quadrature is exact enough wherever its centre lies near the mode. No gradient
-    # goes through centre and width: the integral does not depend on them.
+    # EM for Student-t noise (Lange, Little and Taylor 1989). A few steps are enough,
+    # because the quadrature is accurate if its centre is near the mode. No gradient
+    # goes through centre and width, because the integral does not depend on them.
     for _ in range(4):
         # given the weights both are those of a normal regression on z ~ Normal(0, 1)
         precision = 1 + of_slot @ jnp.sum(weight * share**2, axis=0)
@@ -339,13 +340,14 @@ def _log_joint_at_nodes(
     z: Float[Array, "node slot"],
     many_rows: int = 4_000,
 ) -> Float[Array, "node slot"]:
-    """`_log_joint`, of many rows a node at a time: what a gradient keeps of every row
-    and node no longer fits into a core's cache (a few hundred kilobytes).
+    """Compute `_log_joint`, for many rows one node at a time. For all nodes at once,
+    the memory of the gradient would not fit into a core's cache (a few hundred
+    kilobytes).
     """
     if blocks.value.size <= many_rows:
         return _log_joint(blocks, error, shared, z)
 
-    # What one node's gradient needs of the rows is worked out again, not kept.
+    # the backward pass recomputes a node's intermediate values instead of storing them
     @jax.checkpoint
     def at_node(z: Float[Array, " slot"]) -> Float[Array, " slot"]:
         return _log_joint(blocks, error, shared, z[None])[0]
@@ -379,16 +381,16 @@ def draw_effects(
     rows_of_group = len(blocks.value)
     count = candidates if rows_of_group < nearly_normal else few_candidates
     shape = (count, len(shared.group.slots))
-    # Student-t of four degrees of freedom: a normal over the root of a chi-square of
-    # four by four, which is half the sum of two exponentials (JAX's own gamma draws are
-    # rejected one by one, and cost most of a preview).
+    # A Student-t with four degrees of freedom is a normal divided by
+    # sqrt(chi-square_4 / 4), and chi-square_4 / 4 is half the sum of two exponentials.
+    # (JAX draws a gamma by rejection, which would take most of a preview's time.)
     mixed = jax.random.exponential(mix, (2, *shape)).sum(axis=0) / 2
     spread = jax.random.normal(propose, shape) / jnp.sqrt(mixed)
-    # around the mode, heavier in the tails than z itself
+    # candidates around the mode, with heavier tails than z
     z = centre[None] + width[None] * spread
     joint = _log_joint(blocks, error, shared, z)
     log_weight = joint - jax.scipy.stats.t.logpdf(spread, 4.0)
-    # One of them by its weight (sampling importance resampling: Rubin 1987).
+    # choose one candidate by its weight (sampling importance resampling: Rubin 1987)
     index = jax.random.categorical(choose, log_weight, axis=0)
     chosen = jnp.take_along_axis(z, index[None], axis=0)[0]
     return error[f"tau_{shared.kind}"] * chosen

@@ -1,7 +1,7 @@
 """Model the error of a run on log loss: Student-t with its own scale, plus effects that
 runs of one checkpoint, or points of one learning curve, share.
 
-This file has its priors, its distribution, and its draws for a new run.
+This file has the error's priors, its distribution, and its draws for a new run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# leaves of a posterior for the error of a run: the fields of `RunNoise`
+# names of the error's draws in a posterior, the fields of `RunNoise`
 NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
 
 
@@ -47,19 +47,20 @@ class ErrorPrior(NamedTuple):
     dof_shape: float = 2.0
     dof_rate: float = 0.1
     dof_min: float = 2.0
-    # Scale of what runs from one checkpoint share, half-normal. The sampler sees it
-    # signed, so that the posterior has no edge at 0: effects are the scale times z, and
-    # a normal scale times a symmetric z is a half-normal one. `density.unsigned` drops
-    # the sign. Measured on tiny models: .36%. A loose prior swallows the law: with a
-    # half-normal of .02 an effect took 4.6% and the forecast at a new stage went from
-    # 1.4% to 7% off.
+    # Scale of the effect that runs from one checkpoint share, half-normal. For the
+    # sampler it is a signed normal, so that the posterior has no boundary at 0: effects
+    # are the scale times a symmetric z, so the sign has no effect. `density.unsigned`
+    # drops the sign. Measured on tiny models: .36%. With a wide prior, effects replace
+    # the law: with a half-normal of .02 an effect was 4.6%, and the error of the
+    # forecast at a new stage rose from 1.4% to 7%.
     tau_checkpoint: Prior = normal(0.0, 0.004)
-    # Scale of what the points of one learning curve share. Three curves cannot tell it;
-    # two seeds of a configuration do.
+    # Scale of the effect that points of one learning curve share. Three curves do not
+    # determine it; two seeds of a configuration do.
     tau_run: Prior = lognormal(
         0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
     )
-    # Correlation length of the rest along a run, in e-folds of steps or tokens.
+    # Correlation length of the remaining error along a run, in e-folds of steps or
+    # tokens.
     curve_length: Prior = lognormal(
         0.1, 0.5, "unpublished; what is alike for longer is the effect of the run"
     )
@@ -102,8 +103,8 @@ def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
     """Collect the priors of the scalar sites of the error, by name, as NumPyro
     distributions.
     """
-    # not above: NumPyro takes a while to import, which a saved posterior and a preview
-    # do without
+    # imported here, because NumPyro takes a while, and a saved posterior or a preview
+    # does not need it
     import numpyro.distributions as dist
 
     priors = {name: p.distribution() for name, p in error_priors(shared).items()}
@@ -173,10 +174,12 @@ def log_density_of_error(
     scale: Float[AnyArray, "*#row"],
     residual: Float[AnyArray, "*#row"],
 ) -> Float[Array, "*row"]:
-    """Log density, shape (row,), of a run's own Student-t error, of this scale and the error's tails.
+    """Compute the log density of Student-t errors of this scale, with the degrees of
+    freedom of ``error``, shape (row,).
 
-    JAX's own density: NumPyro's takes two gamma functions of every row, though all rows
-    have the same degrees of freedom, and they were most of a posterior's time.
+    This is JAX's density. NumPyro's evaluates two gamma functions for every row,
+    although all rows have the same degrees of freedom, and this took most of a
+    posterior's time.
     """
     dof = ERROR.dof_min + error["dof_above_2"]
     return jax.scipy.stats.t.logpdf(residual, dof, 0.0, scale)
@@ -209,8 +212,8 @@ class RunNoise:
         Scales of the normal effects of its checkpoint, of its curve and of its setting,
         shape (draw,); by default there are none.
     run_length
-        Correlation length of a run's own error along it, in e-folds, shape (draw,); 0,
-        the default: each point has its own.
+        Correlation length of the own error along a run, in e-folds, shape (draw,). By
+        default it is 0: points have independent errors.
     """
 
     sigma: Float[np.ndarray, " draw"]
@@ -275,7 +278,7 @@ class RunNoise:
             return RunNoise(self.sigma, self.dof)
         own_width = self.sigma * stdtrit(self.dof, 0.95)
         share = self.sigma**2 / np.maximum(self.scale**2, 1e-300)
-        # with less of the scale than that its own error, it is Gaussian
+        # a run whose own error is a smaller share of the scale counts as Gaussian
         dof = self.dof / np.maximum(share, 1e-3)
         width = np.sqrt(own_width**2 + Z90**2 * shared)
         return RunNoise(width / stdtrit(dof, 0.95), dof)
@@ -284,8 +287,8 @@ class RunNoise:
 
     @property
     def capped_variance(self) -> Float[np.ndarray, " draw"]:
-        """Variance of a run's own error, shape (draw,), or twice its squared scale if
-        that is less: near two degrees of freedom the variance is endless.
+        """Variance of a run's own error, shape (draw,), but at most twice its squared
+        scale, because the variance is infinite at two degrees of freedom.
         """
         heavy = np.minimum(self.dof / (self.dof - 2), 2.0)
         return self.sigma**2 * heavy
@@ -345,8 +348,9 @@ class RunNoise:
         size: Float[np.ndarray, "*#draw row"] | float,
         row_sd: Float[np.ndarray, " row"],
     ) -> Float[np.ndarray, "*draw_row"]:
-        """Size of rows' own errors over `sigma` where the table states sds ``row_sd`` of
-        log loss beside it, of shape (draw, row); as it is where it states none.
+        """Compute the size of the rows' own errors, relative to `sigma`, with the
+        stated errors ``row_sd`` of log loss added in quadrature, shape (draw, row).
+        Without stated errors ``size`` is returned.
         """
         if not row_sd.any():
             return np.asarray(size)
@@ -355,7 +359,7 @@ class RunNoise:
     def density(
         self, error: Float[np.ndarray, "draw run"]
     ) -> Float[np.ndarray, "draw run"]:
-        """Compute the density of each of runs' own errors, shape (draw, run)."""
+        """Compute the density of runs' own errors, shape (draw, run)."""
         sigma = self.sigma[:, None]
         dof = self.dof[:, None]
         return np.exp(log_student(error / sigma, dof)) / sigma
@@ -391,7 +395,7 @@ def draw_errors(
     is_done = np.isinf(gap)
     alike = np.exp(-gap / error["run_length"])
     while not is_done.all():
-        # of each run the next point, wherever in the table it stands
+        # the next point of each run, which may be anywhere in the table
         next_ones = ~is_done & is_done[previous]
         before, rho = errors[previous[next_ones]], alike[next_ones]
         errors[next_ones] = rho * before + np.sqrt(1 - rho**2) * errors[next_ones]

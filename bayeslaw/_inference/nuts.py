@@ -1,9 +1,9 @@
-"""Sample by NUTS in `coordinates`, in chunks of one compiled program, which allows
-progress, interruption and more draws.
+"""Sample by NUTS in `coordinates`. One compiled program runs a chunk of iterations, so
+that there can be progress, interruption and more draws.
 
-Chains run side by side, one host device per core. The program depends on the law and
-the padded size of the table only: another table, seed or fold of the same size compiles
-nothing.
+Chains run side by side, one host device per core. The program depends only on the law
+and the padded size of the table, so another table, seed or fold of the same size needs
+no new compilation.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class NUTS:
     warmup, draws
         Iterations per chain, rounded up to whole chunks.
     max_draws
-        While R-hat or ESS fail, ``draws`` more are added, up to so many for each chain;
-        None adds none.
+        While R-hat or ESS fail, ``draws`` more iterations are added, up to this number
+        for each chain; with None there are no more.
     """
 
     chains: int = 4
@@ -90,13 +90,14 @@ class Chains(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The functions in which samplers differ. They are functions of a module, because
-    their identity names the compiled program.
+    """The functions in which samplers differ. They must be functions of a module,
+    because compiled programs are named by them.
 
-    ``potential(law, problem)``: of coordinates, their negative log density;
-    ``kernel(potential)``: NUTS, or another kernel of NumPyro that takes a potential and
-    adapts a step size; ``first(problem, key)``: coordinates to start a chain from;
-    ``sites(law, problem, w)``: what is kept of a draw.
+    ``potential(law, problem)`` gives the negative log density as a function of whitened
+    coordinates. ``kernel(potential)`` makes NUTS, or another kernel of NumPyro that takes
+    a potential and adapts a step size. ``first(problem, key)`` chooses coordinates to
+    start a chain from. ``sites(law, problem, w)`` computes the values of a draw that are
+    kept.
     """
 
     potential: Callable[[Law, Any], Callable[[Any], Float[Array, ""]]]
@@ -159,9 +160,9 @@ def _kernel(potential_fn: Callable) -> infer.NUTS:
     """Make NumPyro's NUTS with a dense mass matrix and bounded trees."""
     from numpyro import infer
 
-    # In warm-up, then: 63 and 255 steps. Laws that suit their table take 20 to 40, heavy
-    # tails 160 to 210 (cut at 127, one chain in some stayed in its tail: R-hat 1.06),
-    # others 1,023.
+    # At most 63 steps a draw in warm-up and 255 afterwards. Laws that suit their table
+    # take 20 to 40, heavy tails 160 to 210, others 1,023. (With at most 127 steps,
+    # chains now and then stayed in a tail: R-hat 1.06.)
     depth: Any = (6, 8)
     return infer.NUTS(
         potential_fn=potential_fn,
@@ -211,7 +212,7 @@ def _by_chain(f: Callable, chains: int) -> Callable:
     """Map over the leading chain axis of the last argument, spread over the host
     devices.
     """
-    # Chains are split evenly: a device with one more would keep all waiting.
+    # Every device gets the same number of chains, because all wait for the slowest.
     devices = max(d for d in range(1, len(jax.devices()) + 1) if chains % d == 0)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("chain",))
 
@@ -253,7 +254,7 @@ def _nearer(potential_fn: Callable, w: Any) -> Any:
         return jax.tree.map(lambda v: share * v, w)
 
     def is_undefined(share: Float[Array, ""]) -> Bool[Array, ""]:
-        # so near it is the mode
+        # at a smaller share the start is the mode itself
         is_far = share > 1e-3
         return ~jnp.isfinite(potential_fn(at(share))) & is_far
 
@@ -313,7 +314,7 @@ def sample(
     most_halvings
         Most times that the step size is halved and the draws are begun again.
     """
-    # Iterations in whole chunks, for a chunk is the program that is compiled.
+    # whole chunks of iterations, because the compiled program runs one chunk
     warmup, draws = _whole_chunks(sampler.warmup), _whole_chunks(sampler.draws)
     most = sampler.max_draws or draws
     total = sampler.warmup + sampler.draws
@@ -333,8 +334,8 @@ def sample(
         )
         divergent = stats["diverging"].mean()
         if divergent > diagnostics.MAX_DIVERGENT and halvings < most_halvings:
-            # Draws made while the step was too long are biased away from the corner
-            # that they could not enter: none is kept.
+            # With too long a step, chains cannot enter narrow regions. These draws are
+            # biased, so none is kept.
             states, chunks = _at_half_the_step(states), []
             halvings += 1
             continue

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 class PointFit:
     """A point fit.
 
-    ``parameters`` in the paper's units; ``objective`` the mean Huber loss;
-    ``bootstrap`` the same parameters refitted to resampled runs, each of shape
-    (resample,), empty without a bootstrap.
+    ``parameters`` are in the paper's units. ``objective`` is the mean Huber loss.
+    ``bootstrap`` has the parameters refitted to resampled runs, each of shape
+    (resample,); it is empty without a bootstrap.
     """
 
     law: Law
@@ -120,7 +120,7 @@ def point_fit(
     bootstrap
         Number of refits to runs drawn with replacement.
     starts
-        Number of starts; a single one misses the best optimum in a fifth of cases.
+        Number of starts. A single start misses the best optimum in a fifth of cases.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
     centre = jnp.array([t.prior.median for t in law.terms])
     is_positive = jnp.array([t.prior.support == "positive" for t in law.terms])
     lowest = jnp.where(is_positive, 1e-2 * jnp.abs(centre), -jnp.inf)
-    # Relative errors are about errors of the logarithm.
+    # a relative error is about an error of the logarithm
     weight = table.weight / y
 
     def one(e):
@@ -208,8 +208,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
         ridge = 1e-4 * jnp.eye(len(law.terms)) * jnp.sum(a**2) / len(law.terms)
         right = a.T @ ((y - offset) * weight) + ridge @ centre
         c = jnp.linalg.solve(a.T @ a + ridge, right)
-        # Least squares may ask for a negative coefficient, which has no logarithm to
-        # start from.
+        # least squares may give a negative coefficient, which has no logarithm
         c = jnp.maximum(jnp.where(jnp.isfinite(c), c, centre), lowest)
         values = e | {t.site: v for t, v in zip(law.terms, c, strict=True)}
         return coordinates.from_sites(law, points, coordinates.unconstrain(law, values))
@@ -241,7 +240,7 @@ def prior_centre(law: Law) -> dict[str, tuple[float, float]]:
             centres[name] = prior.args
         elif prior.family == "beta":
             a, b = prior.args
-            # Of a beta(a, b) the logit has about the mean log(a / b) and the variance
+            # The logit of a beta(a, b) has about the mean log(a / b) and the variance
             # 1/a + 1/b (exactly: digamma and trigamma functions).
             centres[name] = (math.log(a / b), math.sqrt(1 / a + 1 / b))
     return centres
@@ -277,15 +276,15 @@ def _residuals(
     sites = coordinates.to_sites(law, points, z)[0]
     values = coordinates.constrain(law, sites)
     r = log_loss(law, table.covariates, values) - table.y
-    # Huber: r^2 / 2 within delta, delta |r| - delta^2 / 2 beyond. Least squares
-    # minimise half the sum of squares of what is returned here, so it is the signed
-    # square root of twice that.
+    # The Huber loss is r^2 / 2 within delta and delta |r| - delta^2 / 2 beyond. Least
+    # squares minimises half the sum of squares of the returned values, so they are the
+    # signed square roots of twice the Huber loss.
     far = jnp.abs(r) > delta
-    # the square root has no derivative at 0, where it is not taken
+    # 1 where the square root is not used, because it has no derivative at 0
     twice = jnp.where(far, 2 * delta * jnp.abs(r) - delta**2, 1.0)
     root = jnp.where(far, jnp.sign(r) * jnp.sqrt(twice), r)
     huber = root * jnp.sqrt(table.weight) / scale
-    # A wall at six prior sds bounds directions that the data leave open.
+    # a steep penalty from six prior sds on bounds directions that the data leave free
     t = jnp.stack([(sites[n] - m) / s for n, (m, s) in prior_centre(law).items()])
     stop = jnp.sign(t) * jnp.maximum(jnp.abs(t) - 6.0, 0.0)
     return huber, jnp.where(prior_weight > 0, prior_weight * t, stop)
@@ -327,7 +326,7 @@ def least_cost(
     """
     from scipy.optimize import least_squares
 
-    # what stays the same goes to the device once
+    # constant inputs go to the device once
     table, points = jax.device_put((table, points))
     # scipy asks for the residuals at a vector, then for their derivatives there
     last: dict[bytes, tuple] = {}
@@ -338,7 +337,7 @@ def least_cost(
             last[v.tobytes()] = _linearised(law, table, points, v, objective)
         return last[v.tobytes()]
 
-    # MINPACK writes into what it is given, and so has copies
+    # MINPACK writes into its arrays, so it gets copies
     def residuals(v):
         values, _ = linearised(v)
         return np.array(values)
@@ -418,8 +417,8 @@ def misses(
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))
     vector = np.stack([np.asarray(z[n]) for n in law.free_priors])
-    # of an objective that is nowhere bent (delta 1e6), residuals are the differences
-    # themselves; those of the priors come after the rows
+    # With a huge delta (1e6) the objective is quadratic, so its residuals are the plain
+    # differences. The residuals of the priors come after those of the rows.
     plain = Objective(1e6, 1.0, 1.0)
     residuals, _ = _linearised(law, once, points, vector, plain)
     return np.asarray(residuals)[: len(table.weight)]

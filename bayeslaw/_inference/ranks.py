@@ -93,11 +93,11 @@ def uniformity(
 
 
 def _extreme(shares: Float[np.ndarray, "set n"], n: int) -> Float[np.ndarray, " set"]:
-    """The statistic of Sailynoja et al. 2022, section 2.2, of each set of shares: the
-    smallest binomial tail of their empirical distribution at 1/n, 2/n, ...
+    """Compute the statistic of Sailynoja et al. 2022, section 2.2, for each set of
+    shares: the smallest binomial tail of the empirical distribution at 1/n, 2/n, ...
     """
     bins = np.minimum((np.clip(shares, 0, 1) * n).astype(int), n - 1)
-    # one count for all sets: those of a set have numbers of their own
+    # count all sets at once: each set gets its own range of numbers
     offset = np.arange(len(shares))[:, None] * n
     numbers = (bins + offset).ravel()
     counts = np.bincount(numbers, minlength=len(shares) * n).reshape(-1, n)

@@ -3,9 +3,9 @@ program serves many tables, and find the rows that share errors: runs from one
 checkpoint, and points along one training run.
 
 Two seeds of tiny models differ by .6% of their loss, and .4% is common to all runs from
-a checkpoint. Twenty points of one run are not twenty runs. The table shows both: by its
-columns ``checkpoint`` (else N and ptpp) and ``run`` (else ``schedule``, if there are
-steps).
+a checkpoint. Twenty points of one run are not twenty independent runs. Checkpoints are
+read from the column ``checkpoint`` (else N and ptpp), runs from the column ``run``
+(else ``schedule``, if there are steps).
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ MIN_GAP = 1e-4
 class Group(NamedTuple):
     """Rows by group, and by blocks of about equal size, each with rows of one group.
 
-    ``code``: index of each row's group, shape (row,); ``slots``: zeros, one a group and
-    some to spare, shape (slot,); ``members``: rows of each block, -1 where it has fewer,
-    shape (member, block); ``block``: index of each block's group, shape (block,).
+    ``code``: index of each row's group, shape (row,). ``slots``: zeros, one for each
+    group and some spare ones, shape (slot,). ``members``: rows of each block, filled up
+    with -1, shape (member, block). ``block``: index of each block's group, shape
+    (block,).
     """
 
     code: Int[AnyArray, " row"]
@@ -49,9 +50,9 @@ class Group(NamedTuple):
     def of(
         cls, code: Int[np.ndarray, " row"], slots: Float[np.ndarray, " slot"]
     ) -> Group:
-        """Arrange rows in blocks of the groups' mean size. A sum over a block is a sum
-        along an axis. However uneven the groups are, blocks have at most about twice as
-        many places as there are rows.
+        """Arrange rows in blocks of the groups' mean size, so that a sum over a block
+        is a sum along an axis. Even if groups differ much in size, all blocks together
+        have at most about twice as many places as there are rows.
         """
         counts = np.bincount(code, minlength=len(slots))
         groups = int(np.count_nonzero(counts))
@@ -59,7 +60,7 @@ class Group(NamedTuple):
         blocks = -(-counts // width)  # of each group
         total = int(blocks.sum())
         first = np.cumsum(blocks) - blocks
-        # of a row among those of its group
+        # position of each row among the rows of its group
         place = pd.Series(code).groupby(code).cumcount().to_numpy()
         members = np.full((width, _with_spare(total)), -1)
         members[place % width, first[code] + place // width] = np.arange(len(code))
@@ -74,16 +75,15 @@ class SharedError(NamedTuple):
     Parameters
     ----------
     checkpoint, run
-        Rows that share an effect: of their run on learning curves, elsewhere of their
-        checkpoint; never both.
+        Groups of rows that share an effect: on learning curves the rows of a run, else
+        the rows of a checkpoint; never both.
     previous
-        Row measured just before in the same run, itself where there is none, shape
-        (row,).
+        Previous row of the same run, shape (row,); the row itself if it is the first.
     gap
-        E-folds of steps (or tokens) since then, infinite where there is none, shape
-        (row,).
+        E-folds of steps (or tokens) since the previous row, shape (row,); infinite for
+        the first row.
     row_sd
-        Sd of each row's own error on log loss that the table states, shape (row,).
+        Standard errors of log loss that the table states, shape (row,).
     """
 
     checkpoint: Group | None = None
@@ -133,7 +133,7 @@ def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
     return pd.Series(rows, index=runs.index)
 
 
-# by kind: columns without which a table does not tell, and those that name a group
+# kind -> columns of which the table must have all, and columns that then name a group
 _TELLING = {
     "checkpoint": (("N", "ptpp", "replay"), ("N", "ptpp")),
     "run": (("schedule", "step"), ("N", "schedule")),
@@ -147,10 +147,10 @@ def _texts(column: pd.Series) -> list[str]:
 def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
     """Find the errors that the rows of a table share.
 
-    Learning curves (runs of ``curve`` points or more): an effect of each run, and
-    neighbours alike.
-    Other tables: an effect of each checkpoint, and points along one run alike. A single
-    checkpoint or run has no effect that could be told from the law.
+    In learning curves (runs of ``curve`` points or more) each run has an effect. In
+    other tables each checkpoint has an effect. In both, errors of neighbouring points
+    of a run are correlated. A single checkpoint or run gets no effect, because its
+    effect could not be distinguished from the law.
     """
     run, along = labels("run", runs), _efolds(runs)
     row_sd = _row_sds(runs)
@@ -175,8 +175,9 @@ class Sharing(NamedTuple):
     Parameters
     ----------
     groups
-        By kind (`KINDS`): the index of each row's group, shape (row,). A kind is absent
-        where its groups are all of one row, a single one, or those of an earlier kind.
+        Index of each row's group, shape (row,), by kind (`KINDS`). A kind is left out
+        if each group has one row, if there is one group, or if the groups are those of
+        an earlier kind.
     previous, gap
         As in `SharedError`.
     """
@@ -190,8 +191,8 @@ class Sharing(NamedTuple):
         return self.previous is not None
 
     def only(self, is_kept: Bool[np.ndarray, " row"]) -> Sharing:
-        """The rows that are kept, shape (row,) of truth values; groups keep their
-        indices, and a point whose predecessor is gone begins a run.
+        """Select rows by a mask of shape (row,). Groups keep their indices. If the
+        previous row of a point is removed, the point begins a run.
         """
         groups = {kind: code[is_kept] for kind, code in self.groups.items()}
         if self.previous is None or self.gap is None:
@@ -207,9 +208,9 @@ def row_weights(shared: Sharing, rows: int) -> Float[np.ndarray, " row"]:
     """Weigh rows by the independent measurements that their run or setting is worth,
     shape (row,).
 
-    With neighbours' correlations rho along a run, its n points say as much of its level
-    as 1 + sum (1 - rho) / (1 + rho) independent ones; a share `COMMON` of the variance
-    is common to all of them.
+    If neighbours along a run have correlation rho, its n points determine its level as
+    well as 1 + sum (1 - rho) / (1 + rho) independent ones. In addition, a share
+    `COMMON` of the variance is common to all points.
     """
     weight = np.ones(rows)
     for kind in ("run", "setting"):
@@ -266,8 +267,8 @@ def _same_partition(
 
 
 def twice(shared: SharedError) -> SharedError:
-    """What the rows of a table and of new runs of the same design, below them, share:
-    the new runs' checkpoints and runs are new ones, each with its own effect.
+    """Double the error structure for a table followed by new runs of the same design.
+    The new runs have new checkpoints and runs, with their own effects.
     """
     doubled: dict[str, Any] = {}
     if shared.kind is not None:
@@ -302,7 +303,7 @@ def _group(names: pd.Series | None) -> Group | None:
 
 
 def _slots(groups: int) -> Float[np.ndarray, " slot"]:
-    """One for each group, and some to spare."""
+    """Make one slot for each group, and some spare ones."""
     return np.zeros(_with_spare(groups))
 
 
@@ -317,7 +318,7 @@ def _before(
     """Find each row's predecessor in its run, and the gap to it, each of shape (row,)."""
     order = np.lexsort((along, run))
     previous, gap = np.arange(len(run)), np.full(len(run), np.inf)
-    # neighbours in the sorted order that are of one run
+    # neighbours in the sorted order that belong to one run
     is_same = run[order][1:] == run[order][:-1]
     later, earlier = order[1:][is_same], order[:-1][is_same]
     previous[later] = earlier
@@ -343,21 +344,21 @@ class Padded(NamedTuple):
 
 
 def at_once(table: Padded, cells: int = 1_000_000) -> int:
-    """Draws that are worked on together at all rows of a table: so many ``cells`` of
-    draws x rows, so that memory does not grow with both.
+    """Compute how many draws to evaluate together at all rows of a table: draws x rows
+    is at most ``cells``, which bounds the memory.
     """
     rows = len(table.weight)
     return max(1, cells // rows)
 
 
 def padded_size(n: int) -> int:
-    """Rows of a table of so many: `on_ladder`, in multiples of 16."""
+    """Compute the padded number of rows for ``n`` rows: `on_ladder`, a multiple of 16."""
     return on_ladder(n, 16)
 
 
 def on_ladder(n: int, least: int = 1) -> int:
-    """The next size on the ladder: multiples of an eighth of the power of two below, and
-    of ``least``.
+    """Round a size up to the next step of a ladder. Steps are an eighth of the power of
+    two below, and at least ``least``.
     """
     step = max(least, 2 ** max(0, n.bit_length() - 4))
     steps = -(-n // step)  # rounded up

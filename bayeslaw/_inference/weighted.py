@@ -1,5 +1,5 @@
-"""Replace chains by importance sampling: for a preview, and where chains disagree
-about the weights of modes.
+"""Replace chains by importance sampling: for a preview, and if chains disagree about
+the weights of modes.
 """
 
 from __future__ import annotations

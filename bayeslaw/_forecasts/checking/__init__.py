@@ -1,3 +1,3 @@
-"""Check a posterior further: is its inference right at the training runs, and what do
-left-out stages tell about the next one?
+"""Check a posterior further: the correctness of its inference at the training runs, and
+forecasts of left-out stages.
 """

@@ -17,17 +17,18 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
 
-# stages from which a statement can be made at 90%: m / (m + 1) is .9
+# with nine stages m / (m + 1) is .9, so a statement at 90% is possible
 NEEDED = 9
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage forecast from those below it.
+    """A stage that was forecast from the stages below it.
 
-    ``n``: number of its runs; ``coverage90``: share of them inside 90% intervals;
+    ``n``: number of its runs. ``coverage90``: share of the runs inside 90% intervals.
     ``stretch``: factor by which the intervals would have had to widen to hold 90% of
-    them; ``failed``: whether the forecasting posterior failed its diagnostics.
+    the runs. ``failed``: whether the posterior that made the forecast failed its
+    diagnostics.
     """
 
     name: str
@@ -91,7 +92,7 @@ class StagesCheck:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each stage, by name."""
+        """Make a table with a row for each stage, by name."""
         rows = [asdict(stage) for stage in self.stages]
         columns = ["name", "n", "coverage90", "stretch", "failed"]
         return pd.DataFrame(rows, columns=columns).set_index("name")
@@ -151,7 +152,7 @@ class StagesCheck:
         return f"StagesCheck({self.sentence()})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the sentence, and a row for each stage."""
+        """Show the sentence, and a row for each stage, in notebooks."""
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def to_dict(self) -> dict[str, Any]:

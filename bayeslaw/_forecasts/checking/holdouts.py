@@ -25,9 +25,9 @@ from bayeslaw._posteriors.averaging.folds import (
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-MOST = 3  # hold-outs side by side
-SAME = 0.01  # relative difference of levels: people round
-BEYOND = 1.05  # times the table's largest level, from where a plan lies beyond it
+MOST = 3  # most hold-outs of one table
+SAME = 0.01  # relative difference up to which levels are equal, because people round
+BEYOND = 1.05  # a plan lies beyond a table from this factor of its largest level on
 WORDS = {
     "N": "{} parameters",
     "ptpp": "{} tokens per parameter of pre-training",
@@ -88,7 +88,7 @@ class HoldOut:
         return replace(self, planned=tokens)
 
     def proves(self) -> str:
-        """Describe what the forecast of these runs proves for the plan."""
+        """Describe how far the forecast of these runs supports the plan."""
         tested = (
             f"forecast from {words(self.axis, self.below)} and less, "
             f"{self.times_tested:.2g} times beyond"
@@ -193,7 +193,7 @@ def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> 
         hold_out = _with_enough(parts, axis, places.get(axis))
         if hold_out is not None and _fewest_levels(parts, axis) > 2:
             return hold_out
-    # with few rows or levels, a forecast of any level is better than none
+    # if there are few rows or levels, hold out any level
     for least in (3, 2):
         for axis in order:
             if _fewest_levels(parts, axis) >= least:
@@ -207,7 +207,7 @@ def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> 
 def _largest(
     parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
 ) -> HoldOut:
-    """Hold out the largest level of an axis, however few its rows are.
+    """Hold out the largest level of an axis, even if it has few rows.
 
     Raises
     ------
@@ -233,8 +233,8 @@ def _largest(
 def _with_enough(
     parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
 ) -> HoldOut | None:
-    """Hold out as few of the largest levels as have enough rows in every domain, and
-    leave enough rows to fit; None if that is impossible.
+    """Hold out the fewest of the largest levels that have enough rows in every domain
+    and leave enough rows to fit; None if that is impossible.
     """
     if _fewest_levels(parts, axis) < 2:
         return None
@@ -301,7 +301,7 @@ def untested(
     for axis in (stage_axis(pd.concat(parts.values())), "N"):
         has_axis = set(columns_of(axis)) <= set(rows)
         most = axis_values(rows, axis).max() if has_axis and len(rows) else math.nan
-        # a missing column is untested, like a larger level
+        # an axis that hold-outs do not have is untested, too
         if axis not in places or places[axis] <= (1 + SAME) * most:
             continue
         how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"

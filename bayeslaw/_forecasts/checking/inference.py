@@ -210,7 +210,7 @@ class FittedLaw:
         }
         table = pad(covariates, np.concatenate([self.y, new]), twice(self.shared))
         points = coordinates.contrast_points(law, covariates)
-        # three starts, that know of the first table only
+        # three starts, drawn from the posterior of the first table
         rng = np.random.default_rng(seed)
         near = rng.integers(len(draws["sigma"]), size=3)
         values = [{name: draws[name][i] for name in law.priors} for i in near]
@@ -220,7 +220,7 @@ class FittedLaw:
         alike = np.full(number, 1 / number)
         shares = shares_below(law, table, posterior.values, alike, truth)
         shares |= self._shares_of_losses(posterior.values, truth)
-        rhat = posterior.note["rhat"]  # not a number without chains
+        rhat = posterior.note["rhat"]  # NaN without chains
         return Ranked(shares, by_chains=bool(rhat == rhat), converged=not rhat >= 1.05)
 
     def _shares_of_losses(self, values: DrawsByName, truth: Truth) -> dict[str, float]:

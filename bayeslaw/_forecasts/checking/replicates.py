@@ -1,5 +1,5 @@
-"""Posterior simulation-based calibration as such: replicates of an inference, where its
-truths lie, and what that says.
+"""Run posterior simulation-based calibration for any inference: make replicates, rank
+the true parameters among the draws, and test the ranks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Truth = Mapping[str, float]
 
 
 class Ranked(NamedTuple):
-    """Where a truth lies in its posterior: the share of draws below it by quantity, and
-    how the draws were made.
+    """Rank of the true parameters in a posterior: the share of draws below the truth by
+    quantity, and how the draws were made.
     """
 
     shares: dict[str, float]
@@ -37,17 +37,17 @@ class Inference(Protocol):
     """An inference given a table, to check."""
 
     def draw(self, rng: np.random.Generator) -> Truth:
-        """Parameters from the posterior given the table."""
+        """Draw parameters from the posterior given the table."""
         ...
 
     def simulate(
         self, truth: Truth, rng: np.random.Generator
     ) -> Float[np.ndarray, " row"]:
-        """New log losses of the table's runs."""
+        """Simulate new log losses of the table's runs."""
         ...
 
     def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
-        """Where the parameters lie in the posterior given the table and new losses."""
+        """Draw the posterior given the table and new losses, and rank the parameters."""
         ...
 
 
@@ -58,13 +58,13 @@ def replicate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Ranked]:
-    """Draw parameters, new losses and posteriors so many times; an error or an
-    interruption leaves what has not begun.
+    """Draw parameters, new losses and posteriors ``replicates`` times. After an error
+    or an interruption no further replicate is begun.
     """
     seeds = np.random.SeedSequence(seed).spawn(replicates)
     calls = [partial(_replicate_once, inference, child) for child in seeds]
     ranked: dict[int, Ranked] = {}
-    # compiled programs leave Python's lock: replicates go side by side in threads
+    # compiled programs release Python's lock, so replicates can run in threads
     with runtime.threads() as pool:
         for i, ranks in executors.as_done(calls, pool):
             ranked[i] = ranks
@@ -89,11 +89,12 @@ class InferenceCheck:
     law
         Name of the law.
     shares
-        Shares of the posterior below the parameters that made the new losses, by quantity,
-        each of shape (replicate,); uniform if the inference is right.
+        Shares of the posterior below the true parameters, from which the new losses
+        were simulated, by quantity, each of shape (replicate,). They are uniform if the
+        inference is right.
     by_chains, not_converged
-        How many posteriors were drawn by NUTS, as importance sampling would not do, and
-        how many of these did not converge; all are counted among the shares.
+        Number of posteriors that were drawn by NUTS because importance sampling failed,
+        and number of these that did not converge. ``shares`` includes all of them.
     left_out
         Parts of the fit that were not checked, in words; empty if there are none.
     seconds
@@ -133,8 +134,8 @@ class InferenceCheck:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each quantity, the least uniform first: p-value, mean share, and how
-        many truths lie in the middle 90%.
+        """Make a table of the quantities, the least uniform first: p-value, mean share,
+        and the number of truths in the middle 90%.
         """
         rows = {
             name: {
@@ -190,7 +191,7 @@ class InferenceCheck:
         return f"InferenceCheck({self.sentence()})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the sentence, and a row for each quantity."""
+        """Show the sentence, and a row for each quantity, in notebooks."""
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def to_dict(self) -> dict[str, Any]:

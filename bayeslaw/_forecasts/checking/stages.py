@@ -1,5 +1,5 @@
-"""Leave out the stages of the training runs in turn, and forecast each from those below
-it.
+"""Leave out the stages of the training runs in turn, and forecast each from the stages
+below.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_stages(
             forecast = _forecast(posterior, stage, seed, share.of(i))
             stages.append(forecast)
         except (RunTableError, LawError) as error:
-            why = str(error).split(";")[0]  # the rest is what else could be done
+            why = str(error).split(";")[0]  # without the advice after the semicolon
             skipped.append(f"{stage.name} ({why})")
         share.finish(i)
     if new is not None and _lies_beyond(table, new, column):
@@ -156,7 +156,7 @@ def _forecast(
     if len(np.unique(axis_values(runs[fold.kept], fold.column))) < 2:
         raise RunTableError(f"column {fold.column!r} has one level only below it")
     with warnings.catch_warnings():
-        # warnings about a part of the table are no news about the table
+        # warnings about a part of the table do not concern the whole table
         warnings.simplefilter("ignore", RunTableWarning)
         warnings.simplefilter("ignore", FitWarning)
         below = refit_like(

@@ -1,3 +1,3 @@
-"""Review a table of runs or posteriors before anything is decided: what is sound, what
-deserves a look, what fails, and what to do about it.
+"""Review a table of runs or posteriors before anything is decided. Each check passes,
+deserves a look, or fails, and says what to do.
 """

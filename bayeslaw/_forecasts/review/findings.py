@@ -29,7 +29,7 @@ class Finding:
     reason
         The observation, with its figures.
     next
-        The one thing to do, if possible a command with blanks in capitals (RUNS, GOAL,
+        What to do next, if possible a command with blanks in capitals (RUNS, GOAL,
         FLOPS, LOSS); empty if there is nothing to do.
     """
 
@@ -50,7 +50,7 @@ class Review:
     checks: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
-        """The check of this name.
+        """Return the check of this name.
 
         Raises
         ------
@@ -69,18 +69,18 @@ class Review:
         return worst(check.verdict for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Convert the record to JSON types."""
         checks = [asdict(check) for check in self.checks]
         return {"subject": self.subject, "verdict": self.verdict, "checks": checks}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Review:
-        """The review of `to_dict`."""
+        """Read the record of `to_dict`."""
         checks = [Finding(**check) for check in record["checks"]]
         return cls(record["subject"], tuple(checks))
 
     def table(self) -> pd.DataFrame:
-        """A row for each check: verdict, reason and what to do next, by name."""
+        """Make a table of the checks, by name: verdict, reason and what to do next."""
         rows = [asdict(check) for check in self.checks]
         return pd.DataFrame(rows).set_index("name")
 
@@ -108,12 +108,12 @@ class Review:
         return f"Review({self._headline()})"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Show the table of checks in notebooks."""
         return paragraphs(self._headline()) + table_html(self.table())
 
 
 def worst(verdicts: Any) -> Verdict:
-    """The worst of some verdicts; a pass where there are none."""
+    """Find the worst of some verdicts; a pass if there are none."""
     return max(verdicts, key=VERDICTS.index, default="pass")
 
 

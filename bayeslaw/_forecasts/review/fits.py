@@ -1,5 +1,5 @@
-"""Review posteriors: can their draws be trusted, does the law suit, did its intervals
-hold where it was tested, and how far beyond that lies the goal?
+"""Review posteriors: the quality of their draws, the fit of the law, the coverage of
+its intervals in tests, and how far the goal lies beyond these tests.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _review_fit(
     ]
     if goal is None:
         return [*findings, told_range(runs, path)]
-    # The held-out runs test the forecast of a goal only as far as they lie beyond the
-    # rest.
+    # Held-out runs test the forecast of a goal only up to the distance at which they
+    # lie beyond the other runs.
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
         held_out = _of_domain(posterior, evidence.held_out)
@@ -101,8 +101,8 @@ def _review_fit(
 class LeftOut(NamedTuple):
     """Forecasts of left-out stages by laws.
 
-    ``table``: as `Comparison.table`; ``weights`` of the laws with weight; ``names`` of
-    the stages, and the runs of each.
+    ``table``: as `Comparison.table`. ``weights``: weights of the laws, without zeros.
+    ``names``: names of the stages. ``folds``: the runs of each stage.
     """
 
     table: pd.DataFrame
@@ -215,7 +215,7 @@ def _of_stages(left_out: LeftOut, path: str) -> Finding:
     """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
     weight.
     """
-    # Laws without weight have no draws, so they have no part in the intervals.
+    # laws without weight have no draws in the intervals
     rows = left_out.table.loc[list(left_out.weights)]
     shares = list(left_out.weights.values())
     coverage = float(np.dot(shares, rows["coverage"]))

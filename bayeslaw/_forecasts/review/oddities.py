@@ -21,8 +21,8 @@ from bayeslaw._tables.runs import named_rows, numeric_columns
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:
-    """Check whether columns seem to be in the schema's units, as far as that can be
-    judged.
+    """Check whether columns seem to be in the schema's units, as far as their values
+    show.
     """
     lines = odd_units(runs)
     if not lines:
@@ -36,7 +36,7 @@ def units(runs: pd.DataFrame, path: str) -> Finding:
 
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
-    """Check whether all rows seem to be of one kind, in one unit, from first to last."""
+    """Check whether all rows seem to be of one kind and in one unit."""
     lines = [*misplaced(runs, columns), *mixtures(runs, columns)]
     if not lines:
         reason = "no part of the rows lies apart from the rest at like settings"
@@ -107,7 +107,8 @@ def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
     """Check whether losses of target and source move with replay as they should; None
     if domain or replay is unknown.
 
-    ``least_move``: share of the loss, over the range of replay, that counts.
+    ``least_move``: a smaller move over the range of replay, as a share of the loss, is
+    ignored.
     """
     domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain not in ("target", "source") or "replay" not in runs:
@@ -134,8 +135,9 @@ def copies(
     """Find losses that are equal to the last digit in different settings, or
     everywhere; None if there are few.
 
-    ``decimals``: losses with fewer decimals are equal by chance; ``least_share``: least
-    share of the rows whose loss another setting has to the last digit.
+    ``decimals``: losses with fewer decimals may be equal by chance. ``least_share``:
+    share of rows, with a loss that also occurs in another setting, from which they are
+    reported.
     """
     loss = runs["loss"].to_numpy(float)
     if len(loss) < 3:

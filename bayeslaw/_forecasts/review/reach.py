@@ -18,7 +18,7 @@ from bayeslaw._tables.beyond import (
     values_along,
 )
 
-INSIDE = 1.05  # times the range: people round
+INSIDE = 1.05  # values up to this factor beyond the range count as inside; people round
 
 
 def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
@@ -111,8 +111,8 @@ def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
     """Judge the distance of a goal beyond the runs, given the distance that held-out
     runs tested.
     """
-    # there a law says little more than its prior; papers that checked a forecast beyond
-    # their stages did so at up to 9 times
+    # At 100 times the range a law says little more than its prior. Papers have checked
+    # forecasts at up to 9 times.
     if reach.times > 100.0:
         return "fail"
     if reach.is_above and reach.times <= INSIDE * times_tested.get(reach.axis, 1.0):

@@ -1,9 +1,10 @@
 """Locate runs along the axes of a misfit, in units with similar effects on a loss.
 
-A unit is the distance over which a law's misfit changes by its own size: two e-folds of
-size, of tokens and of pre-training, .9 of the log of a domain's share (of replay: of the
-target's), and a factor of 1.6 of the loss that a checkpoint starts from. Measured on the bundled grid of tiny
-models and on published tables of N and D (docs/discrepancy.md).
+A unit is the distance over which a law's misfit changes by its own size. It is two
+e-folds of size, of tokens and of pre-training, .9 of the log of a domain's share (with
+replay, the target's share), and a factor of 1.6 of the loss that a checkpoint starts
+from. Units were measured on the bundled grid of tiny models and on published tables of
+N and D (docs/discrepancy.md).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def share_position(
 def walk_position(
     walk: str, covariates: Mapping[str, Any], xp: ModuleType
 ) -> Float[AnyArray, "*run"]:
-    """Where each run lies along what a walk goes along, in e-folds."""
+    """Compute the position of each run along the axis of a walk, in e-folds."""
     total = xp.zeros(())
     for column, power in powers_of(walk).items():
         value = xp.maximum(xp.asarray(covariates[column], float), 1e-12)
@@ -124,6 +125,6 @@ def walk_position(
 
 
 def varies(values: Float[AnyArray, " run"], least: float = 1e-6) -> bool:
-    """Whether positions differ by more than ``least`` anywhere."""
+    """Tell whether any two positions differ by more than ``least``."""
     reach = np.ptp(values)
     return bool(reach > least)

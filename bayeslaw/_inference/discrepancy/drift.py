@@ -1,15 +1,15 @@
-"""Drift: what a law and its misfit may be off by beyond the training runs, all runs alike.
+"""Model drift: the common error of a law and its misfit beyond the training runs.
 
-Inside the range of the training runs there is none. Beyond, log loss is off by a drift
-times the distance in e-folds, one drift along each axis and side, each normal with the
-law's own scale tau. In the spirit of Kennedy and O'Hagan 2001.
+Inside the range of the training runs there is no drift. Beyond, the error of log loss
+is a drift times the distance in e-folds. Each side of each axis has its own drift,
+which is normal with the law's scale tau (in the spirit of Kennedy and O'Hagan 2001).
 
-tau is learned from the law's own failures: its forecasts, misfit included, of stages
-left out (`folds`).
-Its prior is of what the misfit leaves, whose walks widen beyond the runs by themselves.
-Drifts have a mean where tables of many labs have one: laws of N and D forecast too low a
-loss at more tokens per parameter than they were fitted to, and too high a loss at more
-compute. What was tried on real tables is in docs/discrepancy.md.
+tau is learned from the errors of the law's own forecasts of left-out stages (`folds`).
+These forecasts include the misfit, whose walks widen beyond the runs by themselves, so
+tau and its prior are about the remaining error. Drifts have a mean if tables of many
+labs show one: at more tokens per parameter than they were fitted to, laws of N and D
+forecast too low a loss, and at more compute too high a loss. docs/discrepancy.md tells
+what was tried on real tables.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 class DriftPrior(NamedTuple):
     """Prior of the drifts to all sides of a range, for each e-fold.
 
-    ``scale``: prior of the scale that all sides have in common; ``mean``: mean drift to
-    each side, over the side's own scale, or over ``widest`` where the scale is larger:
-    a scale may be large because stages were missed in any direction.
+    ``scale``: prior of the scale that all sides have in common. ``mean``: mean drift to
+    each side, relative to the side's scale, but at most to ``widest``: a scale may be
+    large because forecasts missed stages in both directions.
     """
 
     scale: Prior
@@ -60,9 +60,9 @@ class DriftPrior(NamedTuple):
 class DriftPriors(NamedTuple):
     """Priors of drift, by the columns that the law reads.
 
-    ``tau``: common scale of most laws; ``state_tau``: of a law that starts from the
-    checkpoint's losses, whose misfit is larger too; ``size_tau``: of a law of N and D,
-    whose drift has the mean ``size_mean`` above the runs along these axes.
+    ``tau``: common scale of most laws. ``state_tau``: scale of a law that starts from
+    the checkpoint's losses; its misfit is larger, too. ``size_tau``: scale of a law of
+    N and D. Above the runs its drift has the mean ``size_mean`` along these axes.
     """
 
     tau: Prior = lognormal(
@@ -83,8 +83,8 @@ class DriftPriors(NamedTuple):
         return DriftPrior(self.size_tau, tuple(mean))
 
     def of_handful(self, training: Range) -> DriftPrior:
-        """Choose the prior without a mean; it also serves a law of N and D where too few
-        runs are there to leave a stage out.
+        """Choose the prior without a mean, for tables with too few runs to leave a
+        stage out.
         """
         is_state = starts_from_losses(training.axes)
         scale = self.state_tau if is_state else self.tau
@@ -95,11 +95,11 @@ class ScaleSampler(NamedTuple):
     """Settings of the importance sampling of a drift's scales (`draw_scales`)."""
 
     draws: int = 1000
-    tries: int = 4000  # of each round
+    tries: int = 4000  # proposals in each round
     rounds: int = 2
-    dof: int = 6  # of the proposals, Student-t
-    widened: float = 1.3  # sd of the first proposal over the prior's
-    farthest: float = 6.0  # prior sds; beyond, a likelihood stays as it is
+    dof: int = 6  # degrees of freedom of the proposals, Student-t
+    widened: float = 1.3  # sd of the first proposal, relative to the prior's
+    farthest: float = 6.0  # prior sds; farther out the likelihood is taken as constant
 
 
 class DriftAxes(NamedTuple):
@@ -154,18 +154,18 @@ def positions(
     }
     losses = [column for column in ALONG.losses if column in logs]
     at |= {column: logs[column] / ALONG.loss_unit for column in losses}
-    # of the misfit's units two make an e-fold
+    # an e-fold of drift is two units of the misfit along shares
     shares = filter(is_share, covariates)
     at |= {share: AXES.count_unit * position(share, covariates, xp) for share in shares}
     if "replay" in covariates:
-        # the less target data, the farther
+        # the position rises as the target's share falls
         at[ALONG.target_share] = -AXES.count_unit * position("replay", covariates, xp)
     return at
 
 
 def of_saved(saved: Mapping[str, Any]) -> Range:
-    """Read a saved range; older files have an axis along replay itself, with ends in
-    quarters of it.
+    """Read a saved range. Older files have an axis along replay itself, in units of a
+    quarter.
     """
     axes = saved["axes"]
 
@@ -211,15 +211,15 @@ def distances(
     for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
         sides += [
             xp.maximum(at[axis] - high, 0.0),
-            # a budget of nothing is not infinitely far from a small one
+            # bounded, because a budget of 0 would be infinitely far away
             xp.clip(low - at[axis], 0.0, 3.0),
         ]
     return xp.stack(xp.broadcast_arrays(*sides), axis=-1)
 
 
 class Miss(NamedTuple):
-    """Held-out runs of a fold: residuals of log loss, covariance of the forecast with a
-    new run's noise, distances.
+    """Held-out runs of a fold: residuals of log loss, covariance of the forecast
+    (including a new run's noise), and distances beyond the range.
     """
 
     residual: Float[np.ndarray, " run"]
@@ -251,7 +251,8 @@ def draw_scales(
     tested_prior = prior._replace(mean=tested_mean)
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
-        # a proposal's far tail would overflow the likelihood; the prior rules it out
+        # far out the likelihood would overflow, and the prior excludes these scales
+        # anyway
         near = np.clip(standard, -sampler.farthest, sampler.farthest)
         scales = _scales(near, prior.scale)
         mean = tested_prior.mean_drift(scales)
@@ -335,8 +336,8 @@ class _Summary(NamedTuple):
 def _without_outliers(
     residual: Float[np.ndarray, " run"], sds: float = 5.0
 ) -> Float[np.ndarray, " run"]:
-    """Clip single gross residuals of a stage to a number of robust sds around their
-    median, since a drift moves all together.
+    """Clip outliers among a stage's residuals to a number of robust sds around the
+    median, because a drift moves all runs of a stage together.
     """
     middle = np.median(residual)
     away = np.abs(residual - middle)
@@ -352,8 +353,8 @@ def draw_drift(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts, shape (draw, side): normal with drawn scales, and with the mean that
-    the prior has at these.
+    """Draw drifts, shape (draw, side): normal, with drawn scales and the prior's mean
+    at these scales.
     """
     chosen = scales[rng.integers(len(scales), size=draws)]
     return prior.mean_drift(chosen) + chosen * rng.standard_normal(chosen.shape)

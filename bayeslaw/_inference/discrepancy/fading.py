@@ -1,5 +1,5 @@
-"""Scale errors with budgets: a law's errors, and the noise of runs, are larger at small
-budgets, by a power of tokens.
+"""Scale errors with tokens: a law's errors, and the noise of runs, fall with tokens by
+a power.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fading:
-    """Scale errors by (D / largest)^-power below the longest run; no less beyond it.
+    """Scale errors by (D / largest)^-power up to the longest run; beyond it by 1.
 
     ``largest``: tokens of the longest run that the law was fitted to.
     """

@@ -162,7 +162,7 @@ def learn(
         linear[chosen] = problem.draw_linear(log_scales, projected[chosen], rng)
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
     ends = np.cumsum(sizes)
-    # beyond the last end are the rows' stated errors, which are no part of a misfit
+    # the last columns are the rows' stated errors, which are not part of a misfit
     weights, *effects = np.split(linear[:, : ends[-1]], ends[:-1], axis=1)
     draws_of_scales = np.exp(scales[which])
     named = {name: draws_of_scales[:, i] for i, name in enumerate(problem.names)}
@@ -181,7 +181,7 @@ def learn(
 
 
 class Powers(NamedTuple):
-    """Grid for the power p in errors ~ tokens^-p, and the sd of p's half-normal prior.
+    """Grid for the power p of errors ~ tokens^-p, and the sd of p's half-normal prior.
 
     Public sweeps from 1e16 to 1e19 FLOPs have p = .2 to .4, tables of large models p
     under .1 (docs/discrepancy.md).

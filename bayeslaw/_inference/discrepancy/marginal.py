@@ -1,5 +1,5 @@
-"""Compute the marginal likelihood of a misfit's scales, and everything that is linear
-given them.
+"""Compute the marginal likelihood of a misfit's scales, and draw the scales and the
+weights, which are linear given the scales.
 
 With normal weights the process is a Bayesian linear model: its log scales (lengths,
 sizes, noise, what a checkpoint shares) have a closed marginal likelihood and gradient,
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 class RemainingError(NamedTuple):
     """Priors of the errors beside the misfit.
 
-    ``sigma``: scale of a run's own error; the others: of what rows of one group share.
+    ``sigma``: scale of a run's own error; the others: scales of the effects that rows
+    of a group share.
     """
 
-    # .05-.1% of large models, .6% of tiny ones
+    # .05-.1% for large models, .6% for tiny ones
     sigma: Prior = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
     checkpoint: Prior = lognormal(
         0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"
@@ -46,14 +47,25 @@ class RemainingError(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows from which a process is learned, after neighbours on a curve are made
-    independent.
+    """Rows from which a process is learned. Points along one run have correlated
+    errors; the rows are transformed so that errors are independent
+    (`independent_rows`).
 
-    ``features``: (row, function); ``groups``: one-hot by kind, each (row, group);
-    ``combine``: turns residuals (draw, row) as measured into those of these rows;
-    ``precision``: (row,), of a row relative to one at the start of its run;
-    ``along_run``: whether there are such neighbours; ``row_sd``: sd of each row's own
-    error that the table states, (row,) as measured, or None.
+    Parameters
+    ----------
+    features
+        Basis functions, shape (row, function).
+    groups
+        One-hot groups by kind, each of shape (row, group).
+    combine
+        Function that transforms measured residuals, shape (draw, row).
+    precision
+        Precision of a row relative to the first row of its run, shape (row,).
+    along_run
+        Whether the table has several points along a run.
+    row_sd
+        Standard errors of log loss that the table states, shape (row,), before the
+        transformation; or None.
     """
 
     features: Float[np.ndarray, "row function"]
@@ -74,10 +86,11 @@ class Rows(NamedTuple):
 class Marginal:
     """The marginal likelihood of the log scales, given weights of rows.
 
-    ``spectrum``: prior variances of all columns, in the scales of ``names``;
-    ``linear``: columns whose coefficients are drawn (basis functions, groups, and of rows
-    whose error the table states that error), shape (row, column); ``law``: directions of the law's uncertainty, (row, direction);
-    ``residual``: mean residual, (row,); ``weight``: of rows, (row,).
+    ``spectrum``: prior variances of all columns, given the scales of ``names``.
+    ``linear``: columns whose coefficients are drawn (basis functions, groups, and the
+    errors that the table states), shape (row, column). ``law``: directions of the law's
+    uncertainty, shape (row, direction). ``residual``: mean residual, shape (row,).
+    ``weight``: weights of rows, shape (row,).
     """
 
     spectrum: Spectrum
@@ -117,7 +130,7 @@ class Marginal:
 
     def __post_init__(self) -> None:
         columns = np.hstack([self.linear, self.law])
-        # cells of a walk beyond the data, and groups without rows here
+        # false for cells of a walk beyond the data, and for groups without rows here
         self._reached = np.any(columns != 0, axis=0)
         self._columns = columns[:, self._reached]
         self.weigh(self.weight)
@@ -192,9 +205,10 @@ class Marginal:
         slope = along_log_variances @ slopes
         noise = np.exp(-2 * log_scales[self._sigma])
         fitted = root * mean
-        # In log sigma: n (squares of what is left) + (parameters in use) - rows, by
-        # Fisher's identity the mean slope of the complete log likelihood. The trace of
-        # X cov X'W n is the number of columns less the trace of B^-1.
+        # The slope in log sigma is n (sum of squared residuals) + (effective
+        # parameters) - rows. By Fisher's identity it is the mean slope of the complete
+        # log likelihood. The trace of X cov X'W n is the number of columns minus the
+        # trace of B^-1.
         squares = (
             self._square - 2 * fitted @ self._product + fitted @ self._gram @ fitted
         )
@@ -212,7 +226,7 @@ class Marginal:
         at = self.centre
         for _ in range(rounds):
             at = self.climb(at)
-            # The E step of Student-t noise at the scales found; then scales again.
+            # the E step of Student-t noise; the next round finds the scales again
             square = self.scaled_squares(at)
             heavy = (dof + 1) / (dof + square)
             self.weigh(self.precision * heavy)
@@ -221,8 +235,8 @@ class Marginal:
     def climb(
         self, start: Float[np.ndarray, " scale"], farthest: float = 5.0
     ) -> Float[np.ndarray, " scale"]:
-        """Maximise the log density from a start by L-BFGS, weights of rows given, in a
-        box of ``farthest`` prior sds around the centre.
+        """Maximise the log density by L-BFGS from a start, with fixed weights of rows,
+        within ``farthest`` prior sds of the prior's centre.
         """
 
         def negative(log_scales):
@@ -374,8 +388,8 @@ def _factored(
     # symmetric, so that its transpose is itself in LAPACK's order
     factor, failed = lapack.dpotrf(inner.T, lower=True)
     if failed:
-        # At scales far out the identity is less than the rounding of the largest
-        # entries: so much is added that the sum is positive again.
+        # With huge scales the identity is smaller than the rounding of the largest
+        # entries, so a ridge is added that makes the matrix positive definite again.
         ridge = 1e-12 * inner.diagonal().max()
         raised = inner + ridge * np.eye(len(inner))
         return linalg.cholesky(raised, lower=True, check_finite=False)
@@ -389,8 +403,8 @@ def _directions(
     number, shape (row, direction).
     """
     # The leading directions of the draws' covariance at the runs enter the linear model
-    # as columns of unit prior variance. Where there are fewer draws than runs it is the
-    # smaller matrix of the two that has its sizes.
+    # as columns of unit prior variance. With fewer draws than runs, the eigenvalues
+    # come from the smaller matrix, draws x draws.
     freedom = max(len(residuals) - 1, 1)
     away = residuals - residuals.mean(axis=0)
     centred = away / np.sqrt(freedom)

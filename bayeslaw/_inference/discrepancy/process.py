@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 class MisfitPriors(NamedTuple):
     """Priors of a misfit's scales.
 
-    ``length``: of a piece, in units of its axis; ``wiggle``: of a walk; ``misfit``: sd
-    of all pieces together, in log loss (pieces share the variance equally);
-    ``state_misfit``: the same for a law that starts from the checkpoint's loss.
+    ``length``: length scale of a piece, in units of its axis. ``wiggle``: scale of a
+    walk. ``misfit``: sd of all pieces together, in log loss (pieces share the variance
+    equally). ``state_misfit``: the same for a law that starts from the checkpoint's
+    loss.
     """
 
     length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
@@ -62,7 +63,7 @@ class MisfitPriors(NamedTuple):
     )
 
     def of_all_pieces(self, columns: Iterable[str]) -> Prior:
-        """Choose the prior of the misfit's sd of a law that reads these columns."""
+        """Choose the prior of the misfit's sd, for a law that reads these columns."""
         return self.state_misfit if starts_from_losses(columns) else self.misfit
 
 
@@ -342,8 +343,9 @@ def process_of(
     if not at:
         return None
     start = next((name for name in AXES.starts if name in at), None)
-    # Width of the interval beyond the data, in units. Narrower where the checkpoint's
-    # loss is an axis: an unseen model size lies far outside the data on that axis.
+    # Margin of the interval beyond the data, in units. It is narrower if the
+    # checkpoint's loss is an axis, because an unseen model size lies far outside the
+    # data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
@@ -478,7 +480,7 @@ class Spectrum(NamedTuple):
 
 
 def _places(process: Process) -> list[tuple[int, ...]]:
-    """Indices of the axes of each piece; a walk has none."""
+    """List the indices of the axes of each piece; a walk has none."""
     single = [(place,) for place in range(len(process.axes))]
     return [*single, *process.pairs, *(() for _ in process.walks)]
 
