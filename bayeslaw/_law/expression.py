@@ -19,8 +19,8 @@ from bayeslaw._law.law import power
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """Raise to a power like `power`, which handles neither a negative base nor a base
-    of 0 in a denominator; here these give NaN and infinity, as usual.
+    """Raise to a power like `power`, but with the usual results for a negative base
+    (NaN) and for a base of 0 in a denominator (infinity).
     """
     at_zero = jnp.where(exponent < 0, jnp.inf, 0.0)
     elsewhere = jnp.where(base < 0, jnp.nan, at_zero)
@@ -43,8 +43,8 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
     Raises
     ------
     LawError
-        The text is no formula, is too long or too deep, or contains something that is
-        not allowed.
+        The text is not a formula, is too long or too deep, or contains something that
+        is not allowed.
     """
     if len(text) > most_characters:
         raise LawError(
@@ -89,7 +89,7 @@ def units(text: str) -> dict[str, str]:
 
 
 class _WithoutUnits(ast.NodeTransformer):
-    """Take the units off: ``heat[degC]`` is the column ``heat``."""
+    """Remove the units: ``heat[degC]`` becomes the column ``heat``."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return node.value

@@ -56,7 +56,7 @@ def law_from_formula(
     Raises
     ------
     LawError
-        The text is no formula, reads nothing, or cannot be split into identifiable
+        The text is not a formula, has no column, or cannot be split into identifiable
         terms.
 
     Examples
@@ -121,7 +121,7 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
     Raises
     ------
     LawError
-        Such a column holds text, or no number above 0.
+        One of these columns holds text, or has no number above 0.
     """
     columns = {}
     # lr as a column of a run table is the peak rate: a formula may read it

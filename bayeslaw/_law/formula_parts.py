@@ -65,12 +65,12 @@ class Product:
 
 @dataclass(frozen=True)
 class FormulaTerm:
-    """A term before it has priors: sign, coefficient if it has one, and the rest."""
+    """A term before it gets a prior: sign, coefficient (or None), and basis."""
 
     sign: int
     coefficient: str | None
     basis: Product
-    exponents: frozenset[str]  # names in the basis that are no columns
+    exponents: frozenset[str]  # names in the basis that are not columns
 
     @property
     def is_free(self) -> bool:
@@ -80,7 +80,7 @@ class FormulaTerm:
 
 @dataclass(frozen=True)
 class Offset:
-    """The terms that hold no parameter."""
+    """The terms without parameters."""
 
     parts: tuple[tuple[int, Product], ...]
 
@@ -124,7 +124,7 @@ def _factors(
 
 
 def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
-    """Split the terms of a formula; names that are no columns are parameters."""
+    """Split a formula into its terms; names that are not columns are parameters."""
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
     once = {name for name in used if used.count(name) == 1}
     candidates = once - set(columns)

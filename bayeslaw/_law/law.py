@@ -38,7 +38,7 @@ Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], "AnyArray"]
 
 NATS = "_nats"
-# names of a posterior's other variables and dimensions: noise, effects, drift, misfit
+# names that a posterior uses for noise, effects, drift, misfit and its dimensions
 RESERVED = frozenset(
     {
         "sigma",
@@ -116,7 +116,7 @@ class Term:
     Parameters
     ----------
     coefficient
-        Its name in the paper.
+        Name of the coefficient in the paper.
     basis
         Pure function of covariates (each of shape (run,)) and exponents (scalars).
     prior
@@ -198,7 +198,7 @@ class Law:
     reference
         The run at which contributions are stated.
     plausible
-        Parameters in the paper's units that simulate a believable table.
+        Parameters in the paper's units, at which a simulated table is plausible.
     offset
         Known part of the loss, shape (run,), for instance the loss before adaptation.
     publish, unpublish

@@ -39,11 +39,12 @@ def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Drop rows with D = 0, and fill their losses in as ``loss_before`` (source domain:
-    also ``source_loss_before``) of other rows of the same checkpoint.
+    """Drop rows with D = 0, and use their losses as ``loss_before`` of the other rows
+    of the same checkpoint. (Those of the source domain are ``source_loss_before``,
+    too.)
 
-    Without replay, stages or a column ``model`` a table has no adaptation and is
-    unchanged; so are learning curves, where step 0 is not a checkpoint.
+    A table without replay, stages or a column ``model`` has no adaptation and is
+    unchanged. Learning curves are unchanged, too, because step 0 is not a checkpoint.
     """
     keys = _keys(runs) or _model_keys(runs)
     if not keys or not {"D", "loss"} <= set(runs):
@@ -94,7 +95,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
         own_keys = [*keys, "domain"] if by_domain else keys
         losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
         agrees = losses.max() <= (1 + tolerance) * losses.min()
-        # a value of the table, because a mean can differ in the last digit
+        # the first value and not the mean, which can differ in the last digit
         filled = _filled(runs, column, losses.first()[agrees], own_keys)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:

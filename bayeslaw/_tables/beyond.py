@@ -29,9 +29,10 @@ AXES = {
 class Reach(NamedTuple):
     """Extrapolation of runs beyond a table along one axis.
 
-    ``axis``: key of `AXES`; ``low``, ``high``: the table's range; ``worst``: the value
-    farthest beyond; ``times``: its factor beyond the range, 1 at either end, under 1
-    inside; ``all_times``: factor of each run that has the axis, shape (run,).
+    ``axis``: key of `AXES`. ``low``, ``high``: the table's range. ``worst``: the value
+    farthest beyond the range. ``times``: factor by which it lies beyond, which is 1 at
+    either end and less inside. ``all_times``: the factor of each run that has the axis,
+    shape (run,).
     """
 
     axis: str
@@ -89,16 +90,16 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
 
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
-    """Write a line if runs have a replay outside the table's range. The distance is a
-    factor of the share that is smaller than in any fitted run: the target's share above
-    the range, the source's below it.
+    """Write a line if runs have a replay outside the table's range. Above the range the
+    distance is the factor by which the target's share is smaller than in any fitted
+    run; below it, the factor for the source's share.
     """
     fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
     if not len(fitted) or not len(new):
         return None
     low, high = float(fitted.min()), float(fitted.max())
-    least = 1e-3  # what a share of 0 counts as
+    least = 1e-3  # smaller shares count as this, so that 0 has a finite factor
     less_target = np.maximum(1 - high, least) / np.maximum(1 - new, least)
     less_source = np.maximum(low, least) / np.maximum(new, least)
     times = np.maximum(less_target, less_source)

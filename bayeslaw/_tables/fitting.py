@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bayeslaw._law.law import Exponent, Law
 
 
-HANDFUL = 24  # up to so many rows, a fit of one law takes what they lack from priors
+HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
@@ -51,7 +51,7 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
 
 
 def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
-    """List the numbers of each row, with -1 for missing ones, since NaN equals nothing."""
+    """List the numbers of each row, with -1 for missing ones."""
     numbers = table[columns].astype(float)
     numbers = numbers.fillna(-1.0)  # NaN is not equal to itself
     return numbers.itertuples(index=False, name=None)
@@ -142,7 +142,7 @@ def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -
 def _similar(name: str, runs: pd.DataFrame) -> str:
     """Find a column that may be meant by a name that is missing."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
-    # by its name or by what it is, as lr is a learning rate
+    # compare names and descriptions: lr is described as a learning rate
     words = (name, NUMERIC.get(name, name))
     close = [
         c for w in words for c in difflib.get_close_matches(w.casefold(), folded, 1)
@@ -159,7 +159,7 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     Raises
     ------
     RunTableError
-        There is no loss column, or a cell of it is no loss.
+        There is no loss column, or one of its cells is not a loss.
     """
     if "loss" not in runs:
         raise RunTableError(
@@ -213,9 +213,9 @@ def _warn_large_errors(runs: pd.DataFrame, large: float = 0.05) -> None:
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
-    """Propose a reference run in the middle of the table, rounded to one digit, if its
-    models are so far from a billion parameters that priors in nats there do not suit;
-    else nothing.
+    """Propose a reference run in the middle of the table, rounded to one digit. The
+    result is empty unless the table's models are so far from a billion parameters that
+    priors in nats at that size do not suit.
     """
     if "N" not in runs:
         return {}
@@ -326,10 +326,11 @@ def check_fittable(
     """Refuse a table from which the law's exponents cannot be learned; warn if they
     barely can.
 
-    ``requested`` names the exponents whose prior the user set: their column may have
+    ``requested`` names the exponents whose prior the user set; their column may have
     one level. With ``one_domain``, runs of several domains give a warning. For a
-    ``handful`` of runs the priors decide what the runs cannot, with a warning. Rows that
-    differ in a column of ``apart`` are of different domains, not settings.
+    ``handful`` of runs, priors decide what the runs cannot, with a warning. Rows that
+    differ in a column of ``apart`` belong to different domains and are not taken for
+    different settings of one domain.
 
     Raises
     ------

@@ -18,9 +18,9 @@ def own_beyond(
     far: float = FAR,
     units: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write a line for each column outside the schema along which runs lie too many
-    times beyond the table. For a column that reaches 0 or less, the distance is in
-    halves of its range.
+    """Write a line for each column outside the schema along which runs lie more than
+    ``far`` times beyond the table. The unit of distance is half the column's range if
+    the column has values of 0 or less, where a factor has no meaning.
 
     Parameters
     ----------

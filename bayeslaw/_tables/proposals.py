@@ -363,7 +363,9 @@ def _unit(
     named = unit_of_name(theirs)
     most = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     if named.startswith("*") and largest * float(named[1:]) > most:
-        named = ""  # the unit in the name is already applied: tokens_M of 1e12
+        named = (
+            ""  # the unit in the name is applied already: tokens_M with values of 1e12
+        )
     if named:
         return named, False
     by_range = _unit_of_range(ours, values, size)
@@ -469,7 +471,7 @@ def _alike(columns: Columns) -> list[str]:
 
 
 def _measured_best(names: Collection[str]) -> list[str]:
-    """Prefer losses of an evaluation, then those that are not of training, then any."""
+    """Prefer evaluation losses, then any losses except training losses, then any."""
     evaluation = {"eval", "val", "valid", "validation", "test", "heldout"}
     words = {name: set(name_words(name)) for name in names}
     evaluated = [name for name, of in words.items() if of & evaluation]

@@ -115,15 +115,15 @@ def read_runs(
     """Read, select and validate a table of runs.
 
     Tables exported by experiment trackers name columns ``config.N``, ``params.N``,
-    ``summary/loss`` or ``metrics.loss``: they are read as ``N`` and ``loss`` where the
-    table has no column of that name itself.
+    ``summary/loss`` or ``metrics.loss``. They are read as ``N`` and ``loss`` if the
+    table has no column of that name.
 
     If a table has both losses in one row, ``target_loss`` and ``source_loss``, and no
     ``loss`` or ``domain``, each loss becomes a row. The same holds for a table of
     mixtures with a column ``loss_NAME`` for each evaluation set. Its columns
-    ``share_NAME`` (shares, percent, or the tokens of each domain) are completed to one:
-    one empty cell of a row gets what the others leave, and a rest in all rows becomes
-    ``share_rest``.
+    ``share_NAME`` (shares, percent, or the tokens of each domain) are completed to one.
+    If one cell of a row is empty, it gets the rest of the sum. If all rows sum to less
+    than one, the rest becomes ``share_rest``.
 
     Names (``run``, ``checkpoint``, ``domain``, ``schedule``) stay text as spelled. If
     no column is called ``run``, a column with a usual name for it (``run_name``,
@@ -151,12 +151,11 @@ def read_runs(
         A pandas query that selects rows, for instance ``"ptpp <= 31 and domain ==
         'target'"``.
     columns
-        Your column name -> name of the schema, for tables with other names. Yours may
-        end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
-        "replay"}``. Or it is a number that all rows share: ``{"124M": "N"}``. One
-        column may be several of the schema's: ``{"params": ("N", "run")}``. A list is
-        written as on the command line and in error messages: ``["N=params",
-        "loss=ln(ppl)"]``.
+        Your column name -> name of the schema, for tables with other names. For other
+        units add a factor to your name: ``{"tokens_B*1e9": "D", "replay_pct/100":
+        "replay"}``. A number is a value for all rows: ``{"124M": "N"}``. One of your
+        columns may become several: ``{"params": ("N", "run")}``. You can also give a
+        list as on the command line: ``["N=params", "loss=ln(ppl)"]``.
 
     Returns
     -------
@@ -199,8 +198,7 @@ def read_with_notes(
     columns = as_mapping(columns)
     table = load_table(source, grows=grows, names=names_of(columns))
     if is_tracker(source):
-        # a metric with a name of the schema gives way to the column that was mapped to
-        # it
+        # if `columns` maps another column to a metric's name, the metric is dropped
         table = table.drop(columns=replaced(table, columns))
     notes: list[str] = []
     runs = _with_names(renamed(table, columns, (*NUMERIC, *TEXT)), notes)
@@ -265,7 +263,7 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
-    if curves.nunique() == 1:  # nobody takes one curve for many runs
+    if curves.nunique() == 1:  # a single curve needs no warning
         return runs.assign(run=curves)
     warnings.warn(
         f"no column names the runs, and {curves.nunique()} curves have {CURVE} points "
@@ -320,7 +318,7 @@ def as_runs(source: object) -> pd.DataFrame:
 
 
 def _no_table(source: object) -> RunTableError:
-    """Say what a table is, of what is none."""
+    """Build the error about an argument that is not a table."""
     got = type(source).__name__
     do = "make it one by pandas.DataFrame(...)"
     if isinstance(source, pd.Series):

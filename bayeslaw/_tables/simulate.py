@@ -22,7 +22,7 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-NOISE = 0.005  # sd of log loss: about what two seeds differ by
+NOISE = 0.005  # sd of log loss, about the difference of two seeds
 # the grid of Goffinet 2025, section 2
 REPLAYS, TOKENS_PER_PARAMETER = (0.10, 0.25, 0.50), (0.25, 0.5, 1, 2.5, 5, 10, 20)
 
@@ -52,8 +52,9 @@ def ptpp_grid() -> pd.DataFrame:
 
 
 def mixture_grid() -> pd.DataFrame:
-    """Lay ten mixtures of three domains, evenly over the simplex with a tenth of each at
-    least, at three sizes and three budgets; 90 runs without losses.
+    """Lay ten mixtures of three domains at three sizes and three budgets: 90 runs
+    without losses. Mixtures are spread evenly over the simplex, with at least a tenth
+    of each domain.
     """
     thirds = [(i, j, 3 - i - j) for i in range(4) for j in range(4 - i)]
     mixtures = [[0.1 + 0.7 * part / 3 for part in point] for point in thirds]

@@ -8,7 +8,7 @@ import re
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # the unit in brackets at the end of a name: tokens (B), Trainingstoken [Mrd.]
 BRACKETS = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*")
-# the last word of a name may be its unit, or the first
+# units that the first or last word of a name may state
 FACTORS = {
     "k": "*1e3",
     "m": "*1e6",

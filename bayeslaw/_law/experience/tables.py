@@ -30,9 +30,9 @@ class LearnedTable:
     unit
         Unit of the losses.
     logs
-        Mean and sd of each parameter's log, by site. Contributions in nats are at the
-        run in `TableFits.reference`. With a floor they are shares of it, which do not
-        depend on the unit.
+        Mean and sd of each parameter's log, by site. Contributions in nats are stated
+        at the run in `TableFits.reference`. If the law has a floor, they are shares of
+        the floor, which do not depend on the unit of the loss.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Find single rows with N or D in another unit: divided or multiplied by ten, a hundred
-or a thousand, they agree with their neighbours.
+"""Find single rows with N or D in another unit: rows that agree with their neighbours
+if N or D is divided or multiplied by ten, a hundred or a thousand.
 
-Such a row may lie so far out that it bends any surface towards itself. So each row is
-judged by a surface fitted to the others.
+Such a row may lie so far out that a surface fitted to all rows passes near it. So each
+row is judged by a surface fitted to the others.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Suspicion(NamedTuple):
     factors
         Factors by which N or D may be wrong, up or down.
     suspects
-        Number of rows to judge: so many that lie farthest off the surface, and as many
+        Number of rows to judge: this many rows farthest off the surface, and as many
         with the most extreme columns.
     fewest
-        Least number of other rows by which a row is judged.
+        Least number of other rows that are needed to judge a row.
     far, least_far
         Least distance of a suspect row from the surface: in median errors of rows, and
         in log loss.

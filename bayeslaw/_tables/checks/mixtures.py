@@ -1,5 +1,6 @@
-"""Find tables in which one part differs from the rest: other units, labels exchanged
-half way, a drift from the first row to the last. Rows are judged by their neighbours.
+"""Find tables in which one part of the rows differs from the rest: by other units, by
+exchanged labels, or by a drift from the first row to the last. Rows are judged by their
+neighbours.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _of_columns(
         values = runs[name].to_numpy(float)
         below = _below_gap(values)
         if below is None and name == "D" and "N" in columns:
-            # budgets that follow the size overlap, tokens per parameter do not
+            # if budgets are proportional to size, D has no gap but D / N does
             below = _below_gap(values / runs["N"].to_numpy(float))
         if below is None:
             continue
@@ -244,8 +245,8 @@ def _of_order(
         return None
     order = np.linspace(-0.5, 0.5, rows)
     y = np.log(runs["loss"].to_numpy(float))
-    # the slope given the columns, from residuals (Frisch and Waugh 1933), since terms
-    # of the surface may be dependent
+    # the slope given the columns, by regression of residuals (Frisch and Waugh 1933),
+    # because terms of the surface may be dependent
     both_axes = np.column_stack([order, y])
     coefficients, *_ = np.linalg.lstsq(design, both_axes, rcond=None)
     order_left, y_left = (both_axes - design @ coefficients).T

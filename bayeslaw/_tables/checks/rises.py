@@ -17,8 +17,9 @@ from bayeslaw._tables.checks.slopes import first_coefficient, standardised
 
 
 class Rise(NamedTuple):
-    """A rise of losses with a column. ``part`` describes the rows, "" for all; ``rise``
-    is the rise from one end of the part to the other, as a share of the loss.
+    """A rise of losses with a column. ``part`` describes the rows, and is empty for all
+    rows. ``rise`` is the rise from one end of the part to the other, relative to the
+    loss.
     """
 
     part: str

@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
+CLEAR = 4.0  # standard errors from which on losses clearly rise or fall
 
 
 def partial_slope(
@@ -23,8 +23,8 @@ def partial_slope(
     """Fit the slope of log loss in a column, given the other columns, with its standard
     error.
 
-    Replay is taken as it is, other columns in logs. The other columns are those that
-    the table has and that vary. Slope and error are 0 if the rows cannot tell.
+    Columns enter as logs, except replay. Columns that are missing or do not vary are
+    left out. Slope and error are 0 if the rows do not determine them.
     """
     if not {"loss", column} <= set(runs):
         return 0.0, 0.0
@@ -132,10 +132,10 @@ def standardised(
 def outliers(
     misses: Float[np.ndarray, " run"], times: float, least: float = 0.02
 ) -> Bool[np.ndarray, " run"]:
-    """Tell which rows are gross outliers, shape (run,): their distance is a large
-    multiple of the median distance, and over ``least`` in log loss. If over five rows
-    and over one in twenty are outliers, there are none: then the surface is wrong, not
-    the rows.
+    """Tell which rows are gross outliers, shape (run,). An outlier's distance is a
+    large multiple of the median distance, and over ``least`` in log loss. If more than
+    five rows and more than one in twenty lie so far off, the surface is wrong and not
+    the rows; then none counts as an outlier.
     """
     size = np.abs(misses)
     far = size > max(times * np.median(size), least)

@@ -1,8 +1,9 @@
-"""Find columns that seem to be in other units than the schema's, judged by one another.
+"""Find columns that seem to be in other units than the schema's.
 
-A factor that all rows share shows only in its relation to another column: tokens per
-parameter, compute, the usual loss of a model of that size. A pass proves nothing: bits
-and nats differ by less than two corpora do.
+If all rows share a wrong factor, only the relation to another column shows it: tokens
+per parameter, compute, the usual loss of a model of that size. A pass does not prove
+that units are right, because bits and nats differ by less than losses on two corpora
+do.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
 
 
 def unjudged_units(runs: pd.DataFrame) -> str:
-    """Describe what could not be judged in a table whose units seem right."""
+    """Describe which units could not be judged, for a table whose units seem right."""
     parts = ["losses in nats, in bits or another measure of that size"]
     if _tokens_per_parameter(runs) is None:
         parts += [f"the unit of {name}" for name in ("N", "D") if name in runs]
@@ -150,7 +151,7 @@ def _of_sizes(runs: pd.DataFrame) -> list[str]:
     ratio = _tokens_per_parameter(runs)
     if ratio is None:
         return lines
-    # except for fine-tuning, no measured table has so few, or so many
+    # no measured table has so few or so many tokens per parameter, except fine-tuning
     if ratio.max() < 0.1:
         lines.append(
             f"D is at most {ratio.max():.2g} tokens per parameter: D in steps, examples, "

@@ -34,37 +34,38 @@ def areas_from_table(
 ) -> pd.DataFrame:
     """Add the area columns to a table of logged steps.
 
-    Each curve is interpolated to one rate per step: linear between logged steps, and a
-    warm-up before the first. Rows of a curve share ``run``, else ``schedule`` or
-    ``curve`` with ``N`` and ``domain``; without these columns all rows are one curve.
+    Each curve is interpolated to one rate per step: linearly between logged steps, and
+    by a warm-up before the first. Rows of a curve have the same ``run``, or without
+    this column the same ``schedule`` or ``curve``, ``N`` and ``domain``. Without any of
+    these columns all rows are one curve.
 
     Parameters
     ----------
     table
         Columns ``step``, counted through both phases, and ``lr``.
     warmup
-        Steps of a linear ramp from 0 to the first logged rate, constant from there to
-        the first logged step. None: column ``warmup``; without this column the ramp
-        ends at the first logged step, with a warning. Unused if the log starts at step 1
-        or before.
+        Steps of a linear ramp from 0 to the first logged rate; from there to the first
+        logged step the rate is constant. By default it is the column ``warmup``;
+        without this column the ramp ends at the first logged step, with a warning. It
+        is not used if the log starts at step 1 or before.
     adaptation_start
         Last step of pre-training, if a curve continues into adaptation. 0: the whole
         curve is adaptation and pre-training is unknown; S1_pt and S2_pt are then empty
-        (see `open_weights`). None: column ``adaptation_start``; without this column the
-        whole curve is pre-training.
+        (see `open_weights`). By default it is the column ``adaptation_start``; without
+        this column the whole curve is pre-training.
     lr_power
         As in `areas`.
 
     Returns
     -------
     DataFrame
-        The table with ``S1_pt``, ``S2_pt``, ``S1_cpt``, ``S2_cpt``; rows and index as
-        they were.
+        The table with ``S1_pt``, ``S2_pt``, ``S1_cpt``, ``S2_cpt``; rows and index are
+        those of ``table``.
 
     Raises
     ------
     RunTableError
-        A column is missing, a step is no whole number, or one step has two rates.
+        A column is missing, a step is not a whole number, or one step has two rates.
 
     Examples
     --------
@@ -264,7 +265,7 @@ def fill_in(
             "name the schedules apart in a column 'run'"
         )
     at = logged
-    if logged[0] > 1:  # the warm-up that logs leave out, from a rate of 0 at step 0
+    if logged[0] > 1:  # the log lacks the warm-up, which starts from 0 at step 0
         ramp = logged[0] if warmup is None else warmup
         if not 0 < ramp <= logged[0]:
             raise RunTableError(

@@ -1,4 +1,4 @@
 """Interpret a table's cells and rows: names, records, summaries, settings.
 
-Imports `_base`, and of the room itself `runs`.
+Imports `_base`, and `runs` of this room.
 """

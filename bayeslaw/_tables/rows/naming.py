@@ -20,12 +20,12 @@ RUN = (
     # the text labels of a table's rows, in a DataFrame and in its CSV
     *("index", "unnamed: 0"),
 )
-# columns that may name runs, if each name has the points of one curve
+# columns that name runs only if the rows of each name are the points of one curve
 PERHAPS_RUN = (
     *("experiment", "exp", "exp name", "experiment name", "exp id", "trial", "job"),
     *("trial id", "job id", "model", "model name", "curve"),
 )
-# points of a run from which it is a learning curve; `table.CURVE` of the inference
+# a run with at least this many points is a learning curve (`shared_error`)
 CURVE = 10
 # these differ from point to point along a run
 LOSSES = ("loss", "target_loss", "source_loss")
@@ -86,7 +86,8 @@ def run_column(runs: pd.DataFrame) -> str | None:
     for spellings in (RUN, PERHAPS_RUN):
         called = [str(c) for c in runs if _spelled(c) in spellings]
         columns = [c for c in called if _names_runs(runs, c)]
-        # a name before a number, an id where two runs have one name
+        # the column with most different names; of several, the one that `RUN` lists
+        # first
         columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
         if columns:
             return columns[0]
@@ -114,11 +115,11 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
 
 def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
     """Name each row's run, if no column names runs and most rows are points of long
-    curves. A curve has the rows that are equal in all settings made before a run, at
-    different D.
+    curves. Rows of a curve have equal settings and different D.
 
-    None if there are names, few points, or two losses at one point (runs that are equal
-    in all columns cannot be told apart).
+    Returns None if there are names, if curves have few points, or if there are two
+    losses at one point: then two runs have equal settings, and their points cannot be
+    separated.
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
@@ -131,7 +132,7 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
         return None
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
-    # with more sizes, ten points each may well be a grid of runs
+    # with more sizes, curves of ten points may in fact be a grid of runs
     if long.mean() < 0.5 or runs["N"][long].nunique() > 12:
         return None
     # one run measured on two domains is one run
@@ -151,7 +152,7 @@ def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
         if column in (*keys, *along) or runs[column].nunique() < 2:
             continue
         points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
-        # a column that changes from point to point leaves no curve
+        # if the column changed from point to point, there would be no long curves
         if points.max() >= CURVE and points.median() >= CURVE:
             settings.append(column)
     return settings

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Alike(NamedTuple):
     """Rows that are equal in all columns that laws read, and differ in other settings.
 
-    ``columns``: these settings; ``rows``: all such rows; ``apart``: largest ratio of
-    losses among rows that are equal for laws, minus one.
+    ``columns``: these other settings. ``rows``: all such rows. ``apart``: largest ratio
+    of losses among rows that are equal for laws, minus one.
     """
 
     columns: tuple[str, ...]
@@ -56,7 +56,9 @@ def alike_but_settings(
         return None
     schema = {*NUMERIC, *TEXT, *inputs}
     if not {"step", *COLUMNS} & set(runs):
-        schema.discard("lr")  # it is the whole run's, not the step's
+        schema.discard(
+            "lr"
+        )  # here lr is a setting of the run and not the rate of a step
     keys = [c for c in runs if _is_read(c) or c in inputs]
     settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
@@ -69,7 +71,7 @@ def alike_but_settings(
         return None
     group = group.to_numpy()
     mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
-    # by position, because joined tables repeat labels
+    # a new index, because joined tables repeat labels
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
     return Alike(tuple(map(str, differ)), tuple(runs.index[mixed]), apart)
@@ -108,7 +110,7 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     constant along a run.
     """
     levels = runs[column].nunique()
-    # more levels: an identity or a measurement
+    # a column with more levels is a name or a measurement
     if not 1 < levels <= max(2, len(runs) / 2):
         return False
     if "loss" in str(column).lower() or is_name(column):

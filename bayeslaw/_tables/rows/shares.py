@@ -11,8 +11,8 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SHARE, is_share
 
-REST = f"{SHARE}rest"  # the share that the other shares leave
-SOURCE = f"{SHARE}source"  # beside one other domain it is replay
+REST = f"{SHARE}rest"  # one minus the sum of the other shares
+SOURCE = f"{SHARE}source"  # with one other domain this share is replay
 
 
 def share_columns(runs: pd.DataFrame) -> list[str]:
@@ -34,11 +34,12 @@ def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
 def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Complete the shares of each row to one.
 
-    If rows sum to 100, percent become shares; if they sum to a thousand or more, tokens
-    by domain do. One empty cell of a row gets what the others leave. If rows sum to
-    less than one, the rest becomes a column ``share_rest``. Errors of rounding are
-    divided among all shares. Rows outside the simplex stay as they are; they are
-    refused when they are used. With two domains, the share of ``source`` is ``replay``.
+    If rows sum to 100, cells are percent; if they sum to a thousand or more, cells are
+    tokens. Both are converted to shares. If one cell of a row is empty, it gets the
+    rest of the sum. If rows sum to less than one, the rest becomes a column
+    ``share_rest``. Rounding errors are divided among all shares. Rows outside the
+    simplex are unchanged; they are refused when they are used. With two domains, the
+    share of ``source`` is ``replay``.
     """
     columns = share_columns(runs)
     if not columns:
@@ -84,7 +85,7 @@ def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.Dat
 
 
 def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
-    """Fill the one empty share of a row with what the other shares leave."""
+    """Fill a row's only empty share with one minus the sum of its other shares."""
     remainder = (1 - shares.sum(axis=1)).clip(lower=0.0)
     has_one_gap = shares.isna().sum(axis=1) == 1
     return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, remainder))

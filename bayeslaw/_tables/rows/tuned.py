@@ -1,9 +1,9 @@
-"""Reduce sweeps of a setting (learning rate, batch, weight decay) to one row a cell,
-with the loss of the tuned run.
+"""Reduce sweeps of a setting (learning rate, batch, weight decay) to one row for each
+cell, with the loss of the tuned run.
 
-The lowest of k noisy runs is too low, because the luckiest wins. So a parabola in the
-log of the setting is fitted to a cell's runs near its best, and the loss is taken at
-its vertex. All cells share the curvature; noise is pooled over cells.
+The lowest of k noisy losses is biased downwards. So a parabola in the log of the
+setting is fitted to a cell's runs near its best, and the loss is that of the vertex.
+All cells share the curvature; noise is pooled over cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEEDED = 3  # levels in a cell, for a parabola
 
 
 def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
-    """Keep the best row of each cell, with the loss that a tuned run would have.
+    """Keep the best row of each cell, with an estimate of the loss of a tuned run.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each cell, in the order of the table: its best run, ``loss`` in its place,
-        and beside it ``loss_measured``, ``{setting}_best`` where the parabola is lowest, and
-        ``at_edge``: whether that lies beyond the cell's sweep, so that the loss is that at
-        its end, and the truth may be lower.
+        The best run of each cell, in the order of the table. ``loss`` is that of the
+        tuned run, ``loss_measured`` that of the best run, and ``{setting}_best`` the
+        setting at the vertex. If ``at_edge``, the vertex lies beyond the cell's sweep;
+        then the loss is that at the end of the sweep, and the true one may be lower.
 
     Raises
     ------
@@ -59,10 +59,9 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     >>> bayeslaw.tuned(pd.DataFrame(runs), "lr")["loss"].round(3).tolist()
     [3.1, 2.8]
 
-    Notes
-    -----
-    Least squares of log loss, y = a_c + b_c x + g x^2 with one g, in x = log setting. The
-    vertex a_c - b_c^2/(4 g) is low on average by var(b_c)/(4 g), which is added.
+    Notes ----- Log losses are fitted by least squares: y = a_c + b_c x + g x^2, x = log
+    setting, with one g for all cells. The estimated vertex a_c - b_c^2/(4 g) is too low
+    by var(b_c)/(4 g) on average, which is added.
     """
     x = _logarithms(runs, setting)
     cells = cells_of(runs)

@@ -30,13 +30,13 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 def read_table_file(
     path: Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read the table of a file, in the format that the end of its name tells.
+    """Read the table of a file; the suffix of its name decides the format.
 
     Parameters
     ----------
     grows
-        Whether another process may be writing to the file. Then a last line without its
-        end is not read, since its number may be cut short.
+        Whether another process may be writing to the file. Then a last line without an
+        end of line is not read, because its last number may be cut short.
     names
         Further columns that hold names. Names stay as they are written, also ``1.10``
         and ``NA``.
@@ -66,7 +66,7 @@ def read_table_file(
         text = _written(rows, separator)
     _check_fields(path, iter(rows))
     layout: dict[str, Any] = {"sep": separator, "skipinitialspace": True}
-    # numbers to their last digit, as pandas 3 reads them by itself
+    # read all digits of numbers, as pandas 3 does by default
     precision = "round_trip" if pd.__version__.startswith("2.") else None
     table = pd.read_csv(StringIO(text), **layout, float_precision=precision)
     of_names = [n for n in table if is_name(n) or str(n).strip() in names]

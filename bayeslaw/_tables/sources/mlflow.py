@@ -36,7 +36,7 @@ def read(place: str) -> pd.DataFrame:
             client = tracking.MlflowClient(tracking_uri=address)
             chosen = _experiment(client, experiment, where)
             runs = [_run(client, run) for run in _runs(client, chosen.experiment_id)]
-    except ModuleNotFoundError as error:  # SQL's library, which folders do without
+    except ModuleNotFoundError as error:  # the SQL library; folders do not need it
         raise RunTableError(
             f'{where}: {error}; pip install "bayeslaw[mlflow]"'
         ) from None
@@ -65,7 +65,7 @@ def _folders_allowed() -> Iterator[None]:
 def _address(store: str, where: str) -> str:
     """Find the store's URI. A missing place is refused, because MLflow would create it."""
     if re.match(r"https?:/", store):
-        # a path has lost one of the slashes on its way here
+        # `Path` removes one of the two slashes of an address
         return re.sub(r"^(https?):/+", r"\1://", store)
     path = Path(store)
     # both are checked before MLflow runs, which would create what is missing

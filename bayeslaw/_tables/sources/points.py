@@ -30,7 +30,7 @@ BATCH = (
     "micro_batch_size",
     "batch_size",
 )
-# `max_length` is not among them: model configurations have one, of generated text
+# without `max_length`, which in model configurations is the length of generated text
 LENGTH = (
     *("max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length"),
     *("context_length", "block_size"),
@@ -106,7 +106,7 @@ def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 def name_below(folder: Path, place: Path) -> str:
     """Name a run by its folder, relative to the folder that was given."""
-    # one file, or one checkpoint, is below no folder that was given
+    # a single file or checkpoint was given, and no folder
     if place == folder or not place.is_relative_to(folder):
         return place.resolve().name
     return place.relative_to(folder).as_posix()
@@ -118,8 +118,8 @@ def by_step(
     """Order metrics by step, from values logged call by call; the last value for a step
     counts.
 
-    If the training logs its own step with every call, that step is used: the tracker's
-    step may count calls.
+    If the training logs its own step with every call, this step is used, because the
+    tracker's step may count calls.
     """
     counters = ("train/global_step", "trainer/global_step", "global_step")
     rows = [row for _, row in logged]
@@ -143,8 +143,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _finite(value: Any) -> float:
-    """Turn the NaN of a diverged run into infinity, so that it is refused when it is
-    read, and not taken for a step at which nothing was logged.
+    """Convert NaN to infinity. NaN means that a run diverged, and infinity is refused
+    when the table is read; NaN would be taken for a step at which nothing was logged.
     """
     return math.inf if math.isnan(value) else float(value)
 
@@ -226,15 +226,15 @@ def _check_counters(
 
 
 def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
-    """Interpolate a counter linearly at each step of one run, between steps that logged
-    it; NaN beyond them.
+    """Interpolate a counter linearly at each step of one run; NaN before the first and
+    after the last step that logged it.
     """
     logged = rows[["step", counter]].dropna()
     if logged.empty:
         return pd.Series(np.nan, rows.index)
     in_order = logged.sort_values("step")
     steps, counts = in_order["step"], in_order[counter]
-    # an evaluation after the last count has tokens that nobody knows
+    # the tokens of an evaluation after the last count are unknown
     at = np.interp(rows["step"], steps, counts, left=np.nan, right=np.nan)
     return pd.Series(at, rows.index)
 
@@ -251,7 +251,7 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
         names = [batch, length]
     else:
         return None
-    # there may be several devices, and several of their batches may make a step
+    # a batch per device is multiplied by devices and by accumulated batches
     if batch in names and last_part(batch) not in BATCH[:2]:
         accumulated = ("gradient_accumulation_steps", "grad_accum_steps")
         devices = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu")
@@ -271,7 +271,7 @@ def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
         full = []
         for column in called:
             numbers = pd.to_numeric(table[column], errors="coerce")
-            # empty in another run, "auto" in one
+            # all rows need a number: a cell may be empty, or "auto"
             if (numbers > 0).all():
                 full.append(column)
         if len(full) == 1:

@@ -14,7 +14,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.sources.files import read_table_file, sheet_of
 
-# how a store is written -> the file here that reads it
+# scheme -> module of this folder that reads the store
 TRACKERS = {
     "tensorboard": "tensorboard",
     "mlflow": "mlflow",
@@ -53,7 +53,7 @@ def read_source(
             raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
         reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
         with warnings.catch_warnings():
-            # the tracker's library warns of what it uses itself
+            # trackers' libraries warn of their own dependencies
             warnings.simplefilter("ignore")
             with _said_in_a_line(source, f"give {scheme}: a store that is whole"):
                 return reader.read(place)

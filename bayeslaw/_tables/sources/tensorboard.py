@@ -37,7 +37,7 @@ def read(place: str) -> pd.DataFrame:
     logs = {at: _read_run(at) for at in places}
     runs = []
     for at, (config, history) in logs.items():
-        # `add_hparams` writes its settings to a folder below the run's
+        # `add_hparams` writes the settings to a folder below that of the run
         if config and at.parent in logs:
             continue
         settings: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
     events = accumulator.EventAccumulator(str(at), {"scalars": 0, "tensors": 0})
     try:
         events.Reload()
-    except Exception as error:  # what its decoder raises
+    except Exception as error:  # the decoder raises errors of many types
         raise RunTableError(f"{at}: event files cannot be read ({error})") from None
     logged = []
     texts: dict[str, str] = {}
@@ -76,14 +76,14 @@ def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
             logged += [(*when, float(value)) for *when, value in values]
         elif tag in TEXTS:
             texts[tag] = values[-1][-1].ravel()[0].decode()
-    # each tag comes by itself; a restart writes some steps again
+    # sort by time over all tags, because a restart writes some steps again
     in_order = sorted(logged, key=lambda event: event[0])
     history = by_step([(step, {tag: value}) for _, step, tag, value in in_order])
     return _settings(events, texts), history
 
 
 def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Read hyperparameters, and what a Trainer logs of itself and its model."""
+    """Read hyperparameters, and the settings that a Trainer logs."""
     settings: dict[str, Any] = {}
     for tag in reversed(TEXTS):
         try:

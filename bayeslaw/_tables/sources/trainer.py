@@ -43,7 +43,7 @@ def read(place: str) -> pd.DataFrame:
 def _run_folder(file: Path) -> Path:
     """Find the folder of a run from a state file, which may be that of a checkpoint."""
     folder = file.parent
-    # a checkpoint's state is that of its run so far
+    # a checkpoint's state file belongs to the run in the folder above
     if folder.name.startswith("checkpoint-"):
         return folder.parent
     return folder
@@ -64,7 +64,7 @@ def _called(metric: str) -> str:
     """Name a metric as the Trainer's own loggers do: a bare ``loss`` is the training
     loss.
     """
-    # as `rewrite_logs` of its integrations does
+    # like `rewrite_logs` in the integrations of `transformers`
     if metric.startswith("eval_"):
         evaluated = metric.removeprefix("eval_")
         return f"eval/{evaluated}"

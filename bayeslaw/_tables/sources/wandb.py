@@ -2,9 +2,9 @@
 ``wandb:FOLDER`` with the files of offline runs (or those that a run leaves on its
 machine).
 
-An offline file is a log in the framing of LevelDB (with a plain CRC-32). Its records
-are the library's own messages. The library has dropped its reader of the framing, so it
-is here.
+An offline file is a log in the framing of LevelDB (with a plain CRC-32), whose records
+are messages of the `wandb` library. The library no longer has a reader of this framing,
+so this file has one.
 """
 
 from __future__ import annotations
@@ -107,21 +107,22 @@ def _records(file: Path) -> Iterator[bytes]:
     content = file.read_bytes()
     if content[:4] != b":W&B":
         raise RunTableError(f"{file}: not a file of W&B's offline runs")
-    # bytes of a file's beginning, and of each chunk's: crc 4, length 2, type 1
+    # The file, and each chunk, begins with a header of 7 bytes. In a chunk these are 4
+    # of crc, 2 of length and 1 of type.
     header, block = 7, 2**15
-    full, first, last = 1, 2, 4  # types of chunks; 3 is one in the middle
+    full, first, last = 1, 2, 4  # types of chunks; 3 is a middle chunk of a record
     at, parts = header, b""
     while at + header <= len(content):
-        # a chunk never goes over the end of its block; a record of several may
+        # a chunk lies within one block; a record may have chunks in several
         in_block = block - at % block
-        if in_block < header:  # too little for a chunk: filled with zeros
+        if in_block < header:  # zeros fill a block's end that is too short for a chunk
             at += in_block
             continue
         length = int.from_bytes(content[at + 4 : at + 6], "little")
         kind = content[at + 6]
         chunk = content[at + header : at + header + length]
         if len(chunk) < length:
-            return  # the run is still going, or was killed
+            return  # the run is not finished, or was killed
         checksum = int.from_bytes(content[at : at + 4], "little")
         if checksum != zlib.crc32(bytes([kind]) + chunk):
             raise RunTableError(f"{file}: damaged at byte {at}")

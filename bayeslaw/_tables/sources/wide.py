@@ -42,7 +42,7 @@ def _panel(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
     runs = max(map(len, metrics.values()))
     rows, *curves = (pd.concat(parts, ignore_index=True) for parts in metrics.values())
     for curve in curves:
-        # a run may be a step ahead in one of them
+        # an outer join, because one metric of a run may have more steps than another
         rows = rows.merge(curve, on=["run", along], how="outer")
     note = f"a panel of {runs} runs, a column each, became rows of run and {along}"
     if any(cell is not None and cell[3] for cell in cells.values()):
