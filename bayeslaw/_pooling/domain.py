@@ -1,5 +1,5 @@
-"""Treat one domain of a pool as a posterior: what it knows from its own runs, and what
-it borrows.
+"""Treat one domain of a pool as a posterior, and measure how much of it comes from the
+domain's own runs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class DomainPosterior:
         The domain's name and its number of runs; an unseen domain has no name and no
         runs.
     own
-        Weight of the domain's own runs in what is known about each parameter, by name;
-        the population has the rest.
+        Share of the information about each parameter that comes from the domain's own
+        runs, by name. The rest comes from the population.
     training
         The domain's own runs, from which the law's misfit on this domain is learned.
         None for the law alone; ``sigma`` then holds the misfit.

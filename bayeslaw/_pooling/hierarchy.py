@@ -58,8 +58,8 @@ class Domains(NamedTuple):
     @property
     def _inside(self) -> Float[Array, "block domain"]:
         """Mark by 1 each block's domain."""
-        # XLA gathers and sums by index one number after another, which took half the
-        # time of a gradient. Small products with this matrix replace that.
+        # XLA gathers and sums by index one number at a time, which took half the time
+        # of a gradient. Small products with this matrix are faster.
         return jax.nn.one_hot(self.code, self.count)
 
     def by_block(self, of_domains: Float[Array, " domain"]) -> Float[Array, "block 1"]:
@@ -181,8 +181,8 @@ def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:
     scale.
     """
 
-    # p(u) = p(value) |d value / du|: the slope is the value itself of an exponential, s
-    # (1 - s) of a logistic s.
+    # p(u) = p(value) |d value / du|. The slope of an exponential is its value; that of
+    # a logistic s is s (1 - s).
     def one(prior: Prior, u: Float[Array, ""]) -> Float[Array, ""]:
         if prior.support == "positive":
             return u + prior.distribution().log_prob(jnp.exp(u))

@@ -1,9 +1,9 @@
 """Let one coefficient of a domain follow its other sites.
 
-A domain's runs fix how much its terms add to their losses, but not how a coefficient
-and exponents share that amount. As the other sites move, the leading coefficient has to
-follow along a curve. A quadratic approximation knows only the curve's tangent: with
-five runs a domain, whitened coordinates along it were skewed by -4 and up to five times
+A domain's runs determine the sum of its terms, but not how a coefficient and exponents
+share this sum. As the other sites move, the leading coefficient must follow along a
+curve. A quadratic approximation has only the curve's tangent. With five runs a domain,
+whitened coordinates along the tangent had a skewness of -4 and were up to five times
 too wide.
 """
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 class LeadingCurve(NamedTuple):
     """Hold the losses that the leading coefficient keeps as the other sites move, and
-    the curve's tangent.
+    the curve's tangent at the point of expansion.
 
-    ``level``: the law's loss at every row where the tangent was taken, shape (block,
-    run); ``start``: log of the leading site there, shape (domain,); ``tangent``: the
-    slope along the other sites, 0 along itself, shape (domain, site).
+    ``level``: the law's loss at every row, at that point, shape (block, run).
+    ``start``: log of the leading site at that point, shape (domain,). ``tangent``:
+    slope of the curve along the other sites, and 0 for the leading site, shape (domain,
+    site).
     """
 
     level: Float[Array, "block run"]
@@ -64,8 +65,8 @@ def implied(
     level: Float[Array, "block run"],
     u: Float[Array, "domain site"],
 ) -> Float[Array, " domain"]:
-    """Solve by least squares for the log of the term's site, shape (domain,), given a
-    domain's other sites: the law is then nearest to ``level`` at the domain's rows.
+    """Find the log of the term's site, given a domain's other sites, at which the law
+    is nearest to ``level`` at the domain's rows (least squares), shape (domain,).
     """
     # The loss is rest + value unit, linear in the term's value, so that least squares
     # over a domain's rows give value = sum unit (level - rest) / sum unit^2.
@@ -76,7 +77,7 @@ def implied(
     remainder = level - row_offset(law, domains) - sum(parts.values())
     weight = domains.weight
     value = domains.sums(weight * unit * remainder) / domains.sums(weight * unit**2)
-    # if the rows leave less than this for the coefficient, it vanishes slowly
+    # below this value the coefficient goes to 0 smoothly
     soft = 0.1 * term.prior.median
     return jnp.log(soft * jax.nn.softplus(value / soft))
 
@@ -118,7 +119,7 @@ def follow(
     on_tangent = curve.start + jnp.sum(curve.tangent * (u - centre), axis=1)
     on_curve = implied(law, domains, term, curve.level, u)
     moved = u[:, f] + share[:, f] * (on_curve - on_tangent)
-    # Columns are stacked one by one: the compiler then sees that the other sites have
-    # not moved, and computes powers at the rows once for this and for the likelihood.
+    # Columns are stacked one by one. So the compiler sees that the other sites are
+    # unchanged, and computes powers at the rows once, here and for the likelihood.
     columns = [u[:, :f], moved[:, None], u[:, f + 1 :]]
     return jnp.concatenate(columns, axis=1)

@@ -1,5 +1,5 @@
-"""Find each domain's mode given the population, where its likelihood is expanded, and
-the weight of the domain's own runs there.
+"""Find each domain's mode given the population. The domain's likelihood is expanded at
+the mode, which also gives the weight of the domain's own runs.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class ModeSearch:
         Further Newton steps, each followed by an update of the population's mean and
         spread.
     halvings
-        Number of shorter steps tried beside the full step, each half the one before.
+        Number of shorter steps that are tried, too; each is half the one before.
     longest_step
         Longest step, in sds of the prior.
     pseudo_domains
-        Number of domains that the prior of a spread counts as.
+        Number of domains that a spread's prior counts as.
     dof_above_2
         Degrees of freedom of the noise, less 2.
     """
@@ -73,9 +73,10 @@ def expand(
     """Compute the gradient, shape (domain, site), and the expected curvature, shape
     (domain, site, site), of each domain's log likelihood at u of shape (domain, site).
 
-    The expected curvature is never negative, and zero where there are no rows. Fisher
-    information of a Student-t (Lange et al. 1989): (dof + 1) / (dof + 3) / scale^2 for
-    its location, 2 dof / (dof + 3) for its log scale, and 0 between them.
+    The expected curvature is never negative, and zero without rows. The Fisher
+    information of a Student-t (Lange et al. 1989) is (dof + 1) / (dof + 3) / scale^2
+    for its location and 2 dof / (dof + 3) for its log scale, with no correlation of the
+    two.
     """
     dof = ERROR.dof_min + dof_above_2
 
@@ -131,18 +132,18 @@ def _newton(
 ) -> _Step:
     """Take one step uphill for every domain, given the population (Fisher scoring).
 
-    Rows used up by a domain's parameters say nothing about its noise; counting them
-    would make the noise too low.
+    The effective number of parameters is subtracted from the rows that inform the
+    noise, as n - p in an unbiased variance; otherwise the noise would be too low.
     """
     dof = jnp.asarray(search.dof_above_2)
     gradient, information = expand(law, domains, u, dof)
     prior = jnp.diag(spread**-2)[None]
-    # effective number of parameters: the trace of the rows' information over all
-    # information
+    # The effective number of parameters is the trace of the rows' information times the
+    # inverse of the total information.
     data_share = jnp.linalg.solve(information + prior, information)
     paid = jnp.trace(data_share[:, :-1, :-1], axis1=1, axis2=2)
     rows = domains.sums(domains.weight)
-    # Like n - p in place of n in an unbiased variance.
+    # n - p in place of n, as in an unbiased variance
     unpaid = 1 - paid / jnp.maximum(rows, paid + 1)
     gradient = gradient.at[:, -1].add(paid)
     information = information.at[:, -1, -1].multiply(unpaid)
@@ -156,7 +157,7 @@ def _newton(
     move = move / jnp.maximum(1.0, length / search.longest_step)
 
     def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
-        # ``paid`` rows less in the likelihood's -rows log sigma
+        # the likelihood's term -rows log sigma, with ``paid`` rows less
         rows_of_domain = domains.sums(row_log_likelihood(law, domains, v, dof))
         fit = rows_of_domain + paid * v[:, -1]
         z = (v - mean[None]) / spread[None]
@@ -252,8 +253,8 @@ def own_shares(
     dof_above_2: Float[Array, ""],
     spreads: Float[Array, "draw site"],
 ) -> Float[Array, "domain site"]:
-    """Compute the weight of each domain's own runs in what is known about it, shape
-    (domain, site); the population has the rest.
+    """Compute the share of the information about each domain that comes from its own
+    runs, shape (domain, site). The rest comes from the population.
 
     The weight is one minus the pooling factor of Gelman and Pardoe 2006: 1 - Var(z |
     own runs, population), at u and averaged over spreads of shape (draw, site).
@@ -261,7 +262,8 @@ def own_shares(
     information = expand(law, domains, u, dof_above_2)[1]
 
     def one(spread: Float[Array, " site"]) -> Float[Array, "domain site"]:
-        # Precision of z: 1 of the prior and S I S of the runs, as u = mean + S z.
+        # u = mean + S z, so the precision of z is 1 from the prior plus S I S from the
+        # runs
         of_runs = spread[None, :, None] * information * spread[None, None, :]
         precision = jnp.eye(len(spread))[None] + of_runs
         covariance = jnp.linalg.inv(precision)

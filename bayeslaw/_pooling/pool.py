@@ -88,10 +88,11 @@ class Pool:
 
     @property
     def own(self) -> pd.DataFrame:
-        """Tabulate the weight of a domain's own runs in what is known about its
-        parameters: a row for each domain, a column for each parameter. At 0 all is
-        borrowed from the other domains, at 1 nothing. The weight is one minus the
-        pooling factor of Gelman and Pardoe 2006; NaN if a domain has no such parameter.
+        """Tabulate the share of the information about each parameter that comes from
+        the domain's own runs: a row for each domain, a column for each parameter. At 0
+        all information is borrowed from the other domains, at 1 none. The share is one
+        minus the pooling factor of Gelman and Pardoe 2006; NaN if a domain has no such
+        parameter.
         """
         data = self.inference_data["own"].to_dataset()
         weights = pd.DataFrame(
@@ -340,8 +341,8 @@ def pool(arguments: PoolArguments) -> Pool:
 def _check(
     law: Law, runs: pd.DataFrame, names: pd.Series, requested: list[str]
 ) -> None:
-    """Refuse a table that cannot be pooled by the names of its rows' domains, and warn
-    about what it cannot determine.
+    """Refuse a table that cannot be pooled by the domains of its rows, and warn if it
+    hardly determines the spread between them.
     """
     count = names.nunique()
     fitting.check_fittable(
@@ -379,7 +380,7 @@ def _domains(
     code, levels = pd.factorize(names, sort=True)
     slots = np.zeros(len(levels))
     group = Group.of(code, slots)
-    blocks = np.flatnonzero((group.members >= 0).any(axis=0))  # none to spare
+    blocks = np.flatnonzero((group.members >= 0).any(axis=0))  # without spare blocks
     members = group.members[:, blocks].T.reshape(-1)
     # A place without a row repeats the table's first row, with weight 0.
     rows = np.maximum(members, 0)
@@ -448,8 +449,8 @@ def _shares(
     sites: Mapping[str, Float[np.ndarray, "chain draw ..."]],
     draws: int = 200,
 ) -> dict[str, Float[np.ndarray, " domain"]]:
-    """Weigh each domain's own runs in what is known of each parameter, averaged over so
-    many draws of the spreads; each of shape (domain,).
+    """Compute `own_shares` by parameter, averaged over a number of draws of the
+    spreads; each of shape (domain,).
     """
     spreads = sites["spread"].reshape(-1, sites["spread"].shape[-1])
     few = np.linspace(0, len(spreads) - 1, draws).astype(int)

@@ -1,9 +1,11 @@
-"""Shares by role: in a pool of evaluation sets each set's own share is ``share_own``.
+"""Rename shares by role: in a pool of evaluation sets, each set's own share becomes
+``share_own``.
 
-A law of mixtures begins with the domain of the loss, so that every evaluation set has
-another law. Pooled is one law, with the domain ``own`` before all others: a set's own
-share has that name, and under its domain's name it is 0. What domain k counts for others
-is then one parameter of all sets; only its own set says nothing of it.
+In a law of mixtures the first domain is that of the loss, so every evaluation set would
+have its own law. A pool has one law, whose first domain is ``own``. The share of a
+set's own domain is ``share_own``, and the column with the domain's name is then 0. So
+the transfer factor of domain k is one parameter for all sets. Only the set of domain k
+itself has no information about it.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ class Roles(NamedTuple):
 
 
 def by_role(law: Law | str | None, runs: pd.DataFrame, by: str) -> Roles:
-    """Take the law that all domains share, and the table as it reads it.
+    """Find the law that all domains share, and convert the table to its columns.
 
-    A law of mixtures and the table change where the rows' sets, named in column ``by``,
-    are domains of the mixtures; others stay as they are.
+    A law of mixtures and the table change only if the evaluation sets, named in column
+    ``by``, are domains of the mixtures.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def by_role(law: Law | str | None, runs: pd.DataFrame, by: str) -> Roles:
     names = _domain_names(runs, by)
     domains, sets = share_domains(named.covariates), set(names)
     evaluated = sets & set(domains) & set(share_domains(runs))
-    # a formula, or a file of one's own, names the shares that it reads
+    # a formula or a user's file names its shares itself
     if named.origin or not evaluated:
         return Roles(named, runs, names)
     if not isinstance(law, str):
@@ -87,7 +89,7 @@ def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
 
 
 def with_own_shares(runs: pd.DataFrame, names: pd.Series) -> pd.DataFrame:
-    """Name each row's own share ``share_own`` (`own_first`), by the name of its set."""
+    """Move each row's own share, that of its set, to ``share_own`` (`own_first`)."""
     order = np.argsort(np.argsort(names.to_numpy(), kind="stable"))
     parts = [
         rows.assign(**own_first(_shares(rows), name))
@@ -101,18 +103,18 @@ def _shares(runs: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def reads_own(law: Law) -> bool:
-    """Tell whether a law reads shares by role."""
+    """Tell whether a law reads ``share_own``."""
     return f"{SHARE}{OWN}" in law.covariates
 
 
 def law_for_set(law: Law, name: str) -> Law:
-    """The law as one evaluation set reads it."""
+    """Make the law of one evaluation set (`law_of_set`)."""
     return catalogue.law_of_set(law, name) if reads_own(law) else law
 
 
 def unread(law: Law, name: str) -> set[str]:
-    """Name the parameters of which a set says nothing: what its domain counts for
-    others.
+    """List the parameters about which a set has no information: the transfer factor of
+    its own domain.
     """
     if not reads_own(law):
         return set()

@@ -1,4 +1,4 @@
-"""Many small triangular systems side by side, column by column.
+"""Solve many small triangular systems side by side, column by column.
 
 LAPACK is called once for each matrix: whitening a dozen domains of four sites then took
 10 microseconds of a gradient's 25. Here every step is one operation on all matrices, and
@@ -20,7 +20,7 @@ TriangularColumns = list[Array]
 
 
 def cholesky(positive: Float[Array, "matrix side side"]) -> TriangularColumns:
-    """Lower triangular factor of each positive definite matrix."""
+    """Factor each positive definite matrix as L L'; returns the lower triangular L."""
     columns, remainder = [], positive
     for _ in range(positive.shape[-1]):
         # A = [[a, b'], [b, C]]: the first column is (a, b) / sqrt(a), and what is left
@@ -36,7 +36,7 @@ def cholesky(positive: Float[Array, "matrix side side"]) -> TriangularColumns:
 def solve(
     lower: TriangularColumns, right: Float[Array, "matrix side"]
 ) -> Float[Array, "matrix side"]:
-    """x with L x = right."""
+    """Solve L x = right for x."""
     solution, remainder = [], right
     for column in lower:
         value = remainder[:, :1] / column[:, :1]
@@ -48,7 +48,7 @@ def solve(
 def solve_transposed(
     lower: TriangularColumns, right: Float[Array, "matrix side"]
 ) -> Float[Array, "matrix side"]:
-    """x with L' x = right."""
+    """Solve L' x = right for x."""
     solution = right[:, :0]
     for j in reversed(range(len(lower))):
         column = lower[j]
@@ -59,6 +59,6 @@ def solve_transposed(
 
 
 def log_determinant(lower: TriangularColumns) -> Float[Array, " matrix"]:
-    """Log of the product of the diagonal."""
+    """Compute the log of the product of the diagonal."""
     diagonal = jnp.concatenate([column[:, :1] for column in lower], axis=1)
     return jnp.sum(jnp.log(diagonal), axis=1)

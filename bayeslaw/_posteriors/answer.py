@@ -23,7 +23,7 @@ class Answer(ABC):
 
     @property
     def median(self) -> float:
-        # take one of the draws: they may be infinite, so interpolation would fail
+        # a draw and no interpolated value, because draws may be infinite
         middle = np.quantile(self.draws, 0.5, method="inverted_cdf")
         return float(middle)
 
@@ -45,7 +45,7 @@ class Answer(ABC):
 
 
 def format_probability(p: float) -> str:
-    """Format a probability with two digits, and never as a false certainty."""
+    """Format a probability with two digits, but never as 0% or 100% if it is not."""
     if 0.995 <= p < 1:
         return "over .99"
     if 0 < p < 0.005:

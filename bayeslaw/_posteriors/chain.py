@@ -139,23 +139,24 @@ class Chain:
         return (*self.posterior.warnings, *before)
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Joint draws of all fits. A draw has one error of a checkpoint, so these draws
-        describe one checkpoint at a time.
+        """Build joint draws of all fits. A draw has the error of one checkpoint, so
+        these draws describe one checkpoint at a time.
 
-        `plan` pairs the draws of its posteriors at random, so that two chains do not
-        share a checkpoint there; `losses_before` as covariates do.
+        `plan` pairs the draws of its posteriors at random, so two chains in a plan do
+        not share the checkpoint's error. To share it, give `losses_before` as
+        covariates.
         """
         return tuple(draws.piece for draws in self._joint(None))
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
+        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
+        run.
 
-        Both include the error of a forecast checkpoint, since the law starts from a
+        Both include the error of a forecast checkpoint, because the law starts from the
         checkpoint's actual losses. Rows of one checkpoint (column ``checkpoint``, else
-        N and ptpp) share it.
+        N and ptpp) share this error.
 
         Raises
         ------
@@ -205,8 +206,8 @@ class Chain:
         checkpoints: int | None,
         rng: np.random.Generator,
     ) -> Piece:
-        """Join the posterior's formula and the forecasting ones for draws that share
-        them, row by row.
+        """Join the formula of the posterior with those of the forecasting fits, for the
+        draws that share these formulas, row by row.
         """
         formulas = [piece.log_loss for piece in before]
         links = tuple(map(Link, self.before, formulas))
@@ -224,8 +225,9 @@ class Chain:
     def _paired(
         fits: Sequence[Sequence[Piece]], rng: np.random.Generator
     ) -> tuple[Int[np.ndarray, "fit draw"], Int[np.ndarray, "fit draw"]]:
-        """Choose for each joint draw the piece of each fit and the place in it, each of
-        shape (fit, draw): the first fit's draws in order, the others in random order.
+        """Choose the piece of each fit, and the draw's place in the piece, for each
+        joint draw; each of shape (fit, draw). Draws of the first fit are in order,
+        those of the others in random order.
         """
         first, *further = fits
         size = sum(piece.draws for piece in first)
@@ -295,7 +297,7 @@ def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.Data
     Raises
     ------
     RunTableError
-        A column is missing, all empty, or has two values at one checkpoint.
+        A column is missing, is empty at all rows, or has two values at one checkpoint.
 
     Examples
     --------
@@ -339,8 +341,8 @@ def losses_before(
     """Draw the losses of models that do not exist yet, with their own errors, as
     ``covariates`` of a plan.
 
-    With these, target, source and baseline of a plan share the checkpoint. With two
-    chains they would not.
+    With them, target, source and baseline of a plan share the checkpoint's error. With
+    two chains they would not.
 
     Parameters
     ----------
@@ -400,7 +402,9 @@ class ChainLogLoss:
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """As in `LogLoss`; the checkpoint is forecast once for all tokens."""
+        """Return the log loss as a function of tokens, as in `LogLoss`. The checkpoint
+        is forecast once for all tokens.
+        """
         run = {name: column[None] for name, column in covariates.items()}
         completed = self._known(draw, run)
         point = {name: column[0] for name, column in completed.items()}

@@ -61,8 +61,8 @@ class LawAt:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
+        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
+        run.
 
         Raises
         ------
@@ -93,7 +93,7 @@ def law_at(
     sd
         Standard errors of some constants: draws are log-normal with that relative sd
         and independent of each other. Published errors rarely come with their
-        correlations; without these, intervals are too wide rather than too narrow.
+        correlations; without correlations, intervals tend to be too wide.
     sigma
         Relative noise of a new run; none if not given.
     draws, seed

@@ -33,7 +33,7 @@ class Draws:
 def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
     """List the draws of each piece, in the order of the pieces."""
     parts = []
-    first = 0  # of a piece's draws among all
+    first = 0  # index of a piece's first draw among all draws
     for piece in pieces:
         rows = np.arange(first, first + piece.draws)
         parts.append(Draws(piece, rows))
@@ -69,10 +69,8 @@ def places(
 def shuffled(
     rng: np.random.Generator, draws: int, size: int
 ) -> Int[np.ndarray, " taken"]:
-    """Shuffle the indices of draws, shape (size,), by permutations of all draws, one
-    after the other.
-
-    So each draw comes as often as any other, or once more.
+    """Choose ``size`` indices of draws by permutations of all draws, one after the
+    other, shape (size,). So the counts of any two draws differ by one at most.
     """
     permutations = -(-size // draws)
     index = np.tile(np.arange(draws), (permutations, 1))

@@ -1,5 +1,5 @@
-"""Choose the learned priors of a fit: those that were asked for; or, for a handful of
-runs, those for the kind of table that the columns show.
+"""Choose the learned priors of a fit: the ones that the user names; or, for a handful
+of runs, those for the kind of table that the columns show.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ from bayeslaw._tables.runs import NUMERIC
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-# e-folds along a run over which its error changes, if not learned: the model's prior
-# median
+# Correlation length of the error along a run in e-folds, if none was learned: the prior
+# median.
 RUN_LENGTH = 0.5
-SURE = 1e-6  # error scale of a posterior without one
+SURE = 1e-6  # error scale of a posterior that has no error
 BATCHES = 10  # batches of draws, for the Monte Carlo error of gains
 
 
@@ -47,7 +47,8 @@ def log_losses(
         table.
     """
     log_loss = np.empty((_count(parts), len(table)))
-    # rows are repeated up to one of few sizes, so that tables share compiled programs
+    # repeat the last row up to one of a few sizes, so that tables share compiled
+    # programs
     padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
     for part in parts:
         names = part.piece.covariates
@@ -204,7 +205,7 @@ class RowErrors(NamedTuple):
         """Simulate errors with one draw's scale and correlation, shape (measurement,)."""
         carried, size = self.carried[truth], self.carried.shape[1]
         error = self.scale[truth] * rng.standard_t(self.dof[truth], size)
-        # In the order of the run: each row carries a part of the previous error.
+        # in the order of the run, because each row carries a part of the previous error
         for j in np.flatnonzero(carried > 0):
             error[j] += carried[j] * error[j - 1]
         return error
@@ -226,8 +227,8 @@ class RowErrors(NamedTuple):
         measurement) -> (draw,).
         """
         dof = self.dof[:, None]
-        # The first row of a run carries nothing, so the value that rolls round is
-        # unused.
+        # The first row of a run carries nothing, so the value that `roll` moves there
+        # is not used.
         before = np.roll(error, 1, axis=1)
         z2 = ((error - self.carried * before) / self.scale) ** 2
         constant = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof)

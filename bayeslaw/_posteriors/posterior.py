@@ -41,8 +41,8 @@ class Piece:
     Parameters
     ----------
     log_loss
-        ``log_loss(draw, covariates)``: pure function that returns the law's log loss
-        for one draw at each run, shape (run,).
+        Pure function ``log_loss(draw, covariates)`` that returns the law's log loss for
+        one draw at each run, shape (run,).
     values
         Leaves of shape (draw, ...), by name; index i of every leaf is draw i. ``sigma``
         and ``dof`` are the scale and degrees of freedom of a new run's Student-t noise
@@ -97,7 +97,7 @@ class LogLoss:
     Parameters
     ----------
     law
-        Reads the leaves that carry the names of its priors.
+        The law, which reads the leaves with the names of its priors.
     process
         Basis of the misfit, with weights in the leaf `WEIGHTS` of shape (function,).
         None: no misfit.
@@ -260,7 +260,7 @@ class Posterior(Protocol):
         ...
 
     def pieces(self) -> tuple[Piece, ...]:
-        """The posterior's draws, grouped by formula."""
+        """Group the posterior's draws by formula."""
         ...
 
     def log_loss(
@@ -288,11 +288,11 @@ class KeptPosterior(Posterior, Protocol):
         ...
 
     def parameter_draws(self) -> Mapping[str, Any]:
-        """Draws of each parameter in the paper's units, each of shape (draw,)."""
+        """Collect draws of each parameter in the paper's units, each of shape (draw,)."""
         ...
 
     def draws(self) -> pd.DataFrame:
-        """Draws of each parameter in the paper's units, a row for each draw."""
+        """Tabulate draws of each parameter in the paper's units, a row for each draw."""
         ...
 
     def save(self, path: str | Path) -> Path:
@@ -306,5 +306,5 @@ def is_prior_only(posterior: object) -> bool:
 
 
 def is_kept(posterior: object) -> TypeGuard[KeptPosterior]:
-    """Tell fits and averages from other posteriors."""
+    """Tell whether a posterior keeps its training runs, as fits and averages do."""
     return hasattr(posterior, "runs") and hasattr(posterior, "parameter_draws")

@@ -59,7 +59,7 @@ class PriorOnly:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line that nothing is measured, which every result repeats."""
+        """One line: nothing is measured. Every result repeats it."""
         names = ", ".join(law.name for law in self.laws)
         learned = self.experience != "none"
         source = f", learned from {self.experience}" if learned else ""
@@ -109,8 +109,8 @@ def prior_only(
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     runs
-        Runs that will be asked about, planned or on offer. The law's misfit gets its
-        prior over their range. Without them, the noise of a run includes the misfit.
+        Runs to forecast, to plan or to buy. The law's misfit gets its prior over their
+        range. Without them, the noise of a run includes the misfit.
     priors, reference, experience
         As `fit` takes them.
     draws

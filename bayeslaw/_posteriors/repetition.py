@@ -1,5 +1,5 @@
-"""Handle small target sets that are seen repeatedly: a law of repetition says what
-repeated tokens are worth; without one, the number of epochs is limited.
+"""Handle small target sets that are seen repeatedly. A law of repetition describes the
+value of repeated tokens; without such a law, the number of epochs is limited.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-UNIQUE = "U"  # column: tokens in which a mixture sees its target set once
+UNIQUE = "U"  # column: tokens of a mixture that contain the target set once
 # up to so many epochs, repeated tokens are nearly as good as new ones (Muennighoff et
 # al. 2023)
 FEW_EPOCHS = 4.0
-ROUNDING = 1.01  # times
+ROUNDING = 1.01  # factor by which epochs may exceed a bound
 LAWS = "data-constrained, or another that reads U"
 
 
@@ -56,7 +56,7 @@ class Repeating:
 
 
 def is_of_repetition(pieces: Sequence[Piece]) -> bool:
-    """Tell whether all laws describe repeated tokens."""
+    """Tell whether all laws are laws of repetition."""
     return all(UNIQUE in piece.covariates for piece in pieces)
 
 
@@ -95,8 +95,8 @@ def epochs_measured(table: pd.DataFrame | None) -> float | None:
 def epochs_allowed(
     asked: float | None, pieces: Sequence[Piece], table: pd.DataFrame | None
 ) -> tuple[float, list[str]]:
-    """Decide how often a plan may see the target set. Also returns notes about that, a
-    line each.
+    """Decide how many epochs of the target set a plan may have. Also returns notes for
+    the user, a line each.
 
     Parameters
     ----------

@@ -9,19 +9,22 @@ import numpy as np
 
 @unique
 class Stream(IntEnum):
-    """The word that is mixed with a seed; each purpose has its own.
+    """Word that is mixed with a seed; each purpose has its own.
 
-    A plan's posteriors have their places among its constraints, from 0 on.
+    The words from 0 on belong to a plan's posteriors, by their place among its
+    constraints.
     """
 
     REWEIGHTING = 6  # outcomes by which `anchors` reweights draws
-    FORESEEN_ROWS = 11  # new rows as a posterior made before them foresees them
-    RANKED_BATCHES = 12  # halves of those: to learn distances, and to rank
+    FORESEEN_ROWS = 11  # forecasts of new rows by the old posterior
+    RANKED_BATCHES = (
+        12  # how these forecasts are halved: to learn distances, and to rank
+    )
     CHOICES = 13  # measurements after which `anchors` chooses
-    RECIPES = 14  # runs of recipes that are compared, and how their domains pair
+    RECIPES = 14  # runs of compared recipes, and the pairing of their domains
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
-    PLAN_ACCURACY = 1002  # which draws of an accuracy's curve go with which of a loss
-    PLAN_PAIRS = 1001  # by which draws of several domains are paired
+    PLAN_ACCURACY = 1002  # pairing of draws of an accuracy's curve with draws of a loss
+    PLAN_PAIRS = 1001  # pairing of draws of several domains
 
 
 def generator(seed: int, *words: int) -> np.random.Generator:

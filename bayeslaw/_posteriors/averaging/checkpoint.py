@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from bayeslaw._posteriors.averaging.record import Average
 
 LAW = "chinchilla"  # the law of pre-training
-FEWEST = 6  # checkpoints from which its five parameters are forecast
+FEWEST = 6  # least number of checkpoints for its five parameters
 
 
 class Before(NamedTuple):
     """Losses before adaptation.
 
-    ``measured``: column -> loss in nats per token, or one per model; ``forecast``:
-    columns to be forecast; ``told``: the origin of each, a line each.
+    ``measured``: column -> loss in nats per token, or a loss for each model.
+    ``forecast``: columns that must be forecast. ``told``: lines that tell the origin of
+    each loss.
     """
 
     measured: dict[str, Any]
@@ -66,8 +67,8 @@ def losses_at_hand(
 
 
 def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
-    """Select the runs that have the column; for a source, ``loss_before`` is its own
-    loss.
+    """Select the runs that have the column. In rows of the source, ``loss_before``
+    counts as ``source_loss_before``.
     """
     runs = parts[LOSSES_BEFORE[column]]
     if column not in runs and column == SOURCE_LOSS_BEFORE and LOSS_BEFORE in runs:
@@ -136,8 +137,8 @@ def fill_losses(
     offered
         As `candidates` makes them.
     runs
-        The table of existing checkpoints; if fewer than `FEWEST` have a column
-        measured, it stays as it is.
+        The table of existing checkpoints. A column that is measured at fewer than
+        `FEWEST` checkpoints is not filled in.
     columns
         Columns of `LOSSES_BEFORE` that laws read.
     """
@@ -171,11 +172,11 @@ def can_fill(runs: pd.DataFrame, column: str) -> bool:
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
     """Fit a law of pre-training to the checkpoints at which the column is measured."""
-    # what loads samplers
+    # imported here, because this loads samplers
     from bayeslaw._posteriors.averaging.average import average
 
     table = checkpoints(runs, column)
-    # priors in nats are stated at a checkpoint in the middle of these
+    # priors in nats are stated at the median checkpoint
     middle = {name: float(table[name].median()) for name in ("N", "D")}
     return average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
 

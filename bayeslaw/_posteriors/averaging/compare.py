@@ -54,9 +54,10 @@ class Stacking(NamedTuple):
     Parameters
     ----------
     witnesses
-        Number of independent runs that a left-out stage is worth: its level and slopes.
+        Number of independent runs that a left-out stage counts as (one for its level,
+        the others for its slopes).
     prior_stages
-        Number of stages that the prior counts as, on which all laws do equally well.
+        Number of stages that the prior counts as; all laws do equally well on them.
     window
         Share of the best law's weight below which a law is dropped.
     steps, tolerance
@@ -89,7 +90,7 @@ class Comparing:
         return list(self.hold_out or default_axes(runs))
 
     def kept(self) -> dict[str, Any]:
-        """Convert to JSON types what an average keeps of its arguments, so that it can
+        """Convert the arguments that an average keeps to JSON types. With them it can
         be made again.
         """
         left_out = self.hold_out
@@ -115,10 +116,11 @@ class Comparing:
 class Comparison:
     """Laws, with scores of their forecasts of left-out stages.
 
-    ``weights``: stacking weights, shape (law,); ``probabilities``: that a law forecasts
-    unseen stages best, shape (law,) (`best_probabilities`); ``folds``: names of the
-    stages left out; ``table``: score, weight, probability, coverage, mae, interval
-    score, drift (per e-fold), errors and sampler of each law, in order of weight.
+    ``weights``: stacking weights, shape (law,). ``probabilities``: probability that
+    each law forecasts unseen stages best, shape (law,) (`best_probabilities`).
+    ``folds``: names of the left-out stages. ``table``: score, weight, probability,
+    coverage, mae, interval score, drift (per e-fold), errors and sampler of each law,
+    in order of weight.
     """
 
     judged: tuple[Judged, ...]
@@ -180,15 +182,15 @@ class Comparison:
         )
 
     def _too_wide(self, ratio: float, coverage: float, most: float = 10.0) -> str:
-        """Write a line if intervals hold what they state but are over ``most`` times as
-        wide as the errors; an ideal 90% interval is about four times as wide.
+        """Write a line if intervals have the stated coverage but are over ``most``
+        times as wide as the errors. An ideal 90% interval is about four times as wide.
         """
         if coverage < 0.9 or not ratio > most:
             return ""
         return f" and are {ratio:.0f} times as wide as its errors, where 4 would do"
 
     def _blind(self) -> str:
-        """Name the laws that have no weight because of columns that they do not read."""
+        """Name the laws without weight that do not read the checkpoint's losses."""
         laws = [judged.law for judged in self.judged]
         blind = [
             law.name
@@ -251,10 +253,10 @@ def compare(arguments: CompareArguments) -> Comparison:
         Columns of the reference run to replace, for the laws that read them.
     hold_out
         Columns whose largest levels are left out in turn (``D/N``: tokens per
-        parameter, ``N*D``: compute); by default ptpp, N, D, D/N and N*D, as far as the
-        table has several levels of them.
+        parameter, ``N*D``: compute); by default those of ptpp, N, D, D/N and N*D that
+        have several levels in the table.
     independent
-        Take the errors of rows as independent (see `fit`). By default rows of one
+        Whether the errors of rows are independent (see `fit`). By default rows of one
         checkpoint or run share errors.
     discrepancy
         Learn the smooth misfit of each law; without it, plain laws are judged.
@@ -334,7 +336,7 @@ def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
 def among(
     kept: Bool[np.ndarray, " law"], weights: Float[np.ndarray, " law"]
 ) -> Float[np.ndarray, " law"]:
-    """Restrict weights to some laws, in their old proportions; all others get 0."""
+    """Set the weights of all but some laws to 0; the others keep their proportions."""
     weights = np.where(kept, weights, 0.0)
     total = weights.sum()
     return weights / total if total > 0 else kept / kept.sum()
@@ -408,7 +410,7 @@ def _probabilities(
 ) -> Float[np.ndarray, " law"]:
     """Compute `best_probabilities` from the laws' forecasts of all stages."""
     groups = _groups(runs, settings.independent)
-    none = groups[:0]  # so that the join works without stages
+    none = groups[:0]  # an empty array, because there may be no stages to join
     densities = [
         np.concatenate([none, *(score.density for score in result.held_out)])
         for result in judged
@@ -510,7 +512,7 @@ def weigh(
         weight = weight / weight.sum()
         if np.abs(weight - before).max() < stacking.tolerance:
             break
-    # In a mixture a wide forecast of little weight still decides the outer quantiles.
+    # in a mixture, even a small weight of a wide forecast decides the outer quantiles
     weight = np.where(weight < stacking.window * weight.max(), 0.0, weight)
     return weight / weight.sum()
 
@@ -540,10 +542,10 @@ def best_probabilities(
     if not len(group):
         return np.full(len(held_out), 1 / len(held_out))
     code = np.unique(group, return_inverse=True)[1]
-    # Sum the log densities of each group, which is weighed as one.
+    # a group has one weight, so its log densities are summed
     totals = np.stack([np.bincount(code, density) for density in held_out])
-    # Exponentials over their sum are a flat Dirichlet; the sum is the same for all laws
-    # and does not change which is largest.
+    # Exponentials divided by their sum are a flat Dirichlet. The sum is the same for
+    # all laws, so it does not change which law is best.
     weights = np.random.default_rng(seed).standard_exponential(
         (resamples, totals.shape[1])
     )

@@ -1,5 +1,5 @@
-"""Choose the stages to leave out in turn: a law is judged by its forecasts of the
-largest budgets, sizes and stages, which it has not seen.
+"""Choose the stages to leave out in turn. A law is judged by its forecasts of the
+largest budgets, sizes and stages, to which it was not fitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayeslaw._law.columns import axis_product, is_share, powers_of
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-FROM = " >= "  # between a fold's column and the edge of what is held out
+FROM = " >= "  # in a fold's name, between the column and the smallest held-out level
 MIN_ROWS = 8  # least rows to fit
 
 
@@ -32,8 +32,8 @@ class Fold(NamedTuple):
     held: Bool[np.ndarray, " run"]
 
     def among(self, part: Bool[np.ndarray, " all"]) -> Fold:
-        """Extend to a larger table that contains these runs, shape (all,); no other run
-        is kept or held.
+        """Extend the masks to a larger table. ``part`` marks these runs in it, shape
+        (all,); its other runs are neither kept nor held.
         """
         is_kept, is_held = np.zeros((2, len(part)), bool)
         is_kept[part], is_held[part] = self.kept, self.held
@@ -93,8 +93,9 @@ def folds(
     """Leave out the largest level of each column, if enough rows are left to fit the
     parameters: at least ``least_share`` of the rows.
 
-    On a single curve the largest level is one run, one level ahead. It tells little
-    about errors farther on, so the two and three largest levels are left out, too.
+    On a single curve the largest level is one point, one level beyond the others. It
+    shows little of the errors farther on, so the two and the three largest levels are
+    left out, too.
     """
     stages = _largest(runs, columns, parameters, least_share)
     if len(stages) == 1 and stages[0].held.sum() == 1:

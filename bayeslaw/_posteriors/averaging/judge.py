@@ -59,7 +59,7 @@ class PosteriorEffort(NamedTuple):
     importance
         Importance sampling, tried first.
     chains
-        NUTS, used where the importance weights fail the limits of ``importance``.
+        NUTS, used if the importance weights fail the limits of ``importance``.
     tries
         Proposals of the misfit's scales.
     """
@@ -96,9 +96,9 @@ class Setting(NamedTuple):
 class HeldOutScore(NamedTuple):
     """Scores of a law's forecasts of one held-out stage, each of shape (run,).
 
-    ``density``: log density; ``inside``: whether inside the 90% interval; ``error``:
-    relative error of the median; ``interval``: interval score of the 90% interval over
-    the loss (width + 20 x miss; Gneiting and Raftery 2007).
+    ``density``: log density. ``inside``: whether the run is inside the 90% interval.
+    ``error``: relative error of the median. ``interval``: interval score of the 90%
+    interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007).
     """
 
     density: Float[np.ndarray, " run"]
@@ -120,7 +120,7 @@ class Judged:
     tau
         Draws of the drift's scale to each side, shape (draw, side).
     drift_prior
-        Prior of the drift, whose mean the drifts have.
+        Prior of the drift, which also gives the mean of the drifts.
     training_range
         Range of the training runs.
     held_out
@@ -157,8 +157,8 @@ class Judged:
         return float(np.concatenate(parts).mean())
 
 
-# Laws are judged in parallel. With one BLAS thread each, results do not depend on what
-# else runs, to the last digit.
+# Laws are judged in parallel. With one BLAS thread each, results are equal to the last
+# digit whatever else runs.
 @one_thread()
 def judge(
     law: Law,
@@ -283,11 +283,12 @@ def _with_misfit(
 class Forecast(NamedTuple):
     """Forecast of a held-out stage.
 
-    ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
-    ``away``: distances beyond the training runs, (run, side); ``same``: by kind of
-    group, whether two runs are in one group, (run, run); ``y``: measured log loss,
-    (run,); ``size``: scale of a run's error relative to the longest run, (run,);
-    ``row_sd``: sd of a run's error that the table states, (run,).
+    ``mean``: log loss without noise and drift, shape (draw, run). ``draws``: all
+    leaves. ``away``: distances beyond the training runs, shape (run, side). ``same``:
+    for each kind of group, whether two runs are in one group, shape (run, run). ``y``:
+    measured log loss, shape (run,). ``size``: scale of a run's error relative to the
+    longest run, shape (run,). ``row_sd``: standard errors that the table states, shape
+    (run,).
     """
 
     mean: Float[np.ndarray, "draw run"]

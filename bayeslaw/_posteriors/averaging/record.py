@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
-GROUP = re.compile(r"law(\d+)")  # of a saved law, before its name
-UNNAMABLE = re.compile(r"[^\w.-]+")  # in the name of a group
+GROUP = re.compile(r"law(\d+)")  # how the group of a saved law begins
+UNNAMABLE = re.compile(r"[^\w.-]+")  # characters that a group's name cannot have
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Member:
         return f"Member({self.law.name!r} at weight {self.weight:.2f}, {draws} draws)"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is of, and each parameter."""
+        """Show the law and each parameter in notebooks."""
         table = self.draws().describe().loc[["mean", "std", "min", "max"]].T
         return paragraphs(repr(self)) + table_html(table)
 
@@ -188,8 +188,8 @@ class Average:
         return tuple(lines)
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
-        """Mean, sd and central interval of each law's parameters in the paper's units,
-        named ``law.parameter``.
+        """Summarise each law's parameters in the paper's units by mean, sd and central
+        interval; names are ``law.parameter``.
         """
         rows, tail = {}, (1 - prob) / 2
         for name, draws in self.parameter_draws().items():
@@ -227,7 +227,7 @@ class Average:
         return table
 
     def __getitem__(self, law: str) -> Member:
-        """A law's share, by its name.
+        """Return the share of a law, by its name.
 
         Raises
         ------
@@ -281,8 +281,8 @@ class Average:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the laws with their drift, or
-        with ``noise`` of a new run.
+        """Draw the log loss, shape (draw, run): of the laws with their drift, or with
+        ``noise`` of a new run.
 
         Rows of one checkpoint or run share its effect, as in a `Fit`. An average keeps
         no learned effects, so each effect is drawn anew.
@@ -320,7 +320,7 @@ class Average:
 
         nodes = {}
         for i, member in enumerate(self.members):
-            # with a chain, as ArviZ reads draws
+            # with an axis for chains, which ArviZ expects
             arrays = {
                 name: (("chain", "draw", f"{name}_index")[: v.ndim + 1], v[None])
                 for name, v in member.values.items()
@@ -349,7 +349,7 @@ class Average:
         """Read an average from the netCDF file's groups; raises as `load` does."""
         with readable(path):
             average = cls._of_groups(tree, path, trust_law_file)
-            _ = average.diagnostics  # every law is in the table
+            _ = average.diagnostics  # raises if the table lacks a law
         return average
 
     @classmethod
@@ -411,7 +411,7 @@ def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " d
         yield name, np.asarray(published[name])
     for name in NOISE:
         if name in values:
-            # scales of errors may come with either sign
+            # the sampler's scales of errors may be negative
             yield name, np.abs(values[name])
 
 

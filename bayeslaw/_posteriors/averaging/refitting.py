@@ -61,7 +61,8 @@ def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _of_fit(old: Fit) -> dict[str, Any]:
     settings = _settings(old.inference_data.attrs)
-    # a preview that was not asked for replaced chains that disagreed
+    # Importance sampling may also have replaced chains that disagreed. Such a fit is
+    # not a preview, and is made again with chains.
     preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
     return {"discrepancy": old.misfit is not None, "preview": preview} | settings
 
@@ -72,7 +73,7 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
         # files of laws were run when the average was read
         laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
     else:
-        # an older file names laws without a share, but keeps no more of them
+        # an older file has only the names of laws without a share
         laws_by_name = {member.law.name: member.law for member in old.members}
         laws = [
             laws_by_name.get(str(name)) or find_law(str(name), old.runs)

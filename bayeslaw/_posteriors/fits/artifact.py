@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Names(NamedTuple):
     """Names in the file of a fit, and prefixes of the misfit's variables."""
 
-    slash: str = "\u2215"  # in place of / in the names of columns
+    slash: str = "\u2215"  # replaces / in the names of columns
     checksum: str = "checksum"  # attribute of the file
     misfit: str = "misfit"  # group of the tree
     drift: str = "drift"
@@ -49,7 +49,7 @@ class Names(NamedTuple):
 
 
 NAMES = Names()
-# leaves: effects of the groups of rows that share one, by kind
+# kind of group -> leaf with the effects of its groups
 EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
 
 
@@ -128,8 +128,8 @@ def tree_of(
 
 
 def constant_data(runs: pd.DataFrame) -> DataTree:
-    """Build the group of the run table in ArviZ data, apart from the draws, because a
-    column may have the name of a parameter with other dimensions.
+    """Build the group of the run table in ArviZ data. It is apart from the draws,
+    because a column and a parameter may have one name and different dimensions.
     """
     columns = columns_of(runs)
     tree = tree_of(
@@ -203,8 +203,8 @@ def failed_diagnostics(
 
 
 def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
-    """Raise, warn of, or ignore `failed_diagnostics`. ``accept`` is the text that says
-    how to keep the posterior all the same.
+    """Raise, warn of, or ignore `failed_diagnostics`. ``accept`` tells the user how to
+    keep the posterior all the same.
 
     Raises
     ------
@@ -227,7 +227,9 @@ def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
 
 
 def write(tree: DataTree, path: str | Path) -> Path:
-    """Write to a netCDF file, whole or not at all, with a checksum of what is in it."""
+    """Write to a netCDF file with a checksum of its content. An interrupted write
+    leaves no file, or the old one.
+    """
     path = Path(path)
     sealed = tree.copy()
     sealed.attrs[NAMES.checksum] = checksum(tree)
@@ -239,7 +241,7 @@ def write(tree: DataTree, path: str | Path) -> Path:
 
 
 def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
-    """Read a saved posterior, and check that it is as it was written.
+    """Read a saved posterior, and check its checksum.
 
     Parameters
     ----------
@@ -302,8 +304,8 @@ def _opened(path: str | Path) -> tuple[DataTree | None, str]:
         Exception
     ) as error:  # HDF5 and its readers raise many errors for a damaged file
         failure = type(error).__name__
-        # the error holds h5netcdf's half-made reader, which prints another error when
-        # it is deleted: it is deleted here
+        # The error holds an incomplete reader of h5netcdf, which prints another error
+        # when it is deleted. So delete it here, with such errors silenced.
         sys.unraisablehook = lambda _: None
     gc.collect()
     sys.unraisablehook = before

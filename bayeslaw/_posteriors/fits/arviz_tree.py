@@ -47,7 +47,7 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
             effects[name] = draw_effects(
                 key, mean, table.y, table.weight, error, shared
             )
-        # scales of errors may come with either sign
+        # the sampler's scales of errors may be negative
         scalars = {name: jnp.abs(v) for name, v in error.items()}
         scalars["dof"] = ERROR.dof_min + error["dof_above_2"]
         return {
@@ -95,7 +95,7 @@ def to_arviz(
     derived = jax.tree.map(np.asarray, _derived(law, batch, u, seed, table))
     posterior = derived["posterior"]
 
-    # so many draws x runs of the pointwise arrays (kept in float32) are kept
+    # the pointwise arrays (float32) keep at most 5e6 values, draws x runs
     thin = max(1, int(np.ceil(draws * n / 5e6)))
     few = np.arange(draws).reshape(shape)[:, ::thin]
     at = few.ravel()

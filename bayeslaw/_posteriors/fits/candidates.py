@@ -33,8 +33,8 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
 
 
 def law_of_few(runs: pd.DataFrame) -> str | None:
-    """Choose the law to fit by itself, the first that suits, if runs are too few to
-    weigh laws by stages that are left out; None if they are not.
+    """Choose one law, the first that suits, if there are too few runs to weigh laws by
+    left-out stages; None if there are enough.
     """
     names = default_laws(runs)
     if len(runs) >= max(len(catalogue.law(name).free_priors) for name in names):
@@ -58,8 +58,8 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         return ["mixture-coupled", "mixture-exponential"]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
-        # with one checkpoint, only a law of its losses can be told from others a
-        # handful of mixes at one size: only the curve in replay
+        # With one size only the checkpoint's own losses inform about it. But for a
+        # handful of mixes at one size, dcpt gives the curve in replay.
         is_handful = len(runs) <= HANDFUL
         of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
         of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]

@@ -88,9 +88,9 @@ def fit(arguments: FitArguments) -> Fit:
     reference
         Columns of the reference run to replace.
     independent
-        Take the errors of rows as independent. By default rows of one checkpoint
+        Whether the errors of rows are independent. By default rows of one checkpoint
         (column ``checkpoint``, else N and ptpp) share an effect, rows of one ``run``
-        share another, and neighbours on a learning curve are correlated.
+        share another, and errors of neighbours on a learning curve are correlated.
     discrepancy
         Also learn the law's smooth misfit; the noise is then the remaining error. With
         up to 24 runs, the law also drifts beyond them by the drift prior of averages.
@@ -103,10 +103,10 @@ def fit(arguments: FitArguments) -> Fit:
         to ``max_draws``. While too many draws diverge, they are drawn again with half
         the step size.
     experience
-        Priors learned from fits of other tables: a kind of them (``"web-text"``, ``"code"``,
-        ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"`` for the law's
-        own. By default, for up to 24 runs, the kind that the columns say; the source
-        of each prior in ``fit.law.priors`` tells.
+        Priors learned from fits of other tables: a kind of them (``"web-text"``,
+        ``"code"``, ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"``
+        for the law's own. By default, for up to 24 runs, the kind follows from the
+        columns. The sources of the priors in ``fit.law.priors`` show which were taken.
     preview
         Draw by importance sampling (`importance`), without chains: about a second once
         compiled. The result says that it is a preview. Its diagnostics fail if k-hat is
@@ -205,7 +205,8 @@ def _add_misfit(
         return
     saved = to_dataset(misfit, group_names(misfit, result.law, runs))
     if len(runs) <= HANDFUL:
-        # too few runs to leave a stage out, so the prior decides how far the law drifts
+        # there are too few runs to leave a stage out, so drifts are drawn from their
+        # prior
         known = training_range(training.covariates)
         rng = np.random.default_rng([seed, len(runs)])
         drifts = draw_from_prior(known, len(misfit.sigma), rng)
@@ -223,7 +224,7 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     row_sd = problem.table.shared.row_sd
     # a row may lie off by its stated error, in addition to the median distance
     allowed = 1.0 if row_sd is None else np.hypot(1.0, row_sd[:n] / usual)
-    far = outliers(miss / allowed, 8.0)  # times what half of the rows lie off by
+    far = outliers(miss / allowed, 8.0)  # multiples of the median distance
     if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"

@@ -30,9 +30,9 @@ REASONS = (
 class Goodness(NamedTuple):
     """Goodness of fit of a law by itself, without its misfit, at its own runs.
 
-    ``explained``: share of the losses' spread (squared median distance from their
-    median, in log) that the law explains; ``miss``: median distance of rows from the
-    law, in log loss; ``doubts``: reasons against the law, a line each.
+    ``explained``: share of the spread of log losses that the law explains (the spread
+    is the squared median distance from the median). ``miss``: median distance of rows
+    from the law, in log loss. ``doubts``: reasons to doubt the law, a line each.
     """
 
     explained: float
@@ -64,7 +64,7 @@ def goodness(
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)
     doubts = []
-    # with fewer than two rows a parameter, a law fits anything
+    # with fewer than two rows for each parameter, a law fits anything
     has_enough = len(runs) >= 2 * len(law.priors)
     if explains_little(explained, y):
         doubts.append(
@@ -96,8 +96,8 @@ def _digits(miss: float) -> int:
 def explained_share(
     residuals: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
 ) -> float:
-    """Compute the share of the spread of log losses ``y`` that their ``residuals`` no
-    longer have, by squared median distances. Both have shape (row,).
+    """Compute the explained share of the spread of log losses ``y``, given their
+    ``residuals``, by squared median distances. Both have shape (row,).
     """
     spread = median_distance(y - np.median(y))
     if spread == 0:
@@ -164,14 +164,14 @@ def unread_column(
     residuals
         Distance of each log loss above the law, shape (run,).
     least_miss
-        Least median distance of rows, in log loss, at which a column is looked for:
-        seeds differ by .05-.6%.
+        Least median distance of rows, in log loss. Below it no column is searched,
+        because seeds differ by .05-.6%.
     least_share
         Least share of the variance of the residuals' ranks that such a column explains.
     """
     if np.median(np.abs(residuals)) < least_miss:
         return None
-    # columns of the schema are read by laws, as users know
+    # columns of the schema are skipped, because users know that laws read them
     schema = {*NUMERIC, *TEXT}
     shares = {}
     for name, column in runs.items():
@@ -222,7 +222,9 @@ def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
 def _share_told(
     level: Int[np.ndarray, " run"], residuals: Float[np.ndarray, " run"]
 ) -> float:
-    """Adjusted R2 of a one-way analysis of variance on the ranks of the residuals."""
+    """Compute the adjusted R2 of a one-way analysis of variance on the residuals'
+    ranks.
+    """
     ranks = pd.Series(residuals).rank()
     within = ranks - ranks.groupby(level).transform("mean")
     rows, levels = len(ranks), len(np.unique(level))
@@ -233,8 +235,9 @@ def _share_told(
 
 
 def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
-    """Tell whether columns that the law reads determine this one, as N determines
-    layers, and N and D determine compute. Then the law's form is at fault.
+    """Tell whether the columns that the law reads determine this column, as N
+    determines layers, and N and D determine compute. If so, the law's form is wrong,
+    and the law does not lack the column.
     """
     covariates = [c for c in law.covariates if c in runs]
     for covariate in covariates:

@@ -28,8 +28,8 @@ def narrowed(
     draws
         Draws by site, shape (draw,) each: contributions in nats, and exponents.
     few, most
-        Up to the share ``few`` of the interval taken away, a value is the ``prior``'s;
-        from the share ``most`` on, the ``runs``'; between them it is of ``both``.
+        Bounds of ``narrowed`` for ``whose``: up to ``few`` it is ``prior``, from
+        ``most`` on ``runs``, and in between ``both``.
 
     Returns
     -------

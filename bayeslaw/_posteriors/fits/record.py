@@ -74,8 +74,9 @@ class Fit:
 
     @cached_property
     def drift(self) -> Float[np.ndarray, "draw side"] | None:
-        """Drifts beyond the runs, drawn from the prior. None for a plain fit, and for
-        more than a handful of runs: an average learns their drift from left-out stages.
+        """Drifts beyond the runs, drawn from the prior. None for a plain fit, and for a
+        fit of more than a handful of runs, because averages learn drift from left-out
+        stages.
         """
         if NAMES.misfit not in self.inference_data.children:
             return None
@@ -161,7 +162,7 @@ class Fit:
         return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is of, and each parameter."""
+        """Show the law, the number of runs and each parameter in notebooks."""
         return paragraphs(repr(self)) + table_html(self.parameters())
 
     @cached_property
@@ -220,7 +221,7 @@ class Fit:
         )
 
     def _doubts_of_preview(self) -> tuple[str, ...]:
-        """List why the weights of a preview are not to be trusted."""
+        """List reasons to distrust the weights of a preview."""
         khat, ess = self.diagnostics["khat"], self.diagnostics["ess"]
         if khat < TRUSTED_K and ess >= MIN_ESS:
             return ()
@@ -248,8 +249,8 @@ class Fit:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
+        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
+        run.
 
         Rows of a checkpoint or run that the fit has seen have its learned effect; other
         rows draw a new one.
@@ -323,7 +324,7 @@ class Fit:
         return list(map(str, names)), self.posterior[name]
 
     def save(self, path: str | Path) -> Path:
-        """Write the fit to a netCDF file, whole or not at all."""
+        """Write the fit to a netCDF file; an interrupted write leaves the old file."""
         return artifact.write(self.inference_data, path)
 
     @classmethod

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-MOST_TO_A_TASK = 8  # refits on an executor
+MOST_TO_A_TASK = 8  # most refits in one task of an executor
 
 
 class Refit(NamedTuple):
@@ -109,8 +109,8 @@ def refits(
         Number of times that each row counts, shape (refit, row): 0 and 1 for folds,
         counts for a bootstrap (`bootstrap_weights`).
     draws
-        Draws of each posterior by importance sampling; chains have as many as their own
-        settings say.
+        Draws of each posterior by importance sampling. The number of draws by chains
+        follows from their settings.
     independent
         Take the errors of rows as independent (see `fit`).
     executor
@@ -198,8 +198,8 @@ class RefitProblem:
 def _start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
     """Find the start of the refits' searches: the mode with every row counted once.
 
-    Every process that works on the problem searches it once. If the client did, all
-    workers would wait for it.
+    Every process that works on the problem searches the start once. If the client
+    searched it, all workers would wait.
     """
     law, table, points = problem.law, problem.table, problem.points
     with one_thread():

@@ -194,8 +194,9 @@ def _sampled(
     from scipy import optimize, stats
 
     center, span = float(loss.mean()), float(np.ptp(loss))
-    # prior means and sds of: logit of what the ceiling lacks (most of the way to all
-    # right), middle, logs of width (the table says where it falls) and of sigma (2%)
+    # Prior means and sds of four parameters: logit of the ceiling's distance from 1
+    # (small: most answers are right), middle, log of width (from the table) and log of
+    # sigma (2%).
     means = np.array([logit(0.1), center, np.log(span / 2), np.log(0.02)])
     sds = np.array([1.0, 2 * span, 1.0, 1.0])
 

@@ -1,12 +1,12 @@
 """Estimate how the forecast errors of several domains are correlated, and pair draws
 with that correlation.
 
-Domains are fitted one by one, so their draws are independent. Their errors are not: a
-run that is short of one domain has too much of another. In regressions on the same
-rows, forecast errors (of parameters and noise together) are correlated like the
-residuals (Zellner 1962, seemingly unrelated regressions). So whole draws are paired
-with the correlation of residuals at rows measured in both domains. This changes no
-domain's own forecast (Iman and Conover 1982).
+Domains are fitted one by one, so their draws are independent. Their errors are not,
+because a run with too little of one domain has too much of another. In regressions on
+the same rows, forecast errors (of parameters and noise together) are correlated like
+the residuals (Zellner 1962, seemingly unrelated regressions). So draws are paired with
+the correlation of residuals at rows measured in both domains. This does not change the
+forecast of any single domain (Iman and Conover 1982).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayeslaw._posteriors.posterior import Posterior
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# columns that tell whether rows of two domains are of one measured model
+# rows of two domains that are equal in these columns are of the same measured model
 KEYS = ("N", "ptpp", "D", "replay", "step", "seed")
 
 
@@ -156,20 +156,22 @@ def _residuals(posterior: Posterior) -> pd.DataFrame | None:
         return None
     try:
         draws = log_losses(all_draws(posterior.pieces()), runs, "the fitted table")
-    except BayeslawError:  # the table may lack what a chain forecasts
+    except BayeslawError:  # the table may lack a column that a chain forecasts
         return None
     keys = [column for column in KEYS if column in runs]
     table = runs[keys].astype(float).fillna(-1.0)
     table["group"] = _groups(runs)
     table["residual"] = np.log(runs["loss"].to_numpy(float)) - draws.mean(axis=0)
-    # repeats that no column separates are one row
+    # rows that are equal in all keys are averaged
     return table.groupby(keys, as_index=False).agg(
         {"group": "first", "residual": "mean"}
     )
 
 
 def _groups(runs: pd.DataFrame) -> list[str]:
-    """Label rows whose errors may be alike: by checkpoint, else by run, else alone."""
+    """Label groups of rows that may share an error: by checkpoint, else by run; without
+    either column each row is a group.
+    """
     for kind in ("checkpoint", "run"):
         names = labels(kind, runs)
         if names is not None and 3 <= names.nunique() < len(runs):
@@ -206,8 +208,8 @@ def _jackknife(pair: pd.DataFrame) -> float:
 def _nearest(
     matrix: Float[np.ndarray, "domain domain"], least: float = 1e-6
 ) -> Float[np.ndarray, "domain domain"]:
-    """Make a matrix positive semidefinite by raising negative eigenvalues; correlations
-    from different rows may have them.
+    """Make a matrix positive semidefinite by raising negative eigenvalues, which it may
+    have if correlations come from different rows.
     """
     values, vectors = np.linalg.eigh(matrix)
     raised = vectors @ np.diag(np.maximum(values, least)) @ vectors.T
