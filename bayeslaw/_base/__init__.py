@@ -1,3 +1,3 @@
-"""Provide what all rooms use: errors, files, numbers as people write them, the set-up
-of JAX, other machines. The room imports no other.
+"""Provide the tools of all rooms: errors, files, numbers as people write them, the
+set-up of JAX, other machines. The room imports no other room.
 """

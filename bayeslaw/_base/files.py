@@ -1,4 +1,4 @@
-"""Write files whole or not at all."""
+"""Write files so that an interrupted write leaves no incomplete file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LONGEST = 50  # characters of a name that is made: with its ending under 255 bytes
+LONGEST = 50  # most characters of a file's name; with suffixes it is under 255 bytes
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a file whole or not at all."""
+    """Write a file; an interrupted write leaves the old file."""
     with atomic_write(path) as part:
         part.write_bytes(content)
 
@@ -83,8 +83,8 @@ def _plain(name: str) -> str:
 
 
 def _as_one(name: str) -> str:
-    """Fold names to one form if they differ only in case or in how a letter is
-    composed.
+    """Convert names to one form if they differ only in case or in the encoding of
+    letters.
     """
     return unicodedata.normalize("NFKC", name).casefold()
 

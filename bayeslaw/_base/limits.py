@@ -16,9 +16,9 @@ LARGEST_SHARE = 10.0  # the most forgetting: a loss eleven times as large as bef
 
 
 class Kind(NamedTuple):
-    """Define the numbers that a limit may be. ``is_possible`` tests a finite number;
-    ``words`` say what it must be; ``what`` says what it is, if it may not be written in
-    percent.
+    """Define which numbers a limit may be. ``is_possible`` tests a finite number.
+    ``words`` describe the possible numbers. ``what`` names the quantity of a limit that
+    may not be written in percent.
     """
 
     is_possible: Callable[[float], bool]
@@ -52,7 +52,7 @@ CHANCE = Kind(
 EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
 RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
 
-# kinds by keyword of `plan`, and by column that stands beside them
+# keyword of `plan`, or column of its covariates -> kind
 KINDS: dict[str, Kind] = {
     "N": COUNT,
     "ptpp": COUNT,
@@ -88,7 +88,7 @@ def in_nats(
     Parameters
     ----------
     name
-        What it is called where it was given.
+        Name of the argument, for messages.
     given
         ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` is a perplexity per token. For a
         rise, ``"3%ppl"`` is the growth of perplexity. Other text, and numbers, stay as
@@ -96,12 +96,13 @@ def in_nats(
     bytes_per_token
         Bytes per token, to convert bits per byte.
     is_rise
-        Whether it is a rise over a baseline.
+        Whether the limit is on a rise over a baseline.
 
     Raises
     ------
     PlanError
-        It is no number, or it is in bits per byte and the bytes per token are missing.
+        The text is not a number, or it is in bits per byte and the bytes per token are
+        missing.
     """
     text = given.strip().lower() if isinstance(given, str) else ""
     if text.endswith("ppl"):
@@ -136,12 +137,12 @@ def checked(name: str, value: Any, kind: Kind) -> float:
     Parameters
     ----------
     name
-        What it is called where it was given.
+        Name of the argument, for messages.
 
     Raises
     ------
     PlanError
-        It is no number, or such a limit cannot be this number.
+        The value is not a number, or a limit of this kind cannot be this number.
     """
     is_text = isinstance(value, str)
     try:

@@ -43,7 +43,7 @@ MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.
 NUMBER = re.compile(
     r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE
 )
-LARGEST_COUNT = 1e24  # parameters or tokens; more is a slip of the pen
+LARGEST_COUNT = 1e24  # parameters or tokens; a larger count is a typing error
 MULTIPLES_OF_COUNTS = "kmbgt"
 
 
@@ -60,7 +60,7 @@ def parse_number(
     Raises
     ------
     RunTableError
-        It is not a number, is not finite, or has a comma that may be a decimal comma.
+        The text is not a finite number, or has a comma that may be a decimal comma.
     """
     if isinstance(text, (bool, np.bool_)):
         raise RunTableError(f"{text} is a truth value, not a number")

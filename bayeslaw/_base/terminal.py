@@ -1,4 +1,6 @@
-"""Text as it goes to a terminal: nothing in it moves the cursor or turns the writing."""
+"""Print text on a terminal, without characters that move the cursor or change the
+direction of writing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import unicodedata
 
 
 def printable(text: object) -> str:
-    r"""Write one line, what a terminal would act on written as Python does: ``\x1b``,
+    r"""Convert to one line, with control characters escaped as in Python: ``\x1b``,
     ``\n``.
     """
     characters = str(text)
@@ -17,19 +19,19 @@ def printable(text: object) -> str:
 
 
 def _shown(character: str) -> str:
-    # controls, formats (bidi among them), halves of pairs, ends of lines and paragraphs
+    # controls, formats (also of direction), surrogates, ends of lines and paragraphs
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character
     return ascii(character)[1:-1]
 
 
 def say(*lines: object, to_stderr: bool = False) -> None:
-    """Print, each a line."""
+    """Print each argument as a line."""
     stream = sys.stderr if to_stderr else sys.stdout
     for line in lines:
         print(printable(line), file=stream, flush=to_stderr)
 
 
 def say_block(text: str) -> None:
-    """Print text of several lines, whose own names are cells or lines made printable."""
+    """Print text of several lines; each line is made printable."""
     say(*text.split("\n"))

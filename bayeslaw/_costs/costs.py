@@ -1,6 +1,6 @@
 """Compute what a training run costs: FLOPs, device-hours, days and money. Every cost is
-linear in tokens: a rate per token of a model size, plus what is paid once (a checkpoint
-to train first, a fixed cost a run).
+linear in tokens: a rate per token for each model size, plus an amount that is paid once
+(for a checkpoint that must be trained first, and a run's fixed cost).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ AMOUNT = Kind(lambda x: x >= 0, "an amount of money, not negative")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Describe what one model computes beyond 6 N D.
+    """Describe the FLOPs of one model beyond 6 N D.
 
     Parameters
     ----------
     N
-        Size of the model; None: this holds for every size.
+        Size of the model; None: the shape holds for every size.
     active
         Parameters active for a token, in a mixture of experts; else N.
     layers, width, context
         Depth, attention width (heads times head size) and sequence length: attention adds
         12 layers width context FLOPs a token (Chowdhery 2022, appendix B). All or none.
     vocab
-        Tokens of the vocabulary: the output layer adds 6 vocab width FLOPs a token, for
-        those who count N without embeddings; it needs ``width``.
+        Size of the vocabulary, if N does not count embeddings: the output layer then
+        adds 6 vocab width FLOPs a token. It needs ``width``.
     """
 
     N: float | None = None
@@ -103,7 +103,7 @@ class Costs:
         and ``mfu``. Between sizes FLOP/s are interpolated in log N; beyond them the
         nearest size's FLOP/s hold.
     shapes
-        What models of each size compute beyond 6 N D.
+        FLOPs of models of each size beyond 6 N D.
     fixed
         Money that a run costs whatever its length.
     side_by_side
@@ -213,7 +213,7 @@ class Costs:
 
     def of_tokens(self, N: float, D: float) -> Bill:
         """Compute the cost of training a model of ``N`` parameters on ``D`` tokens,
-        without what is paid once.
+        without the amount that is paid once.
         """
         flops = self.flops_per_token(N) * D
         seconds = flops / self.flops_per_second(N)
@@ -222,14 +222,14 @@ class Costs:
         return Bill(flops, hours, seconds / 86400, money)
 
     def once(self, N: float, ptpp: float) -> Bill:
-        """Compute what is paid before the first token: a run's fixed cost, and the
+        """Compute the cost before the first token: a run's fixed cost, and that of the
         checkpoint if it must be trained (on ptpp N tokens).
         """
         checkpoint = self.of_tokens(N, ptpp * N) if self.train_checkpoint else Bill()
         return checkpoint + Bill(money=self.fixed)
 
     def of_run(self, N: float, D: float, ptpp: float = 0.0) -> Bill:
-        """Compute what an adaptation costs in all, with its checkpoint if that must be
+        """Compute the total cost of an adaptation, with its checkpoint if that must be
         trained.
         """
         return self.once(N, ptpp) + self.of_tokens(N, D)
@@ -272,7 +272,7 @@ class Costs:
         return max(free)
 
     def sentence(self) -> str:
-        """State in words what costs are computed from."""
+        """Describe in words how costs are computed."""
         words = [
             f"FLOPs by {self.shapes[0].formula if self.shapes else Shape().formula}"
         ]

@@ -1,4 +1,4 @@
-"""Read clusters: how many devices, and the peak FLOP/s of each."""
+"""Read clusters: the number of devices, and the peak FLOP/s of each."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A planning problem with a known answer: the one that Goffinet 2025 (section 4, fig.
-2) states without its parameters.
+"""Define a planning problem with a known answer, that of Goffinet 2025 (section 4, fig.
+2).
 
-The paper plans N = 8.1e9 at 279 pre-training tokens per parameter, target law Form 3,
-source law Form 1, forgetting at most 2%, target loss at most 1.8, and finds 8.9 tokens
-per parameter at 34% replay. Its fitted parameters are not published; these, of our
-choosing, have that point solution (8.90 at 34.0%), where both promises hold with
-equality.
+The paper plans N = 8.1e9 at 279 pre-training tokens per parameter, with target law Form
+3, source law Form 1, forgetting of at most 2% and a target loss of at most 1.8. It
+finds 8.9 tokens per parameter at 34% replay. Its fitted parameters are not published.
+The parameters here are chosen so that the point solution is the same (8.90 at 34.0%);
+both promises hold with equality there.
 """
 
 TARGET_LAW, SOURCE_LAW = "ptpp-gate-floor", "ptpp-floor"

@@ -43,9 +43,10 @@ def plan(arguments: PlanArguments) -> Plan:
     target, source
         Posteriors of the target and source loss; several of either by name.
     N, ptpp
-        The model: parameters and pre-training tokens per parameter; or sequences (of
-        one length, or one number for all), from which the cheapest model is chosen: in
-        money, days or FLOPs, whichever ``costs`` has.
+        The model: parameters and pre-training tokens per parameter. With sequences of
+        equal length (or one number for all models), the cheapest model is chosen: by
+        money if ``costs`` have a price, else by days if they have hardware, else by
+        FLOPs.
     max_target_loss
         A number is in nats per token; text has its own unit: ``"0.9bpb"`` (bits per
         byte, with ``bytes_per_token``), ``"6.5ppl"`` (perplexity). With a sign it
@@ -101,8 +102,8 @@ def plan(arguments: PlanArguments) -> Plan:
         ``max_forgetting``, baselines and ``source_loss_before`` may be given by
         source's name.
     max_flops, max_tokens
-        Budget of adaptation. The answer is then the most probable plan within it, and
-        the cheapest among equals.
+        Budget of adaptation. The answer is then the most probable plan within it; among
+        equally probable plans, the cheapest.
     costs
         Costs of training (`Costs`): hardware, price, formula of the FLOPs; by default 6
         N D FLOPs.
@@ -111,14 +112,14 @@ def plan(arguments: PlanArguments) -> Plan:
         within them, else the most probable plan within them.
     unique_target_tokens, max_epochs
         Number of unique target tokens, and how often each may be seen: D (1 - replay)
-        is at most their product. The default is once. With a law of repetition (one
-        that reads ``U``, as `data-constrained` does) it is as often as the training
-        runs saw theirs. Without such a law, no plan repeats more than these runs did,
-        or more than four times.
+        is at most their product. By default each is seen once. With a law of repetition
+        (one that reads ``U``, as `data-constrained` does) the default is the most
+        epochs of the training runs. Without such a law, ``max_epochs`` is at most the
+        epochs of the training runs, or four.
     min_replay, max_replay
-        Smallest and largest replay. The default is the fitted range, because beyond it
-        no run shows how far a law holds. 0 and 1 allow all replays, except replay
-        alone.
+        Smallest and largest replay. The default is the fitted range, because no run
+        shows how far a law holds beyond it. With 0 and 1 any replay is allowed, except
+        100%.
     new_run
         True: promises are about the loss of the planned run, with its noise. False:
         about the law's mean.
@@ -184,7 +185,7 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:
-    """Warn if the plan, or the best attempt, lies at an end of the fitted replays."""
+    """Warn if the plan (or the best attempt) lies at an end of the fitted replays."""
     best = answer.explanation["best"] if answer.explanation else None
     replay = answer.replay if answer.D else (best or {}).get("replay")
     what = "the cheapest plan" if answer.feasible else "the most probable plan"
@@ -309,7 +310,9 @@ def _solution(question: Question, model: Model) -> Solution:
 def _rank(
     solution: Solution, excess_prices: Mapping[str, float] | None = None
 ) -> tuple[float, float]:
-    """Rank candidates: reached before not, then by price; or the most probable."""
+    """Compute a sort key of candidates: first those that reach the confidence, then by
+    price; within a budget by probability.
+    """
     problem, choice = solution.problem, solution.choice
     if excess_prices:
         expected = expected_cost(
@@ -349,9 +352,9 @@ def _plug_in(
 ) -> dict[str, float | None]:
     """Find the plan of parameters without uncertainty, and its probability.
 
-    The probability is the one under the posterior. All rows of this problem are the
-    same draw, so one call evaluates as many replays as there are rows. Three calls
-    suffice, each between the neighbours of the previous best.
+    The probability is that of the posterior. In the problem without uncertainty all
+    rows are the same draw, so one call can evaluate a different replay in each row.
+    Three calls suffice; each searches between the neighbours of the previous best.
     """
     rows = max(question.draws, 256)  # replays in one call
     sure = pose(
@@ -384,7 +387,7 @@ def _answer(
     """Build the record of a solution, with all that a report shows."""
     problem, choice = solution.problem, solution.choice
     explanation = None if solution.is_reached else _explanation(problem)
-    # Pictures need a finite budget, and so do promises if there is no plan.
+    # pictures need a finite budget; without a plan, promises need one, too
     pictured = _shown(problem, choice)
     if solution.is_plan:
         at = choice
@@ -536,7 +539,7 @@ def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
 def _explanation(problem: Problem) -> dict[str, Any]:
     """Explain why there is no plan, and which changes would allow one."""
     relax = value.relaxations(problem)
-    # A finite budget asks for the most probable plan instead of the cheapest.
+    # with a finite budget the search finds the most probable plan, not the cheapest
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
     choice = search(replace(problem, max_tokens=anything))
     budget = value.budget(problem, choice.log_tokens, choice.replay)

@@ -167,9 +167,9 @@ def _sorted(piece: Piece) -> Piece:
     """Sort the draws of a piece by their values, as numbers.
 
     So the original order of the draws does not matter. The forecasts of a chain
-    (``column:name``) decide only between equal draws. So the law's draws have the same
-    order, and meet the same random numbers, whether a checkpoint is forecast or
-    measured.
+    (``column:name``) come last among the sort keys. So the law's draws have the same
+    order, and are paired with the same random numbers, whether a checkpoint is forecast
+    or measured.
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))

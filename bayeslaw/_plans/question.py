@@ -1,5 +1,5 @@
-"""Define the planner's question, its models and its budget: records that the plan, the
-report's explorer and the plan as a goal of anchors read.
+"""Define the planner's question, its models and its budget. Plans, the report's
+explorer and goals of anchors read these records.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Model:
         Tokens of pure replay at which the source's law gives the baseline if it is not
         measured, by source; None: 0.
     further_domains
-        Domains that are neither target nor source: their loss is limited, and
-        ``source_loss_before`` is not theirs.
+        Domains that are neither target nor source. Their loss is limited, and
+        ``source_loss_before`` is not their loss.
     targets
         Domains that are adapted to.
     baseline_run
@@ -72,7 +72,7 @@ class Model:
         """Collect the known columns of the planned run that this constraint's law
         reads.
 
-        A source's ``loss_before`` is its own.
+        In a source's law, ``loss_before`` is the source's loss.
         """
         columns = {"N": self.N, "ptpp": self.ptpp} | dict(self.covariates)
         if name in self.targets:

@@ -36,16 +36,16 @@ class Plan:
         Share of draws in which the plan keeps all promises, the target's promises, and
         those of all sources.
     binding
-        The promises (or caps) that keep it from being cheaper; without a plan, the
-        promises in the way.
+        The promises (or caps) that keep the plan from being cheaper; without a plan,
+        the promises that prevent one.
     plug_in
         The plan without uncertainty: ``atpp``, ``replay``, ``D``, ``flops``, and the
         ``probability`` with which it keeps the promises.
     promises
-        By promise: ``limit``, ``unit``, ``probability``, ``mean``, ``low``, ``high``
-        (90%) of the loss in nats per token or the forgetting, and ``worth``: the share
-        of tokens saved (within a budget: the probability gained) if the limit were
-        higher by a thousandth of the loss.
+        For each promise: ``limit``, ``unit``, ``probability``; ``mean``, ``low``,
+        ``high`` (90%) of the loss in nats per token, or of the forgetting; and
+        ``worth``: the share of tokens saved (within a budget: the probability gained)
+        if the limit were higher by a thousandth of the loss.
     frontier
         The cheapest plan at each confidence.
     region
@@ -53,10 +53,10 @@ class Plan:
     tradeoff
         Forgetting and target loss along replay at the plan's ATPP, with 90% bands.
     truth
-        The plan given each draw as the truth: quantiles of ATPP and replay, and
-        ``regret`` and ``perfect_information`` in tokens.
+        The plan if each draw were the truth: quantiles of ATPP and replay, and
+        ``regret`` and ``perfect_information`` in tokens (`value.perfect_information`).
     candidates
-        A line for each candidate model.
+        A dictionary for each candidate model.
     explanation
         If the confidence is not reached: ``message``, the ``best`` possible choice, and
         ``relax`` by promise.
@@ -89,11 +89,11 @@ class Plan:
     cost: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to what JSON holds."""
+        """Convert the plan to JSON types."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """Say the answer in words."""
+        """Describe the answer in words."""
         if self.D is None:
             return str((self.explanation or {})["message"])
         odds = [f"{row['name']} {row['probability']:.1%}" for row in self.promises]
@@ -156,7 +156,7 @@ class Plan:
             A key is missing or unknown.
         """
         names = {field.name for field in fields(cls)}
-        # plans saved before there were costs have none
+        # plans of early versions have no costs
         odd = sorted(names ^ {"cost", *content})
         if odd:
             fault = "missing" if odd[0] in names else "unknown"

@@ -1,13 +1,14 @@
 """Find the tokens at which each draw's loss crosses its limit, in compiled programs.
 
 Losses are evaluated on a ladder of log tokens; a sign change between neighbouring rungs
-brackets a root. A monotone loss needs two rungs. A loss that rises and falls needs 65:
-every fourth first, the rungs between only where a draw comes near its limit. Each root
-is found by Newton's method safeguarded by bisection (rtsafe: Press et al. 2007, section
-9.4), which always converges in its bracket. Own code, because one loop with one
-evaluation of loss and slope compiles faster than a library's Newton after bisection.
+brackets a root. A monotone loss needs two rungs. A loss that rises and falls needs 65.
+Every fourth of these is evaluated first, the rungs between only if a draw comes near
+its limit. Each root is found by Newton's method safeguarded by bisection (rtsafe: Press
+et al. 2007, section 9.4), which always converges in its bracket. The method is
+implemented here, because one loop with one evaluation of loss and slope compiles faster
+than a library's Newton after bisection.
 
-Throughout, ``log_loss`` is `Piece.log_loss`, of one draw at a table of runs. ``values``
+Throughout, ``log_loss`` is `Piece.log_loss` for one draw at a table of runs. ``values``
 (draws) and ``fixed`` (covariates that a plan does not choose) have leaves of shape
 (draw, ...).
 """
@@ -248,8 +249,9 @@ class AlongTokens:
         rungs: Float[np.ndarray, " rung"],
         bend: float,
     ) -> tuple[Float[np.ndarray, " seen"], Float[np.ndarray, "seen draw"]]:
-        """Evaluate losses at every `STRIDE`-th rung, and between two of these wherever a
-        draw can cross its limit: rungs, shape (seen,), and losses, (seen, draw).
+        """Evaluate losses at every `STRIDE`-th rung, and at the rungs between two of
+        these if a draw can cross its limit there. Returns rungs, shape (seen,), and
+        losses, shape (seen, draw).
         """
         # a monotone loss has a ladder of two rungs
         if len(rungs) <= STRIDE or not math.isfinite(bend):
@@ -276,7 +278,8 @@ class AlongTokens:
     ) -> Float[np.ndarray, " bracket"]:
         """Find the log tokens at which losses cross their limits, shape (bracket,).
 
-        ``crossings_a_draw``: brackets per call over draws; most draws cross once.
+        ``crossings_a_draw``: brackets in one call, as a multiple of the number of
+        draws; most draws cross once.
         """
         limits = _filled(log_limit, self.batch.rows)
         count = len(brackets.draw)

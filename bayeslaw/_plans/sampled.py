@@ -68,7 +68,7 @@ class Part:
 
         Repeats are allowed.
         """
-        place = np.full(draws, -1)  # where each draw is among these rows; -1: not here
+        place = np.full(draws, -1)  # position of each draw in this part; -1: elsewhere
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
         rows = np.flatnonzero(places >= 0)
@@ -172,7 +172,7 @@ class SampledConstraint:
 
     @property
     def size(self) -> float:
-        """Size of the loss itself, in the unit of the limit."""
+        """Size of the loss itself at the limit, in the unit of the limit."""
         return self._unit.size(self.limit, float(self.baseline.mean()))
 
     def outcome(
@@ -323,8 +323,8 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     draws = len(starts)
     starts = np.where(is_empty, np.inf, starts).reshape(draws, -1)
     ends = np.where(is_empty, np.inf, ends).reshape(draws, -1)
-    # without the empty ones their number does not multiply from constraint to
-    # constraint: n and m intervals have at most n + m - 1 in common
+    # Empty intervals are dropped, so that their number does not grow as a product: the
+    # intersection of n and m intervals has at most n + m - 1.
     most = max(int(np.isfinite(starts).sum(axis=1).max()), 1)
     if starts.shape[1] <= most:
         return starts, ends

@@ -1,9 +1,10 @@
-"""The chance-constrained problem of one model, and the search over replay that solves
-it.
+"""Define the chance-constrained problem of one model, and solve it by a search over
+replay.
 
 At a given replay the cheapest tokens are found exactly (`cheapest`). Along replay the
-cost is nearly smooth, with many small local minima, because the share of draws is an
-order statistic: hence a scan, a bounded search, and challenges by cheaper budgets.
+cost is nearly smooth, but with many small local minima, because it is an order
+statistic of draws. Therefore the search is a scan, a bounded search, and challenges by
+cheaper budgets.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class Problem:
 
     @cached_property
     def quick_scan(self) -> Scan:
-        """Scan that starts a search; one draw in eight where there are many."""
+        """Scan that starts a search, with one draw in eight if there are many."""
         return scan(self, 1 if self.draws < SEARCH.small else SEARCH.thin)
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
@@ -209,7 +210,7 @@ class Problem:
     def score(self, choice: Choice) -> float:
         """Compute the objective that the search over replay minimises.
 
-        Log tokens where the confidence is reached; a penalty of the shortfall elsewhere.
+        It is log tokens if the confidence is reached, else a penalty of the shortfall.
         """
         tokens = min(choice.log_tokens, self.span[1])
         if self.most_probable:
@@ -269,8 +270,8 @@ class Problem:
 def scan(problem: Problem, thin: int) -> Scan:
     """Compute the intervals at every replay of `SCAN`, for one draw in ``thin``.
 
-    One call takes ``thin`` replays, so that its shape is that of all draws and no
-    program is compiled for the scan alone.
+    One call evaluates ``thin`` replays. So it has the shape of a call with all draws,
+    and the scan needs no compiled program of its own.
     """
     few = problem.draws // thin
     rows = problem
@@ -356,7 +357,7 @@ def _search_scan(
     best = min(refinements, key=problem.score)
     inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
     low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
-    # few draws: the cost along replay is rougher, so more replays are tried
+    # with few draws the cost along replay is rougher, so more replays are tried
     challengers = 256 if problem.draws < SEARCH.small else 64
     return best, np.linspace(low, high, challengers)
 
@@ -364,8 +365,8 @@ def _search_scan(
 def challenge(
     problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
 ) -> Choice:
-    """Refine around the coordinate that beats the best choice by most; if none does,
-    return the best choice.
+    """Refine around the coordinate that is better than the best choice by most; if
+    there is none, return the best choice.
 
     Every ``u``, shape (coordinate,), is evaluated at three budgets: cheaper ones, or
     budgets up to the cap if the probability is maximised.
@@ -422,8 +423,8 @@ def refine(
 def settle(problem: Problem, choice: Choice) -> Choice:
     """Raise log tokens until the margin, evaluated directly, is that of the roots.
 
-    Usually by rounding errors. By up to 4% of tokens where a draw's loss has a dip
-    between rungs, which the roots missed.
+    The rise is usually that of rounding errors. It is up to 4% of tokens if the roots
+    missed a dip of a draw's loss between two rungs.
     """
     if not np.isfinite(choice.log_tokens):
         return choice

@@ -240,7 +240,7 @@ def cheapest_if_known(
     u = np.full(problem.draws, middle)
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
-    # 100% replay is no plan: evaluate a point just below
+    # a plan cannot have 100% replay, so a point just below is evaluated
     last = 1.0 if problem.replay(1.0) < SEARCH.all_replay else 0.999
     for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
@@ -294,10 +294,10 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     """Compare the plan with the cheapest plan for each draw, and compute the value of
     perfect information in tokens.
 
-    ``regret``: mean excess of the plan's tokens over the cheapest plan's, over draws
-    that keep all constraints. ``perfect_information``: the plan's tokens minus the mean
-    tokens of the cheapest plans, over the cheapest share of draws equal to the
-    confidence (saving at equal reliability).
+    ``regret``: mean excess of the plan's tokens over those of the cheapest plan, over
+    draws that keep all constraints. ``perfect_information``: the plan's tokens minus
+    the mean tokens of the cheapest plans. This mean is over as many draws as the
+    confidence asks for, the cheapest ones, so that both plans are equally reliable.
 
     References
     ----------

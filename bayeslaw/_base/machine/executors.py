@@ -47,8 +47,8 @@ def executor_at(
             f"and name its address ({type(error).__name__})"
         ) from None
     try:
-        # every call is a task of its own: to tell whether two calls are the same, Dask
-        # would digest all arguments, which takes longer than sending them
+        # With pure=True Dask would digest all arguments to find equal calls, which
+        # takes longer than sending them.
         yield client.get_executor(pure=False)
     except (CancelledError, CommClosedError, KilledWorker) as error:
         raise WorkersError(
@@ -77,7 +77,7 @@ def as_done(
         return
     futures = {executor.submit(call): i for i, call in enumerate(calls)}
     try:
-        # drop each call together with its result, which the caller may not want to keep
+        # do not keep results: the caller may not need them any more
         yield from (
             (futures.pop(future), future.result()) for future in as_completed(futures)
         )

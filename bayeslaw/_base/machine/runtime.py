@@ -79,7 +79,7 @@ def start() -> None:
     memory.keep_freed()
     jax.config.update("jax_enable_x64", True)
     with contextlib.suppress(RuntimeError):  # the backend already runs
-        chains = 4  # a core each
+        chains = 4  # each on its own core
         jax.config.update("jax_num_cpu_devices", min(cores(), chains))
     folder = own_cache_folder(warn=True)
     if folder is not None:

@@ -1,1 +1,1 @@
-"""Keep programs that XLA compiled: made once in a process, and once on a machine."""
+"""Keep programs that XLA compiled, so that each is compiled once on a machine."""

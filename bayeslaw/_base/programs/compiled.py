@@ -19,8 +19,8 @@ import numpy as np
 
 from bayeslaw._base.programs import store
 
-# LLVM's levels: what runs a few times, and what runs for seconds. The default (3) takes
-# longer to compile and runs no faster (docs/speed.md)
+# LLVM's levels for programs that run a few times, and for programs that run for
+# seconds. The default (3) takes longer to compile and runs no faster (docs/speed.md).
 ONCE, OFTEN = 0, 1
 LEVEL = "xla_backend_optimization_level"
 # without its newer fusion XLA compiles the sampler in half of the time and runs it as
@@ -95,7 +95,7 @@ class Compiled:
         dynamic = [arguments[i] for i in at if i not in self._static]
         leaves, tree = jax.tree.flatten(dynamic)
         if any(isinstance(leaf, Tracer) for leaf in leaves):
-            return self._traced(*arguments)  # by a program that calls this one
+            return self._traced(*arguments)  # inside the trace of another program
         level = OFTEN if sum(map(_size, leaves)) > self._many else self._level
         name = self._name(static) if keeps_programs() else None
         if name is None or config.jax_disable_jit:
@@ -115,10 +115,10 @@ class Compiled:
             if program is None:
 
                 def lowering() -> Any:
-                    # asks XLA for its options, which one from disk does without
+                    # `_jitted` asks XLA for its options; a program from disk needs none
                     return self._jitted[level].lower(*arguments)
 
-                # a tree says the names of its nodes
+                # the text of a tree has the names of its nodes
                 words = repr((form[0], level, str(form[2]), form[3]))
                 program = store.load_or_compile(lowering, words)
                 self._programs[form] = program
@@ -157,7 +157,7 @@ class Compiled:
         }
 
     def forget(self) -> None:
-        """Let go of all."""
+        """Drop all programs."""
         self._programs.clear()
         self._making.clear()
 
@@ -171,7 +171,7 @@ _all: WeakSet[Compiled] = WeakSet()
 
 
 def forget_programs() -> None:
-    """Let go of all programs of this process, as `jax.clear_caches` does of JAX's."""
+    """Drop all programs of this process, like `jax.clear_caches` for JAX's programs."""
     for function in _all:
         function.forget()
 
@@ -250,7 +250,7 @@ def _size(leaf: Any) -> int:
 
 def _form(leaf: Any) -> tuple:
     """Describe what a program is compiled for in one array: shape, type and device."""
-    if isinstance(leaf, np.ndarray):  # as most are: told at once
+    if isinstance(leaf, np.ndarray):  # the most frequent case, which is fast
         return leaf.shape, leaf.dtype, False, ""
     import jax
 

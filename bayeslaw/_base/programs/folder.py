@@ -14,7 +14,7 @@ from pathlib import Path
 
 ENTRIES = "*-cache"  # as JAX names them
 SUFFIX = ".executable"  # files that `store` writes
-STAMP = ".looked-at"  # its time is that of the last look
+STAMP = ".looked-at"  # file whose time is that of the last look
 NO_FOLDER = "it cannot be made"
 
 
@@ -23,7 +23,7 @@ def why_not_ours(folder: Path) -> str | None:
     code here; None if the folder belongs to the user alone. A missing folder is made
     for the user alone.
     """
-    if not hasattr(os, "geteuid"):  # a system without owners as POSIX has them
+    if not hasattr(os, "geteuid"):  # the system has no owners of files (not POSIX)
         return None
     try:
         folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from bayeslaw._base.machine.runtime import cache_folder, own_cache_folder
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
 from bayeslaw._base.terminal import printable
 
-TIMES = "took.json"  # in the cache folder: seconds by what was done
+TIMES = "took.json"  # file in the cache folder: name of a job -> seconds
 
 
 @contextlib.contextmanager
@@ -39,8 +39,8 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
     Yields
     ------
     progress
-        Pass it to a function that takes ``progress``, or call it with what is done and
-        how much there is in all.
+        Pass it to a function that takes ``progress``, or call it with the amount that
+        is done and the total.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
     """
     what = printable(what)
     last_time = _times().get(what)
-    # longer than last time: what is said cannot rise
+    # begin with more than the last time, because the time left only falls
     time_left = TimeLeft(1.25 * last_time if last_time else expected or 60.0)
     with _shown(what, time_left):
         yield time_left.tell
@@ -86,7 +86,7 @@ def _keep(what: str, seconds: float) -> None:
     if folder is None:
         return
     path = folder / TIMES
-    # a disk that is full or not ours must not fail a job that is done
+    # a disk that is full or read-only must not fail a finished job
     with contextlib.suppress(OSError), atomic_write(path) as part:
         part.write_text(json.dumps(_times() | {what: round(seconds, 2)}))
 

@@ -85,7 +85,7 @@ class TimeLeft:
         """Report how much of the job is done; a smaller share than before is ignored."""
         share = min(1.0, done / total) if total else 0.0
         with self._lock:
-            self._advance()  # what was said until now rests on what was known
+            self._advance()  # update the stated time before the new share counts
             if share > self._share:
                 self._share, self._share_at = share, self.passed
 
@@ -109,12 +109,12 @@ class TimeLeft:
         estimate = self._estimate(now)
         too_much = self._said - (estimate + since)
         if too_much > 0:
-            # taken back for the most part within 5 s
+            # the difference falls by a factor of e every 5 s
             falling = estimate + too_much * math.exp(-since / 5)
             self._said = min(self._said, falling)
         else:
-            # It cannot rise: it falls slower than the clock, to reach 0 together with
-            # the estimate.
+            # The stated time cannot rise. So it falls more slowly than the clock, and
+            # reaches 0 together with the estimate.
             self._said *= estimate / (estimate + since)
         self._said_at = now
 

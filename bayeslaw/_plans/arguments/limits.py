@@ -122,9 +122,8 @@ def _of_mean(
     """Read the limit on a weighted mean of domains; by default all sources have equal
     weights.
 
-    In bits per byte each domain has its own bytes per token. So the mean of losses in
-    bits is a mean of losses in nats with other weights, and the limit is converted with
-    them.
+    Each domain has its own bytes per token. So a mean of losses in bits per byte is a
+    mean of losses in nats with other weights, and the limit is converted to that mean.
     """
     written, weights = arguments.max_mean_loss, arguments.mean_weights
     if written is None:

@@ -49,7 +49,7 @@ def question_of(arguments: PlanArguments) -> Question:
     runtime.start()
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
-    # before losses from the tables are added, which laws may read
+    # checked before losses from the tables are added
     baseline_run = _baseline_run(arguments)
     arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
     arguments, repeats = with_repetition(arguments, targets, pieces)
@@ -107,8 +107,8 @@ def _check_names(
 def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
-    """Refuse laws of mixtures, which do not read replay. Refuse covariates that are set
-    elsewhere, or that no law reads, since most often their names are misspelt.
+    """Refuse laws of mixtures, which do not read replay. Refuse covariates that other
+    arguments set, or that no law reads; most of the latter have a misspelt name.
     """
     # the planner itself reads a source's loss before adaptation
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
@@ -207,7 +207,7 @@ def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
 
 
 def _possible(name: str, loss: Any) -> Any:
-    """Check that a loss, or all draws of it, are possible losses."""
+    """Check that a number, or all draws of an array, can be losses."""
     ends = () if loss is None else {np.min(loss), np.max(loss)}
     for end in ends:
         checked(name, end, LOSS)
@@ -237,7 +237,7 @@ def _draws(arguments: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) ->
         raise PlanError(f"draws must be at least 1, got {draws!r}")
     if arguments.new_run:
         return draws
-    # without noise, more draws than the posteriors have would only repeat them in other
-    # pairs
+    # without noise, more draws than the posteriors have would only repeat draws in
+    # other pairs
     counts = [sum(p.draws for p in of_law) for of_law in pieces.values()]
     return min(draws, max(counts))

@@ -46,7 +46,7 @@ def with_kept_losses(
     has_baseline = baselines is not None or arguments.baseline_tokens is not None
     if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
         limits = read_loss_limits(arguments, list(sources))
-        # the loss_before of a source, or of a further domain, is its own
+        # in rows of a source or of a further domain, loss_before is that domain's loss
         kept_losses = {
             name: loss_in_table(p, LOSS_BEFORE)
             if name in limits

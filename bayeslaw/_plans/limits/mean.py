@@ -1,8 +1,8 @@
 """Build a constraint on the weighted mean of several domains' losses, or of their
 rises.
 
-The mean is one formula of one draw, made of the domains' formulas. So its crossings are
-found like those of any law.
+For one draw the mean is a formula that is built from the domains' formulas. So its
+crossings are found like those of any law.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def mean_constraint(
         which = np.zeros(domain.draws)
         for k, part in enumerate(domain.parts):
             which[part.rows] = k
-            place = np.zeros(domain.draws, int)  # any value elsewhere
+            place = np.zeros(
+                domain.draws, int
+            )  # draws of other formulas keep any value
             place[part.rows] = np.arange(len(part.rows))
             values |= {
                 f"{name}:{k}:{n}": leaf[place] for n, leaf in part.values.items()

@@ -1,6 +1,4 @@
-"""Find the best mixture at a budget, how sure its shares are, and which of them hardly
-matter.
-"""
+"""Find the best mixture at a budget, and how much its shares may vary."""
 
 from __future__ import annotations
 
@@ -65,11 +63,11 @@ class BestMixture:
     tolerance: float
 
     def to_dict(self) -> dict:
-        """Convert the answer to what JSON holds."""
+        """Convert the answer to JSON types."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """Say the answer in words."""
+        """Describe the answer in words."""
         mixture = ", ".join(
             f"{name} {share:.1%}" for name, share in self.shares.items()
         )
@@ -193,14 +191,14 @@ class _MeanLoss:
     high: Float[np.ndarray, " domain"]
 
     def draws(self, shares: Float[np.ndarray, " domain"]) -> Float[np.ndarray, " draw"]:
-        """Draws of the loss."""
+        """Draw the loss."""
         log_losses, _ = self.simplex.losses.at(self.log_tokens, shares)
         return self.weights @ np.exp(log_losses)
 
     def __call__(
         self, shares: Float[np.ndarray, " domain"]
     ) -> tuple[float, Float[np.ndarray, " domain"]]:
-        """The posterior mean of the loss, and its slopes."""
+        """Compute the posterior mean of the loss, and its slopes."""
         log_losses, slopes = self.simplex.losses.at(self.log_tokens, shares)
         losses = np.exp(log_losses)
         mean = float(self.weights @ losses.mean(axis=1))

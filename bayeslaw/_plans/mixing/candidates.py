@@ -46,7 +46,7 @@ def mixture_candidates(
     Raises
     ------
     RunTableError
-        The table has no shares, or a level is no positive number.
+        The table has no shares, or a level is not a positive number.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def mixture_candidates(
 
 def simplex_lattice(parts: int, steps: int) -> Float[np.ndarray, "mixture part"]:
     """List all mixtures whose shares are multiples of 1 / ``steps``."""
-    # bars between stars: where parts end among steps + parts - 1 places
+    # stars and bars: choose parts - 1 of steps + parts - 1 places as ends of parts
     places = steps + parts - 1
     bars = np.array(list(combinations(range(places), parts - 1))).reshape(-1, parts - 1)
     ends = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, places)))

@@ -70,17 +70,17 @@ class MixturePlan:
         By domain: share, tokens, and number of epochs (if the number of unique tokens
         is given).
     probability
-        Share of draws that keep all limits. These draws are not those of the search:
-        they are paired again, with other noise.
+        Share of draws that keep all limits. The draws are not those of the search: they
+        are paired anew, with other noise.
     limits
-        By limit: ``name``, ``limit`` (nats per token), ``probability``, and ``median``,
-        ``low``, ``high`` (90%) of the loss.
+        For each limit: ``name``, ``limit`` (nats per token), ``probability``, and
+        ``median``, ``low``, ``high`` (90%) of the loss.
     binding
         The limit that most draws miss.
     along
-        By domain: ``share`` over its bounds, and at the plan's tokens with the nearest
-        mixture of that share the ``probability``, and ``losses``: by limit ``median``,
-        ``low``, ``high`` (90%).
+        For each domain its ``share`` over the bounds. For each share, at the plan's
+        tokens and the nearest mixture: the ``probability``, and ``losses`` by limit, as
+        ``median``, ``low``, ``high`` (90%).
     region
         For three domains: ``shares`` and ``probability`` of mixtures over the simplex
         at the plan's tokens; empty otherwise.
@@ -105,11 +105,11 @@ class MixturePlan:
     warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to what JSON holds."""
+        """Convert the plan to JSON types."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """Say the plan in words."""
+        """Describe the plan in words."""
         mixture = ", ".join(
             f"{name} {share:.1%}" for name, share in self.shares.items()
         )
@@ -164,7 +164,7 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
         Least and largest share by domain; by default the least and the largest that were
         fitted.
     unique_tokens, max_epochs
-        Tokens there are, by domain, and how often each may be seen.
+        Number of unique tokens by domain, and how often each may be seen.
     max_tokens
         Largest budget; by default ten times the largest fitted.
     covariates
@@ -213,7 +213,8 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     """
     simplex, problem = posed(arguments)
     choice = search(problem, seed=arguments.seed)
-    # the best choice for some draws looks too good by the same draws
+    # The best choice for some draws looks too good with the same draws, so it is judged
+    # by others.
     others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
     plan = _answer(arguments, simplex, fresh, _verified(fresh, choice))
     return PosedMixture(plan, others, fresh)
@@ -351,7 +352,7 @@ def _limit_rows(problem: SimplexProblem, choice: MixtureChoice) -> list[dict[str
 def _quantiles(
     losses: Float[np.ndarray, " draw"], tail: float = 0.05
 ) -> dict[str, float]:
-    """The median and the 90% interval of a loss."""
+    """Summarise a loss by its median and 90% interval."""
     low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
     return {"median": float(median), "low": float(low), "high": float(high)}
 

@@ -95,7 +95,9 @@ class Simplex:
 def _covariates(
     question: MixtureQuestion, name: str, sets: tuple[str, ...]
 ) -> dict[str, float]:
-    """Further columns of one evaluation set: common to all, or its own."""
+    """Collect the further columns of one evaluation set; a value is common to all sets
+    or given for each.
+    """
     columns = {}
     for column, value in question.covariates.items():
         by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)

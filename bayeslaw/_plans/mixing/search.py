@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class SetLimits:
     """Upper limits on losses, and on weighted means of them.
 
-    ``weights``: of each evaluation set in each limit, (limit, set), rows summing to one;
-    ``most``: nats per token, (limit,); ``names``: of the limits.
+    ``weights``: weight of each evaluation set in each limit, shape (limit, set); rows
+    sum to one. ``most``: the limits in nats per token, shape (limit,). ``names``: names
+    of the limits.
     """
 
     names: tuple[str, ...]
@@ -163,8 +164,8 @@ class SimplexProblem:
         return high
 
     def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
-        """Find the most probable budget of a mixture on a ladder. More tokens are not
-        always safer: far beyond the fitted tokens a law is less sure.
+        """Find the most probable budget of a mixture on a ladder. It need not be the
+        largest, because far beyond the fitted tokens a law is less sure.
         """
         high = self.most_tokens(shares)
         low = min(math.log(self.tokens[0]), high)
@@ -266,7 +267,8 @@ def _safest_from(
     """Maximise the probability within the budget.
 
     At the largest probability p, the largest quantile at 1 - p is 0. So SLSQP maximises
-    the quantile, in rounds, each at the probability that the last round reached.
+    the quantile in rounds. The level of a round is the probability that the last round
+    reached.
     """
     choice, aim = start, problem
     for _ in range(rounds):
@@ -361,7 +363,7 @@ def _of_supply(problem: SimplexProblem) -> list[Any]:
 
 
 def _memo(function: Callable) -> Callable:
-    """Cache the last value of a function of a point, since SLSQP asks for it twice."""
+    """Cache the last value of a function, because SLSQP evaluates each point twice."""
     last: dict[bytes, tuple] = {}
 
     def of_point(point):

@@ -105,7 +105,7 @@ def what_if(
     target, source
         As for `plan`.
     scenarios
-        By name: the keyword arguments of `plan` that differ, such as limits, sizes,
+        Name -> the keyword arguments of `plan` that differ, such as limits, sizes,
         ``costs``.
     **question
         Keyword arguments of `plan` that all scenarios share.
@@ -130,7 +130,7 @@ def what_if(
         raise PlanError("give a scenario: {'stricter': {'max_forgetting': '1%'}}")
     changes: dict[str, Mapping[str, Any]] = {BASE: {}} | dict(scenarios)
     questions = {name: {**question, **changed} for name, changed in changes.items()}
-    # what one scenario lacks is said before the others have been planned
+    # check all questions first, so that an error comes before any plan is made
     for name, asked in questions.items():
         with _named(name):
             posed(target, source, **asked)
@@ -143,7 +143,7 @@ def what_if(
 
 @contextmanager
 def _named(scenario: str) -> Iterator[None]:
-    """Name the scenario in what is refused."""
+    """Add the name of the scenario to error messages."""
     try:
         yield
     except PlanError as error:
