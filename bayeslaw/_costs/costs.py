@@ -251,7 +251,7 @@ class Costs:
         self, N: float, ptpp: float, limits: Mapping[str, float]
     ) -> float:
         """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`);
-        0 or less if what is paid before the first token does not keep them.
+        0 or less if the cost before the first token exceeds them.
         """
         once, rate = self.once(N, ptpp), self.of_tokens(N, 1.0)
         tokens = math.inf

@@ -123,8 +123,8 @@ class Constraint:
             A number. With ``%`` it is a share of the baseline, with ``nats`` it is in
             nats per token.
         unit
-            Unit of a number without either; with ``"loss"``, the limit is on the loss
-            itself.
+            Unit of a number without ``%`` or ``nats``; with ``"loss"``, the limit is on
+            the loss itself.
 
         Raises
         ------

@@ -33,7 +33,7 @@ class Rule(NamedTuple):
     picks
         Most runs.
     sizes
-        Number of sizes between the table's largest and the plan's, the latter counted.
+        Number of sizes above the table's largest, up to and including the plan's.
     replays
         Number of replays on offer: those of the table nearest to the plan's.
     saving
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     errors
         Number of its standard errors that a gain must exceed.
     same
-        Relative difference below which levels are equal, since people round.
+        Relative difference below which levels are equal, because people round.
     """
 
     budget: float = 0.1
@@ -61,8 +61,8 @@ Fits = Mapping[str, KeptPosterior]  # by domain
 def why_not_offered(
     runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
 ) -> str | None:
-    """Give the reason why no runs can be offered, as far as the table shows it before
-    the fits; None if runs can be offered, or if there are none.
+    """Give the reason why no runs can be offered, as far as it is known before the
+    fits; None if there is no such reason.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def choose_runs(
     budget = RULE.budget * price
     if budget < _first_costs(offered).min():
         return Purchase(offered, None, price, unit, tuple(lines))
-    # Anchors have a seed of their own.
+    # `anchors` has its own arguments for seed and costs
     goal = {n: value for n, value in question.items() if n not in ("seed", "costs")}
     picked = anchors(
         fits["target"],
@@ -225,10 +225,12 @@ def _nothing(purchase: Purchase) -> dict[str, Any]:
 def on_offer(
     runs: pd.DataFrame, planned: Mapping[str, Any], costs: Costs | None = None
 ) -> pd.DataFrame | None:
-    """Make runs between the table and the plan: the table's largest models and sizes
-    between them and the plan's, at the plan's stage, near its replay, with tokens from
-    those of the table's longest runs up to the plan's. None if the plan's model is
-    smaller than the table's.
+    """Make runs between the table and the plan; None if the plan's model is smaller
+    than the table's.
+
+    Their sizes go from the table's largest to the plan's. Their stage is the plan's,
+    and their replays are near the plan's. Their tokens go from those of the table's
+    longest runs up to the plan's.
 
     Parameters
     ----------
@@ -275,9 +277,9 @@ def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
 
 
 def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
-    """Find the pre-training tokens per parameter of a model of this size at the plan's
-    stage, or at the table's last stage if that is earlier; if the table has a
-    checkpoint there, its own value is used.
+    """Find the pre-training tokens per parameter of a model of this size, at the plan's
+    stage or the table's last stage, whichever is earlier. If the table has such a
+    checkpoint, the value is exactly that of the checkpoint.
     """
     are_tokens = stage_axis(runs) == "N*ptpp"
     levels = runs["ptpp"] * (runs["N"] if are_tokens else 1.0)

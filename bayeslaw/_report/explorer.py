@@ -1,11 +1,11 @@
 """Pack the planner's own draws on a grid into small data for the page's map.
 
 Log outcomes of all draws on a grid of replay and tokens have low rank, because draws
-differ in a handful of ways. So a few numbers a draw and a few surfaces reproduce them:
-outcome = mean + weights @ surfaces, a truncated singular value decomposition. The page
-interpolates the surfaces at a point (cubic, in the grid's own coordinates) and
-multiplies them by the weights. This gives every draw's outcome there, so the
-probability of keeping all limits is that of the joint draws.
+differ in a handful of ways. So a few surfaces, and a few weights for each draw,
+reproduce them: outcome = mean + weights @ surfaces, a truncated singular value
+decomposition. The page interpolates the surfaces at a point (cubic, in the grid's
+coordinates) and multiplies them by the weights. This gives every draw's outcome at the
+point, and so the probability that all limits are kept together.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class MapSize(NamedTuple):
     Parameters
     ----------
     replays, tokens
-        Points of the grid. Losses may bend sharply along replay, of which 16 are
-        evaluated in one call.
+        Points of the grid. There are many replays, because losses may bend sharply
+        along replay; one call evaluates 16 of them.
     factor
         Factor by which the grid's tokens reach below and above the plan's.
     more_forgetting
-        Distance to which the slider of forgetting goes above its limit.
+        How far the slider of forgetting goes above the limit.
     quantiles
         Quantiles of outcomes at which a slider ends.
     loss_factor
@@ -65,12 +65,12 @@ class LowRank(NamedTuple):
     Parameters
     ----------
     tolerance
-        Mean error of a log outcome as the page multiplies it out: a hundredth of a 90%
-        interval that is a few percent wide.
+        Largest mean error of the page's log outcomes. It is a hundredth of the width of
+        a 90% interval of a few percent.
     most
         Largest rank.
     rows
-        Number of draws from which the surfaces are computed, and of draws that decide
+        Number of draws from which the surfaces are computed; as many other draws decide
         how many surfaces are needed.
     """
 
@@ -94,15 +94,15 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     runs
         The target's runs; the region beyond their tokens and replay is hatched.
     """
-    # Within the factor, and where the planner itself looks for roots.
+    # within the factor, and within the range in which the planner searches roots
     middle = _middle(problem, answer)
     low = max(middle - math.log(MAP.factor), problem.span[0])
     high = min(middle + math.log(MAP.factor), problem.span[1])
     grid_tokens = np.linspace(low, high, MAP.tokens)
-    # Beyond the fitted replays it may be looked at, but no plan is sought.
+    # the map also shows replays beyond the fitted ones, but no plan is searched there
     least = 0.0 if "min_replay" in problem.fitted else problem.min_replay
     wide = replace(problem, min_replay=least, max_replay=1.0)
-    # Even in the planner's search coordinate, dense where replay or its rest is small.
+    # evenly spaced in the planner's search coordinate: dense near 0 and near 1
     grid_replay = wide.replay(np.linspace(0, 1, MAP.replays))
     lies_inside = (problem.min_replay <= grid_replay) & (
         grid_replay <= problem.max_replay
@@ -141,8 +141,8 @@ def _costs(problem: Problem) -> dict[str, Any]:
 
 
 def _plan(answer: Plan) -> dict[str, Any]:
-    """Build the plan with the numbers of the rest of the page, shown when the point is
-    at the plan.
+    """Build the plan's numbers as on the rest of the page. The map shows them when the
+    point is at the plan.
     """
     keys = ("mean", "low", "high", "probability")
     return {
@@ -179,7 +179,7 @@ def _middle(problem: Problem, answer: Plan) -> float:
     tokens = answer.D or best.get("D")
     if tokens:
         return math.log(tokens)
-    # Nothing need be adapted: the map shows what little would do.
+    # If no adaptation is needed, the map is centred at one token per parameter.
     return math.log(problem.N)
 
 
@@ -189,7 +189,7 @@ def _finite(x: float) -> float | None:
 
 def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
     """Find the range of a column, if it has numbers."""
-    # No replay is a share as good as any; axes of counts are positive.
+    # replay may be 0; counts are positive
     if name == "replay" and name in runs:
         return [float(runs[name].min()), float(runs[name].max())]
     values = values_along(runs, name)
@@ -206,13 +206,13 @@ def sliders(
 ) -> list[dict[str, Any]]:
     """Build the sliders: name, label, unit, ends, step and start.
 
-    A limit's slider ends at the range of the draws, for any question, so it stays in
-    place.
+    The ends of a limit's slider follow from the range of the draws and not from the
+    question, so the slider does not move.
     """
     assert isinstance(problem.confidence, float)
     rows = [_limit_slider(i, promise) for i, promise in enumerate(promises)]
     rows.append(confidence_slider(problem.confidence))
-    # In log tokens; at its end nothing is capped.
+    # in log tokens; at the upper end there is no cap
     least, most = log_tokens
     start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
     rows.append(
@@ -240,7 +240,7 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
     low, high = promise["range"]
     limit, is_share = promise["limit"], promise["isShare"]
     if UNITS[promise["unit"]].has_baseline:
-        # Without replay all may be forgotten, which leaves no room for what is asked.
+        # without replay forgetting is very large, so the slider ends near the limit
         high = min(high, max(limit, 0.0) + MAP.more_forgetting)
     scale = 100 if is_share else 1
     return slider(
@@ -303,8 +303,8 @@ def _packed(
 ) -> dict[str, Any]:
     """Pack one promise on the grid: a mean surface, surfaces, and each draw's weights.
 
-    Sliders end where draws do at replays among which plans are sought (``lies_inside``,
-    shape (replay,)), and no outcome beyond the largest loss is told.
+    The ends of the slider follow from the draws at replays at which plans are searched
+    (``lies_inside``, shape (replay,)). Outcomes beyond the largest loss are not shown.
 
     Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
     draw).
@@ -337,7 +337,10 @@ def _packed(
 
 
 def _smooth(outcome: np.ndarray, scale: str | None) -> np.ndarray:
-    """Transform outcomes to the scale of their unit, as ``INTO`` in `planner.js` does."""
+    """Transform outcomes for packing, as ``INTO`` in `planner.js` does for their unit. A
+    loss becomes its logarithm. A share x becomes log(1 + x), because it may be negative
+    but not below -1. Nats of forgetting are unchanged.
+    """
     if scale == "log":
         return np.log(outcome)
     return np.log1p(outcome) if scale == "log1p" else outcome.copy()
@@ -360,7 +363,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         error = weights_of_others[:, :rank] @ axes[:rank] - test_rows
         return bool(np.abs(error).mean() < NEARNESS.tolerance)
 
-    # The error falls with the rank, so that the least rank is found by halving.
+    # the error falls with the rank, so bisection finds the least rank
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
     return matrix @ axes[:rank].T, axes[:rank]
 
@@ -369,8 +372,8 @@ def _principal_axes(rows: np.ndarray) -> np.ndarray:
     """Compute the first right singular vectors of rows, shape (rank, column),
     orthonormal.
 
-    From their products with each other, a small matrix: it loses those smaller than a
-    hundred-millionth of the first, which is far below its tolerance.
+    They come from the small matrix of products of rows. This loses vectors with
+    singular values below 1e-8 of the largest, which is far below the tolerance.
     """
     most = len(rows)
     leading = (max(most - NEARNESS.most, 0), most - 1)
@@ -387,7 +390,7 @@ def _stride(rows: np.ndarray) -> int:
 
 def whole_numbers(rows: np.ndarray) -> dict[str, Any]:
     """Quantise rows to whole numbers of two bytes, with the step of each row."""
-    # A row of zeros has a step, too.
+    # avoid a step of 0 for a row of zeros
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / np.iinfo(np.int16).max
     rounded = np.round(rows / steps[:, None])

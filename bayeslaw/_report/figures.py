@@ -25,14 +25,14 @@ from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
 
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
-PER_TOKEN = "nats per token"  # as the axes of `plots` say it
+PER_TOKEN = "nats per token"  # the unit in labels of `plots`
 
 
 @dataclass(frozen=True)
 class Picture:
     """A PNG as a data URI, with caption and alternative text.
 
-    On a phone one ``too_wide`` is moved sideways, not shrunk.
+    On a phone, a picture that is ``too_wide`` is scrolled sideways and not shrunk.
     """
 
     uri: str
@@ -61,12 +61,14 @@ def _picture(
     )
     encoded = base64.b64encode(_few_colours(buffer)).decode()
     uri = f"data:image/png;base64,{encoded}"
-    # wider than eight inches it cannot be read at the width of a phone
+    # a wider picture cannot be read at the width of a phone
     return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > 8.0)
 
 
 def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
-    """Reduce a picture to a palette: a third of the bytes, and it looks the same."""
+    """Reduce a picture to a palette, which takes a third of the bytes and looks the
+    same.
+    """
     from PIL import Image
 
     small = io.BytesIO()
@@ -93,7 +95,7 @@ def forecast_grid(
     unit
         Unit of the losses.
     """
-    # The five largest models, which are nearest to what is decided, on one line.
+    # the five largest models, which are nearest to the plan, on one line
     columns = [
         c for c in ("N", "ptpp") if c in runs and (c == "N" or runs[c].nunique() > 1)
     ]
@@ -158,7 +160,7 @@ def _panels(count: int, a_line: int = 4) -> tuple[Figure, list[Axes]]:
 
 
 def _label_first_column(axes: list[Axes]) -> None:
-    """Take the label of the y axis from panels that are not the first of their line."""
+    """Remove the label of the y axis from all panels but the first of each line."""
     for ax in axes:
         place = ax.get_subplotspec()
         if place is not None and not place.is_first_col():
@@ -224,7 +226,7 @@ def law_weights(average: Average) -> Picture | None:
     one law has all the weight.
     """
     table = average.table
-    # laws of less weight have no share in what is shown
+    # if one law has nearly all weight, the picture would show nothing
     if table["weight"].max() > 0.995:
         return None
     figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
@@ -289,7 +291,7 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
     """
     varied = [c for c in law.covariates if c in runs and runs[c].nunique() > 1]
     curves = {column: misfit_along(fit, runs, column) for column in varied}
-    # A column that is no axis of the misfit has a flat one.
+    # along a column that is not an axis of the misfit, the misfit is constant
     columns = [c for c in varied if np.ptp(curves[c]["median"]) > 0]
     if not columns:
         return None
@@ -311,7 +313,7 @@ def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
     keys = [c for c in ("ptpp", "N") if c in runs and runs[c].nunique() > 1]
     if not keys:
         return runs.iloc[[len(runs) // 2]]
-    # The middle one is then neither an end of replay nor of tokens.
+    # sorted, so that the middle run is not at an end of replay or of tokens
     ordered = runs.sort_values([c for c in ("replay", "D") if c in runs])
     groups = [group for _, group in ordered.groupby(keys, sort=True)]
     # more bars cannot be read
@@ -333,9 +335,10 @@ def exponent_intervals(
 ) -> Picture:
     """Draw the posterior of each free exponent over its prior.
 
-    A number of tokens among them would hide the others, and is left out.
+    Parameters that are numbers of tokens are left out: the axis would be too long for
+    the others.
     """
-    # A fixed exponent has no posterior to show.
+    # a fixed exponent has no posterior
     priors = fit.law.free_priors
     free = [e.name for e in fit.law.exponents if e.name in priors]
     small = [name for name in free if priors[name].quantile(0.95) < 10.0]

@@ -59,7 +59,7 @@ def follow_page(
     path
         Path of the HTML file.
     progress
-        Called with frames done, and all of them; each takes a second or two.
+        Called with frames done and the total; each takes a second or two.
     posterior, curve, until, warmup, question
         As for `follow`: ``max_loss``, ``confidence``, ``prob``, ``within``,
         ``schedule``, ``seed``.
@@ -122,7 +122,7 @@ def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
     Parameters
     ----------
     final
-        With all points, whose tracks tell which of them are used.
+        Follower with all points; its tracks show which points are used.
     """
     losses: dict[float, dict[str, float]] = {}
     for name, side in final.sides.items():
@@ -136,7 +136,8 @@ def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
             at = places[points - 1]
             follower = follower.after(at, losses[at])
         if points in numbers:
-            # the whole one also knows of points that were left out
+            # the last frame is `final`, which also has notes on points that were left
+            # out
             last = points == len(places)
             following = (final if last else follower).following()
             at = places[points - 1] if points else None
@@ -150,7 +151,7 @@ def _thinned(points: int, most: int = 40) -> list[int]:
 
 
 def _run_name(curve: pd.DataFrame) -> str:
-    """Read the run's name off the table; empty where it has none."""
+    """Read the run's name from the table; empty if there is none."""
     if "run" not in curve or curve.empty:
         return ""
     return str(curve["run"].iloc[0])
@@ -273,14 +274,14 @@ def _render(frames: list[Frame], run: str, prob: float) -> str:
     from markupsafe import Markup
 
     folder = files("bayeslaw._report").joinpath("templates")
-    # A name that the template misspells is an error, not a blank.
+    # a misspelt name in the template is an error, not a blank
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters["count"] = format_count
     template = folder.joinpath("follow.html.jinja").read_text(encoding="utf-8")
     data = _data(frames)
-    # no name of a domain ends the script that holds it
+    # escaped, so that the name of a domain cannot end the script
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     return environment.from_string(template).render(
         run=run,

@@ -72,7 +72,7 @@ from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
 
 PAGE = "report.html"
-# seconds that a domain's fit, its pictures and the page took (microcpt, two cores)
+# measured seconds of a domain's fit, its pictures and the page (microcpt, two cores)
 FIT, DRAWN, WRITTEN = 20.0, 8.0, 3.0
 FINAL = (
     "final"  # the fit of all runs, in addition to fits without an axis's largest levels
@@ -88,13 +88,14 @@ class Report:
     Parameters
     ----------
     checks
-        By domain: the check of the forecast of held-out runs, by a fit that has not
-        seen them.
+        Check of each domain's forecast of held-out runs, by a fit that has not seen
+        them.
     fits
-        By domain: fits of all runs if there is a plan; else the fits that were checked.
+        Fit of each domain, to all runs if there is a plan; else the fit that was
+        checked.
     saved
-        By domain: the file of the fit beside the page, for further questions or for
-        `update` with more runs.
+        File of each domain's fit beside the page, for further questions or for `update`
+        with more runs.
     plan
         The plan, made with ``fits``.
     probability_if_as_checked
@@ -124,7 +125,7 @@ class _Contents:
     question
         The question of the plan, as given.
     fits
-        By domain: the fits of the plan.
+        Fits of the plan, by domain.
     coming
         Parts that are still being made.
     """
@@ -160,7 +161,7 @@ class ReportArguments:
     on_failure: str = "raise"
 
     def folder(self) -> Path:
-        """The folder of the page."""
+        """Folder of the page."""
         folder = Path(self.output)
         if folder.exists() and not folder.is_dir():
             raise LawError(f"{folder} is a file; give the name of a folder")
@@ -251,7 +252,7 @@ def report(arguments: ReportArguments) -> Report:
     folder = arguments.folder()
     checked = _check(arguments)
     is_planned = checked.asked is not None
-    # From here on, only a fit can fail.
+    # all input is checked: from here on only a fit can fail
     stages = Stages(
         arguments.progress,
         _shares(checked.parts, checked.setting.hold_outs, is_planned=is_planned),
@@ -273,7 +274,7 @@ def report(arguments: ReportArguments) -> Report:
 
     results = _fit_and_plan(checked, folder, stages, write)
     for domain in results.domains:
-        if not is_planned:  # else they were kept when they were fitted
+        if not is_planned:  # fits of a plan were saved when they were made
             domain.fit.save(results.saved[domain.name])
     write(domains=results.domains, planned=results.planned, fits=results.fits)
     stages.finish("written")
@@ -306,7 +307,7 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
 
 
 def _check(arguments: ReportArguments) -> _Checked:
-    """Refuse bad input before minutes of fitting."""
+    """Refuse bad input before the fits, which take minutes."""
     assert arguments.runs is not None
     runs = as_runs(arguments.runs)
     fitting.losses(runs)
@@ -441,8 +442,8 @@ def _made(
     Raises
     ------
     BayeslawError
-        No domain could be checked, and one ``is_needed``, since there is nothing else
-        to show.
+        No domain could be checked although one ``is_needed``, because the page has
+        nothing else to show.
     """
     domains, failures = [], {}
     first: BaseException | None = None
@@ -495,7 +496,9 @@ def _warn_nothing_to_buy(
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
-    """List the names of the laws given for a domain; none for those that suit."""
+    """List the names of the laws given for a domain; an empty list means the laws that
+    suit.
+    """
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]
@@ -527,13 +530,13 @@ def _fit_all(
     tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[DomainResult]]]
 ]:
     """Fit all domains in parallel, to all runs for the plan and without the held-out
-    ones; judge and draw each as soon as it is fitted.
+    runs; judge and draw each domain as soon as it is fitted.
 
     Yields
     ------
     Fits of all runs (none without a plan), then judged and drawn results, by domain.
     """
-    # The chains of one law alone take all cores, so that fits wait for each other.
+    # the chains of a single law take all cores, so these fits run one after another
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(parts)
     splits = {
@@ -541,7 +544,7 @@ def _fit_all(
         for hold_out in setting.hold_outs
         for name, runs in parts.items()
     }
-    # first those to plan with: the plan is made while the others are judged
+    # the fits for the plan come first; the plan is made while the others are judged
     planned = parts if refit else {}
     fitted = {(name, FINAL): np.ones(len(runs), bool) for name, runs in planned.items()}
     fitted |= {key: ~split.is_held for key, split in splits.items()}
@@ -568,7 +571,7 @@ def _fit_all(
         runtime.threads(fits_at_once) as helpers,
         runtime.threads(1) as artist,
     ):
-        # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
+        # all fits share the cores; finished domains are drawn meanwhile
         fits = {
             (name, kind): helpers.submit(
                 fit_laws,
@@ -599,7 +602,7 @@ def _render(contents: _Contents) -> str:
     """Render the page's HTML."""
     import jinja2
 
-    # A name that the template misspells is an error, not a blank.
+    # a misspelt name in the template is an error, not a blank
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bayeslaw._report", "templates/page"),
         autoescape=jinja2.select_autoescape(("html", "jinja")),
@@ -618,7 +621,7 @@ def _render(contents: _Contents) -> str:
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
     columns = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
-    # pictures for print are drawn once, when all is there
+    # pictures for print are drawn only for the complete page
     pictures = (
         figures.plan_pictures(plan, setting.unit, _of_target(table))
         if plan and not contents.coming

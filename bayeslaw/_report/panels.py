@@ -62,7 +62,7 @@ def _columns(
     )
     for key in keys:
         table = table[table[key].isin(_some_levels(table[key]))]
-    # Every so-manieth row of a table too large for a picture.
+    # an even selection of rows, if the table is too large for a picture
     step = -(-len(table) // most_rows)
     table = table.iloc[::step].sort_values("D")
     return {
@@ -72,8 +72,8 @@ def _columns(
 
 
 def _some_levels(column: pd.Series, most: int = 8) -> np.ndarray:
-    """Select the levels of a column, or some from the smallest to the largest, since
-    more panels or lines cannot be read.
+    """Select the levels of a column; of many levels, some from the smallest to the
+    largest, because more panels or lines cannot be read.
     """
     levels = np.array(sorted(column.dropna().unique()))
     if len(levels) <= most:

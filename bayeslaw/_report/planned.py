@@ -34,7 +34,7 @@ from bayeslaw._report.mixing.part import (
 )
 from bayeslaw._report.question import Checked
 
-# stages of planning, by the seconds they took on microcpt and two cores
+# stages of planning -> measured seconds (microcpt, two cores)
 PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 TO_BUY = "Runs to buy"  # the part of the page
 CHECKS = "the checks of runs that were held out"
@@ -82,7 +82,7 @@ class Planned:
         return self.plan or (self.mixture.plan if self.mixture else None)
 
 
-# laws may be judged meanwhile, on one thread: numbers are the same with and without
+# on one BLAS thread, so that numbers do not depend on laws that are judged meanwhile
 @one_thread()
 def make_plan(
     fits: Fits,
@@ -101,8 +101,8 @@ def make_plan(
     Parameters
     ----------
     checks
-        Checks of each domain's forecasts that count for a plan of so many tokens;
-        called last, for domains are judged meanwhile.
+        Function that returns the checks of each domain which count for a plan with this
+        number of tokens. It is called last, because domains are judged meanwhile.
     parts
         The runs of each domain; runs from the target's checkpoints are on offer.
     stages
@@ -183,7 +183,7 @@ def _optional(
     """Make a part that the page can do without; a failure is noted."""
     try:
         return make()
-    except Exception as error:  # whatever it is, fits and plan are there
+    except Exception as error:  # any error; the page still shows fits and plan
         left_out[name] = reason_of(error)
         return None
 
@@ -198,8 +198,8 @@ def reason_of(error: BaseException) -> str:
 def completed(
     asked: Checked, parts: Mapping[str, pd.DataFrame], seed: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """The keywords of the plan with the losses before adaptation that are not in the
-    table, as draws of a forecast, and where they come from, a line each.
+    """Complete the plan's keywords by losses before adaptation that the table lacks, as
+    draws of a forecast. Also returns the origin of each, a line each.
     """
     question = {"seed": seed, **asked.keywords}
     if not asked.forecast:
@@ -212,7 +212,7 @@ def completed(
 
 
 def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list[str]:
-    """Describe the plan's tokens, if they lie beyond the table and no check tests that."""
+    """Write a line if the plan's tokens lie beyond the table and no check tests that."""
     tokens = answer.D or 0.0
     is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
     if "D" not in runs or tokens <= runs["D"].max() or is_tested:
@@ -252,7 +252,7 @@ def _stretch(check: Check) -> float:
 
 
 def _promise(domain: str) -> str:
-    """Name the promise of a domain's posterior."""
+    """Name the promise that a domain's posterior is about."""
     return FORGETTING if domain == "source" else TARGET
 
 

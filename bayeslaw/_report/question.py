@@ -25,16 +25,16 @@ from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
 
-CHOSEN = ("D", "replay")  # by the plan
+CHOSEN = ("D", "replay")  # columns that the plan chooses
 
 
 class Checked(NamedTuple):
     """A fully checked question.
 
-    ``keywords``: as `plan` takes them, with what the table says of the checkpoint's
-    losses before adaptation, or as `plan_mixture` does where the laws read shares
-    (``mixes``); ``forecast``: columns that are still to be forecast (`checkpoint`);
-    ``told``: where those losses come from, a line each.
+    ``keywords``: keywords of `plan`, completed by the checkpoint's losses before
+    adaptation from the table; if the laws read shares (``mixes``), keywords of
+    `plan_mixture`. ``forecast``: columns that must still be forecast (`checkpoint`).
+    ``told``: lines that tell the origin of these losses.
     """
 
     keywords: dict[str, Any]
@@ -48,13 +48,13 @@ def check_question(
     parts: Mapping[str, pd.DataFrame],
     names: Mapping[str, Sequence[str]],
 ) -> Checked:
-    """Complete the question from the table, and refuse what lacks something.
+    """Complete the question from the table, and refuse it if something is missing.
 
     Parameters
     ----------
     question
-        Keyword arguments of `plan`, where any other column of the table is a covariate;
-        of `plan_mixture` where the laws read shares.
+        Keyword arguments of `plan`; any other column of the table is a covariate. If
+        the laws read shares, keyword arguments of `plan_mixture`.
     parts
         The runs of each domain.
     names
@@ -63,8 +63,8 @@ def check_question(
     Raises
     ------
     PlanError
-        A domain, an argument, or something that the laws read is missing, or a number
-        is out of range.
+        A domain, an argument, or a column that the laws read is missing, or a number is
+        out of range.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
     if all(len(share_domains(_read(some))) > 1 for some in laws.values()):
@@ -86,15 +86,15 @@ def check_question(
     runtime.start()
     target, source = laws["target"], laws["source"]
     baseline = keywords.get("baseline_loss")
-    if isinstance(baseline, int | float):  # the loss that the target's laws read, too
+    if isinstance(baseline, int | float):  # the target's laws read this loss, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
     unknown = _unknown_before(keywords, target, source)
     before = losses_at_hand(parts, unknown, keywords["N"], keywords["ptpp"])
     keywords = _with_losses(keywords, before.measured)
-    # A loss that will be forecast is none that is missing.
+    # a loss that will be forecast is not missing, so it gets a stand-in
     stand_ins = _with_losses(keywords, dict.fromkeys(before.forecast, 1.0))
     _check_covariates(stand_ins, target, source)
-    # The numbers are checked by the planner itself, on posteriors that read nothing.
+    # the planner itself checks the numbers, with stand-ins for the posteriors
     few = {"draws": min(keywords.get("draws", 1), 1)}
     unfitted = [
         _Unfitted(domain, parts[domain], _given(laws))
@@ -136,7 +136,7 @@ def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
-    """Add losses to the covariates of the keywords; given values stay."""
+    """Add losses to the covariates of the keywords; the user's values stay."""
     if not losses:
         return keywords
     covariates = dict(keywords.get("covariates") or {})
@@ -157,8 +157,9 @@ def _unknown_before(
 
 
 def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
-    """Names of the source's laws that lack its loss before adaptation: it is not given,
-    and they read it, or diverge where it would be read off.
+    """List the source's laws that have no baseline. The source's loss before adaptation
+    is not given, and the law either reads it or diverges at D = 0, where it would be
+    evaluated.
     """
     covariates = keywords.get("covariates") or {}
     if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in covariates:
@@ -172,7 +173,7 @@ def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> lis
 def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
     """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
-        # Priors that a formula guesses are named when it is fitted.
+        # the fit will warn of guessed priors
         warnings.simplefilter("ignore", FitWarning)
         return [find_law(name, runs) for name in names or default_laws(runs)]
 
@@ -182,7 +183,7 @@ def _with_covariates(
 ) -> dict[str, Any]:
     """Move columns of the table in the question to its ``covariates``."""
     keywords = inspect.signature(plan).parameters
-    # A misspelt keyword is no column, and is refused when the question is bound.
+    # a misspelt keyword is not a column, and `plan` refuses it
     columns = [name for name in question if name in table and name not in keywords]
     named = {name: value for name, value in question.items() if name not in columns}
     if not columns:
@@ -204,7 +205,7 @@ def _check_covariates(
         for column in _read(target)
         if column not in given
     ]
-    # A source's losses before adaptation are its baseline's.
+    # losses before adaptation of a source are handled with its baseline
     missing += [
         f"{column} (read by {_names(source, column)})"
         for column in _read(source)
@@ -242,7 +243,7 @@ def _names(laws: Sequence[Law], column: str) -> str:
 
 def _diverges_without_tokens(law: Law) -> bool:
     """Tell whether the law has no finite loss at D = 0, at the medians of its priors."""
-    # Where the baseline would be read off: pure replay, no tokens.
+    # the run at which the baseline is evaluated: pure replay, no tokens
     run = dict(law.reference) | {"D": 0.0, "replay": 1.0}
     covariates = {column: jnp.asarray(value) for column, value in run.items()}
     medians = {n: jnp.asarray(prior.quantile(0.5)) for n, prior in law.priors.items()}

@@ -26,14 +26,14 @@ SAFE_SIDE = (
     "Losses came out lower than forecast, which is the safe side of a limit on them."
 )
 NOT_CHECKED = "Not known: no forecast of runs that were held out is here."
-SAME_COST = 0.005  # plans whose costs differ by less are one
+SAME_COST = 0.005  # plans whose costs differ by less count as equal
 
 
 @dataclass(frozen=True)
 class Expected:
     """A promise on the first screen, as texts; losses without their unit.
 
-    ``bar``: low, mean, high and limit as shares of a common axis, for the eye.
+    ``bar``: positions of low, mean, high and limit on a common axis, 0 to 1.
     """
 
     label: str
@@ -122,7 +122,7 @@ def verdict_of(
     untested
         Parts of the plan beyond all held-out runs (`planned.untested`).
     """
-    # A plan rests on all domains, so that it is as good as the worst of them.
+    # a plan rests on all domains, so the worst verdict counts
     if not domains:
         return "unknown", NOT_CHECKED
     order = list(TRUST)
@@ -137,7 +137,7 @@ def verdict_of(
     _, _, reason = answer.partition(": ")
     not_at = f"Not tested at {' and '.join(untested)}."
     if worst == "trust":
-        # Nobody knows: it is no yes.
+        # untested parts make the verdict unknown
         return "unknown", f"As far as it was tested: {reason} {not_at}"
     return worst, f"{answer} {not_at}"
 
@@ -170,7 +170,6 @@ def _budget(plan: Plan) -> str:
 
 def _confidence(plan: Plan) -> str:
     """Format the confidence: one for all limits together, or one for each."""
-    # One for all limits together, or one for each.
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
     levels = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
@@ -226,7 +225,7 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
     mean = promise["mean"]
     bar: dict[str, float] = {}
     if None not in (low, mean, high):
-        # The interval and the limit are seen whole, with some room on either side.
+        # the axis holds the interval and the limit, with some room on either side
         ends = min(low, limit), max(high, limit)
         margin = 0.12 * (ends[1] - ends[0]) or 1.0
         start, length = ends[0] - margin, ends[1] - ends[0] + 2 * margin
@@ -270,7 +269,7 @@ def _hours(plan: Plan) -> str:
 
 def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
     """List the cheapest plan at each confidence that is reached."""
-    # Rows without tokens are confidences that nothing reaches.
+    # rows without tokens are confidences that no plan reaches
     rows = [row for row in plan.frontier if row["D"]]
     return tuple(
         Alternative(
@@ -327,7 +326,7 @@ def _worth(plan: Plan) -> list[str]:
     lines = []
     for promise in plan.promises:
         worth = promise.get("worth")
-        # Within a budget it is a probability gained, and no saving.
+        # within a budget, ``worth`` is a probability and not a saving
         if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
             continue
         label = promise_label(promise["name"], promise["unit"])

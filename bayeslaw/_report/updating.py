@@ -58,7 +58,7 @@ def update_page(updated: Updated, path: str | Path) -> Path:
             f"{page} is a folder; give the name of a file, such as changes.html"
         )
     try_writing(page)
-    # A name that the template misspells is an error, not a blank.
+    # a misspelt name in the template is an error, not a blank
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -123,7 +123,7 @@ def _groups(domain: UpdatedDomain) -> list[dict[str, Any]]:
     """List groups of new rows, with their departures and their parts of the shift."""
     assert domain.surprise is not None
     assert domain.attribution is not None
-    # both keep the few groups of a column that matter most to them
+    # surprise and attribution list different groups of a column
     keys = ["by", "level", "rows"]
     groups = domain.surprise.groups.merge(domain.attribution.groups, on=keys)
     return _rows(groups)
@@ -163,11 +163,11 @@ def _drawings(domain: UpdatedDomain) -> Iterator[Drawing]:
 
 def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
     """Draw a picture, as high as its lines require, in inches."""
-    # a picture of one line still has axes, and of fifty is scrolled past
+    # at least the height of the axes, and at most a screen
     height = min(max(0.3 * lines, 1.6), 12.0)
-    # without a hash of their own and a date, equal pictures are equal bytes
+    # with a fixed hash and without a date, equal pictures have equal bytes
     with matplotlib.rc_context({"svg.hashsalt": caption}):
-        # so narrow that text can be read at the width of a phone
+        # narrow, so that text can be read at the width of a phone
         figure = Figure(figsize=(4.8, height), layout="constrained")
         draw(figure.subplots())
         buffer = io.BytesIO()

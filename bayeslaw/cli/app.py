@@ -102,9 +102,9 @@ def main() -> None:
     diagnostics exit 3.
     """
     warnings.showwarning = keep_warning
-    forget_warnings()  # of a command before, in the same process
-    # Python forgets what it has shown wherever warnings are caught on the way:
-    # `say_warnings` tells each once
+    forget_warnings()  # of an earlier command in the same process
+    # Show all warnings, because Python loses track of shown ones when warnings are
+    # caught on the way. `say_warnings` prints each once.
     warnings.simplefilter("always")
     try:
         with _garbage_seldom():
@@ -121,11 +121,11 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _garbage_seldom() -> Iterator[None]:
-    """Look for garbage seldom; and not as the process ends, when Python goes through
-    all that is left three times: half a second after a preview.
+    """Collect garbage rarely, and not at all when the process ends: Python would then
+    search all objects three times, which takes half a second after a preview.
     """
-    # A command traces programs, which makes hundreds of thousands of objects, hardly any
-    # of them garbage; Python looks after 700.
+    # Tracing programs makes hundreds of thousands of objects, of which hardly any are
+    # garbage. By default Python collects after every 700.
     gc.set_threshold(100_000)
     try:
         yield

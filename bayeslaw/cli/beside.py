@@ -1,8 +1,8 @@
 """Read ``bayeslaw.toml`` beside a table, which holds values for every command that
 reads the table.
 
-The file holds values only, read by `tomllib`; nothing in it is run. Typed options go
-before it.
+The file has values only, read by `tomllib`; nothing in it is run. Options that the user
+types have precedence.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ COSTS = ("hardware", "mfu", "price", "fixed_cost", "side_by_side")
 
 
 class Beside(NamedTuple):
-    """The content of a file, in the form of typed options: NAME=VALUE in its sections,
-    and texts; None for missing parts.
+    """Content of a file, converted to options as the user would type them: NAME=VALUE
+    for its sections, and texts; None for missing parts.
     """
 
     path: Path
@@ -115,10 +115,10 @@ def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
     # only a plan reads costs
     if not getattr(options, "question", True) and not said.plan:
         of_fields = {n: v for n, v in of_fields.items() if n not in said.costs}
-    # a plan needs both fits: `update` without --source makes none
+    # a plan needs both fits, so `update` without --source has no question
     if getattr(options, "source", True) is None:
         of_fields.pop("question")
-    # a fit has its reference run already
+    # a saved fit has its reference run already
     if not getattr(options, "next_batch", True):
         of_fields.pop("reference")
     return {field: values for field, values in of_fields.items() if field in names}
@@ -146,8 +146,8 @@ def _beside(table: Path | None) -> Path | None:
 
 
 def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
-    """Keep the mapping of columns that a table has. A table with the schema's names may
-    lie in the same folder, and a goal has no losses.
+    """Keep those mappings whose columns the table has. (The folder may also have a
+    table with the schema's names, or a goal without losses.)
     """
     from bayeslaw._tables.columns import is_there
     from bayeslaw._tables.runs import load_table
@@ -290,7 +290,7 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
         raise LawError(f"--remember: {table} is no file to write {FILE} beside")
     if not columns:
         raise LawError("--remember keeps a mapping: give --column N=yours ...")
-    columns_of(columns)  # refused as any command refuses it
+    columns_of(columns)  # raises the usual errors for a wrong mapping
     path = table.parent / FILE
     lines = [f"{_key(n)} = {json.dumps(v)}" for n, v in name_values(columns)]
     if path.is_file():
@@ -307,5 +307,5 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
 
 
 def _key(name: str) -> str:
-    # a TOML key of these needs no quotes
+    # a TOML key of these characters needs no quotes
     return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)

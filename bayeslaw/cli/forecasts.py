@@ -132,7 +132,7 @@ def forecast(options: ForecastOptions) -> None:
     def show() -> None:
         if options.prior_only:
             say_block("\n".join(posterior.warnings))
-        # which run a row is
+        # columns that identify the run
         names = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
         labels = table[[name for name in names if name in table]]
         counts = {c: labels[c].map(format_count) for c in ("N", "D") if c in labels}
@@ -541,7 +541,7 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
     result = bayeslaw.review(table, goal=goal, name=str(path), seed=options.seed)
     reasons = "; ".join(check.reason for check in result.checks)
     for warning in caught:
-        # the review reports most of these itself
+        # most warnings are among the review's reasons
         if str(warning.message) not in reasons:
             warnings.warn(warning.message, stacklevel=2)
     return result

@@ -225,9 +225,9 @@ def table(options: TableOptions) -> None:
     options = with_file(options, options.runs)
     columns = columns_of(options.column)
     runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
-    losses(runs)  # refused if there is none, with a proposed mapping
+    losses(runs)  # raises an error with a proposed mapping if there is no loss
     runs = best_of(runs, options.best_of)
-    # what is left out is not checked, nor read by any law of the catalogue
+    # columns that are left out are not checked, and no law of the catalogue reads them
     selection, left_out = _kept(runs, options.keep or [])
     suited, trouble = _suited(selection)
     if options.output is not None:

@@ -73,7 +73,7 @@ def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Ax
     shares = sorted(set(means["share"]) - {0.0})
     ax.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)
     ax.set_xticks([], minor=True)
-    # A share near 1 has no use for a logarithm.
+    # coverage is near 1, so it needs no logarithmic axis
     if measure != "coverage":
         plain_log(ax)
     ax.set_xlabel("cost of the runs (share of the paper's)")
@@ -111,8 +111,8 @@ def picks(
 
 
 def foretold(ax: Axes, rows: pd.DataFrame) -> Axes:
-    """Draw a study's realised reductions of the goal's sd over the expected ones.
-    Points on the diagonal came out as foretold.
+    """Draw a study's realised reductions of the goal's sd over the expected ones. On
+    the diagonal they are equal.
     """
     with_expected = rows.dropna(subset=["sd_expected"])
     groups = with_expected.groupby("law", sort=False)
@@ -129,7 +129,7 @@ def foretold(ax: Axes, rows: pd.DataFrame) -> Axes:
             color=colour,
             label=str(law),
         )
-    # The diagonal, as long as the points reach.
+    # the diagonal, over the range of the points
     ends = ax.get_xlim()
     ax.plot(
         ends,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Okabe and Ito 2008, told apart by colour-blind readers.
+# Okabe and Ito 2008; colour-blind readers can distinguish them
 COLOURS = (
     "#0072B2",
     "#D55E00",

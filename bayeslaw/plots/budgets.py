@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 def isoflops(
     ax: Axes, best: Optimum, runs: pd.DataFrame | None = None, reach: float = 12.0
 ) -> Axes:
-    """Draw IsoFLOP curves. For each budget: the law's loss along model size with its
-    interval, the optimum (star) with the interval of its place, and the sweeps' runs at
-    that budget (dots). ``reach``: sizes are shown from the best size over this factor
-    to the best size times it.
+    """Draw IsoFLOP curves. Each budget has the law's loss along model size with its
+    interval, the optimum (star) with the interval of its position, and the sweeps' runs
+    (dots). ``reach``: factor below and above the best size up to which sizes are shown.
     """
     sweeps = [] if runs is None else sweeps_of(runs)
     for row, curve, colour in zip(

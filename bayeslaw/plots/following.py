@@ -65,9 +65,9 @@ def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) 
 
 def probability_over_time(ax: Axes, following: Following) -> Axes:
     """Draw the probability that the end keeps its limits, over tokens so far. Each
-    domain with a limit has a line; a broad line is for all domains together. Each line
-    starts, at the left, before the run. Between the dashed lines neither answer is
-    sure.
+    domain with a limit has a line; a broad line is for all domains together. The left
+    end of each line is the probability before the run. Between the dashed lines neither
+    answer is sure.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def _chances(followed: Followed, start: float) -> pd.Series:
 
 
 def _before_the_run(followed: Followed) -> float:
-    """Choose the place, on a logarithmic axis, of what was known before the first
-    point: a factor left of that point.
+    """Choose the position of the forecast from before the run on a logarithmic axis: a
+    factor left of the first point.
     """
     first = followed.final[followed.unit]
     if followed.points:

@@ -32,9 +32,9 @@ def forecast_curve(
     Parameters
     ----------
     runs
-        Table with ``along``, ``by`` and, where measured, ``loss``.
+        Table with ``along`` and ``by``, and with ``loss`` for measured runs.
     rows
-        What `forecast` returned for this table: the median becomes a line, a new run's
+        Result of `forecast` for this table: the median becomes a line, a new run's
         interval a band.
     levels
         Levels of ``by`` in the order of their colours, so that panels agree; by default
@@ -103,10 +103,10 @@ def learning_curves(
     Parameters
     ----------
     runs
-        Table with ``along``, ``by`` and, where measured, ``loss``.
+        Table with ``along`` and ``by``, and with ``loss`` for measured runs.
     rows
-        What `forecast` returned for this table, or the table of `loss_curve`; the band
-        is the interval of a new run.
+        Result of `forecast` for this table, or the table of `loss_curve`; the band is
+        the interval of a new run.
     """
     for name, group, colour in coloured_groups(runs, by):
         ordered = group.sort_values(along)

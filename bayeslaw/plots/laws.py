@@ -1,6 +1,4 @@
-"""Draw what is known about laws: terms, exponents, weights, and what a forecast rests
-on.
-"""
+"""Draw laws: terms, exponents, weights, and the sensitivity of a forecast to the prior."""
 
 from __future__ import annotations
 
@@ -57,8 +55,8 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
 def contributions(
     ax: Axes, fit: Fit | Member, runs: pd.DataFrame, labels: Sequence[str]
 ) -> Axes:
-    """Draw what each term adds to the loss at a few runs. Bars are posterior means in
-    nats per token: positive ones are stacked upwards from zero, negative ones
+    """Draw the contribution of each term to the loss at a few runs. Bars are posterior
+    means in nats per token: positive ones are stacked upwards from zero, negative ones
     downwards.
     """
     terms = {term.coefficient: term for term in fit.law.terms}
@@ -82,7 +80,7 @@ def contributions(
 
 
 def _formula(name: str, terms: Mapping[str, Term]) -> str:
-    """Write a term as its law does; a part known beforehand has no formula."""
+    """Write a term as in its law; the known offset has no formula."""
     if name not in terms:
         return "measured before"
     sign = "-" if terms[name].sign < 0 else ""
@@ -91,7 +89,8 @@ def _formula(name: str, terms: Mapping[str, Term]) -> str:
 
 def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """Compute the posterior mean of each term's contribution at each run, in nats per
-    token, each of shape (run,). The part measured before comes first, as ``"known"``.
+    token, each of shape (run,). The law's offset, if it has one, is ``"known"`` and
+    comes first.
     """
     from bayeslaw._tables import fitting
 
@@ -113,7 +112,7 @@ def _contributions(
     covariates: Mapping[str, Float[AnyArray, " run"]],
     draws: Mapping[str, Float[AnyArray, " draw"]],
 ) -> dict[str, Float[AnyArray, "draw run"]]:
-    """Compute what each term adds to the loss, for one law's draws at all runs at once."""
+    """Compute each term's contribution to the loss, for one law's draws, at all runs."""
     import jax
 
     return jax.vmap(partial(law.contributions, covariates))(draws)
@@ -123,7 +122,7 @@ def weights(ax: Axes, average: Average) -> Axes:
     """Draw each law's weight in the average (bar), and the probability that it
     forecasts unseen stages best (dot).
     """
-    # The heaviest law comes on top.
+    # the last bar is on top: that of the heaviest law
     table = average.table.sort_values("weight")
     at = np.arange(len(table))
     ax.barh(at, table["weight"], color=COLOURS[0], height=0.6, label="weight")
@@ -191,7 +190,7 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
             f"it samples: {', '.join(sampled)}"
         )
     draws = np.asarray(fit.posterior[site]).ravel()
-    # Probabilities within cells need no formula of the density.
+    # differences of quantiles give the density, without a formula for each family
     prior = law.priors[site]
     ends = np.array([prior.quantile(q) for q in np.linspace(0.005, 0.995, 200)])
     low, high = min(draws.min(), ends[0]), max(draws.max(), ends[-1])
@@ -226,7 +225,7 @@ def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Write names of rows on the y axis, from below."""
+    """Write names of rows on the y axis, from bottom to top."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(-0.6, len(names) - 0.4)
 
@@ -238,10 +237,11 @@ def learned_priors(
     kind: str = "web-text",
     fit: Fit | None = None,
 ) -> Axes:
-    """Draw what measured tables say about a parameter, a row for each lab. Lines are
-    the 90% intervals of tables. The band is the interval for another lab's table, which
-    `fit` takes for a prior. Dashed lines are the law's own prior. Contributions are
-    shares of the floor at the run amid the tables, so units do not matter.
+    """Draw the posteriors of a parameter by measured tables, a row for each lab. Lines
+    are the 90% intervals of tables. The band is the interval for another lab's table,
+    which `fit` takes as a prior. Dashed lines are the law's own prior. Contributions
+    are shares of the floor at a run in the middle of the tables, so units do not
+    matter.
 
     Parameters
     ----------

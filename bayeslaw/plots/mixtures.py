@@ -1,5 +1,5 @@
-"""Draw mixtures: probabilities over three shares, or along each of more shares, and how
-sure a best mixture is.
+"""Draw mixtures: probabilities over three shares, or along each of more shares, and the
+uncertainty of a best mixture.
 """
 
 from __future__ import annotations

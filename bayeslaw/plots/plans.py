@@ -147,13 +147,13 @@ def forgetting_landscape(
     source
         Posterior of the source loss.
     checkpoint
-        ``N`` and the other columns that the law reads beside D and replay (``ptpp``,
+        ``N`` and the other columns that the law reads, except D and replay (``ptpp``,
         ``source_loss_before``, ...).
     baseline_loss
         Source loss before adaptation, nats per token.
     limit, confidence
-        On the line the law's forgetting is within ``limit`` (0.02 is 2%) with this
-        probability. Without a limit there is no line.
+        On the line, forgetting is within ``limit`` (0.02 is 2%) with this probability.
+        Without a limit there is no line.
     atpp, size
         Lowest and highest adaptation tokens per parameter; number of points along each
         axis.

@@ -84,9 +84,9 @@ def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
 
 
 def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """Draw how far each new row lies from its forecast, over tokens. Each level of the
-    column that tells rows apart has a colour. Grey bars are the 90% intervals of the
-    forecasts.
+    """Draw the distance of each new row from its forecast, over tokens. Rows are
+    coloured by the column that distinguishes them best. Grey bars are the 90% intervals
+    of the forecasts.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
 
 
 def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """Draw what each group of new rows adds to the shift of the first forecast, in
+    """Draw the part of each group of new rows in the shift of the first forecast, in
     percent of the loss. At the top are the sum over groups, and the shift of the refit.
 
     Raises
@@ -128,8 +128,7 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     why = domain.attribution
     if why is None:
         raise ValueError(f"{domain.name} has no new rows that could move anything")
-    # runs can be many, and the table lists them all; more than fourteen bars cannot be
-    # read
+    # without single runs, which the table lists; more than fourteen bars cannot be read
     groups = why.groups[why.groups["by"] != "run"].head(14)
     names = ["the refit", "all new rows"]
     names += [f"{g['by']} {g['level']}" for _, g in groups.iterrows()]

@@ -46,9 +46,9 @@ class PriorPage:
     path
         Path of the HTML file.
     warnings
-        Lines that nothing is measured, and where the priors come from.
+        Lines that say that nothing is measured, and where the priors come from.
     forecast
-        Forecast of the goal's runs, as `forecast` gives it; None where a plan is the goal.
+        Forecast of the goal's runs, as `forecast` gives it; None if the goal is a plan.
     plan
         The present plan; None without a question.
     first

@@ -1,10 +1,10 @@
 """Pack losses over tokens and shares into small data for the page's linked sliders.
 
 Log losses of all draws at some hundred mixtures have low rank, as on the map of replay
-(`explorer`): a draw is a set of weights of a few surfaces. A simplex of many domains
-allows no grid. So mean and surfaces are interpolated between scattered mixtures by
-cubic radial functions with a quadratic tail (Duchon 1977), in the square roots of the
-shares and the logarithm of the tokens.
+(`explorer`): each draw is a weighted sum of a few surfaces. A simplex of many domains
+is too large for a grid. So mean and surfaces are interpolated between scattered
+mixtures by cubic radial functions with a quadratic tail (Duchon 1977), in the square
+roots of the shares and the logarithm of the tokens.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Surrogate:
     places
         Positions of the mixtures (`places_of`), (node, axis).
     coefficients
-        By evaluation set: of the radial functions and of the tail, for the mean and each
-        surface, (node + tail, 1 + rank).
+        Coefficients of the radial functions and the tail, for the mean and each
+        surface, by evaluation set, each of shape (node + tail, 1 + rank).
     weights
-        By evaluation set: of each draw, (draw, rank).
+        Weights of each draw, by evaluation set, each of shape (draw, rank).
     """
 
     places: Float[np.ndarray, "node axis"]
@@ -79,7 +79,8 @@ class Surrogate:
             of_draws, surfaces = low_rank(log_losses - mean)
             heights = np.column_stack([mean, surfaces.T])
             tail = np.zeros((len(system) - len(places), heights.shape[1]))
-            # least squares: corners of the simplex repeat, and a fixed share never moves
+            # least squares, because the matrix is singular if mixtures repeat (corners
+            # of the simplex) or if a share is fixed
             solution, *_ = np.linalg.lstsq(system, np.vstack([heights, tail]))
             coefficients.append(solution)
             weights.append(of_draws)
@@ -178,7 +179,7 @@ def places_of(
     laws bend little.
     """
     places = np.column_stack([NODES.along_tokens * log_tokens, np.sqrt(shares)])
-    return places.astype(np.float32).astype(float)  # as the page has them
+    return places.astype(np.float32).astype(float)  # rounded as in the page's data
 
 
 def _system(

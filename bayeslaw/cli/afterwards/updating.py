@@ -166,7 +166,7 @@ def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
     """Write the new fits and the page, and return their paths for the JSON."""
     import bayeslaw
 
-    # in the order in which `update` was given them
+    # in the order of `update`: target, then source
     target, *sources = updated.domains.values()
     posteriors: dict[str, Any] = {"output": (options.output, target.after)}
     if sources:

@@ -174,8 +174,8 @@ class AnchorsOptions(CostOptions, SavedFitOptions):
 
 @command
 def anchors(options: AnchorsOptions) -> None:
-    """Choose the runs to buy next, in order of what each adds to a forecast, or saves a
-    plan, for its cost.
+    """Choose the runs to buy next: those that improve a forecast, or lower the cost of
+    a plan, most for their cost.
 
     Example: bayeslaw anchors fit.nc --candidates runs.csv --offer N=241M,517M --offer
     ptpp=279 --goal planned.csv --budget 2e20 (or --budget 5000 --hardware 8xH100 --price
@@ -253,7 +253,7 @@ def _priors_of_anchors(
     posterior = prior_of("--law", options.law, runs, options)
     if not options.source_law:
         return posterior, None
-    apart = replace(options, seed=options.seed + 1)  # drawn on its own
+    apart = replace(options, seed=options.seed + 1)  # independent draws for the source
     return posterior, prior_of(
         "--source-law", options.source_law, of_source(runs), apart
     )
@@ -287,7 +287,7 @@ def _goal(options: AnchorsOptions) -> Any:
 
 
 def _check_next(options: AnchorsOptions) -> None:
-    """Refuse options that belong to the other kind of question."""
+    """Refuse options that do not suit ``--next``, or that only suit it."""
     of_next = {
         "--measured": options.measured,
         "--batch": options.batch,
@@ -371,7 +371,7 @@ def _next_batch(options: AnchorsOptions) -> None:
 
 
 def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
-    """Read all batches measured so far, a loss empty where a run failed."""
+    """Read all batches measured so far; the loss of a failed run is empty."""
     if not paths:
         return None
     import pandas as pd

@@ -257,7 +257,7 @@ def plan(options: PlanOptions) -> None:
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
     if options.output is not None:
-        # a `Plan`, as `anchors --goal` and `update` read it, and nothing beside
+        # only the `Plan`, which `anchors --goal` and `update` read
         with atomic_write(options.output) as part:
             part.write_text(json.dumps(finite(answer.to_dict()), indent=1) + "\n")
     record = answer.to_dict()
@@ -289,7 +289,7 @@ def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
     if options.prior_only:
         if options.target or options.source:
             raise LawError("with --prior-only there are no fits: leave --target out")
-        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        apart = replace(options, seed=options.seed + 1)  # independent draws
         return (
             prior_of("--law", options.law, None, options),
             prior_of("--source-law", options.source_law, None, apart),
@@ -321,7 +321,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     """
     from bayeslaw._plans.arguments.plan_arguments import NAMES
 
-    # arguments of `plan` that its options give as a text of the same name
+    # options that need conversion; the others have the names and types of `plan`
     read_apart = ("N", "ptpp", "max_loss", "bytes_per_token", "accuracy", "seed")
     texts = {
         name: getattr(options, name, None) for name in NAMES if name not in read_apart

@@ -154,7 +154,7 @@ def _report_of_priors(options: ReportOptions) -> None:
     target = prior_of("--law", laws[:1], table, options)
     source = None
     if question is not None:
-        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        apart = replace(options, seed=options.seed + 1)  # independent draws
         source = prior_of("--law of the source", laws[1:2], None, apart)
     with progress_bar("what priors say", expected=30):
         page = bayeslaw.prior_page(
