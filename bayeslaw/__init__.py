@@ -1,8 +1,8 @@
 """Bayesian scaling laws of continual pre-training: posteriors, calibrated forecasts,
 plans.
 
-The public names and where each lives are in ``__init__.pyi``. Importing this package
-imports none of what it does: each name brings its module when first used.
+``__init__.pyi`` lists the public names and their modules. Importing this package
+imports no other module of it; a module is imported when one of its names is first used.
 """
 
 import lazy_loader

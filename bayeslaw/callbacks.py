@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from bayeslaw._running.following.follow import Follower
     from bayeslaw._running.following.followed import Following
 
-CLOSE = 0.01  # share of the planned run by which the Trainer's end may miss it
-UNCOUNTED = (False, None, "no")  # what `include_num_input_tokens_seen` may be
+CLOSE = 0.01  # allowed difference of the Trainer's end from the planned end, as a share
+# values of `include_num_input_tokens_seen` with which the Trainer counts no tokens
+UNCOUNTED = (False, None, "no")
 
 log = logging.getLogger(__name__)
 
 
 class FollowCallback(TrainerCallback):
-    """Adds each evaluation's loss to a follower, and logs what is known of the end.
+    """Callback that adds each evaluation's loss to a follower, and logs the forecast.
 
-    ``FollowCallback(follower, tokens_per_step=2**19).attach(trainer)``. Each evaluation
-    after the warm-up is a point. Logged are, after each, ``follow/final_median``,
-    ``follow/final_low``, ``follow/final_high``, ``follow/probability`` (where there are
-    limits), ``follow/surprise`` and the text ``follow/decision``; with several domains
-    also ``follow/target/final_median``, and so on. A run that is resumed takes its
-    earlier points from the checkpoint's log.
+    Use it as ``FollowCallback(follower, tokens_per_step=2**19).attach(trainer)``. Each
+    evaluation after the warm-up is a point. After each point it logs
+    ``follow/final_median``, ``follow/final_low``, ``follow/final_high``,
+    ``follow/probability`` (if there are limits), ``follow/surprise`` and the text
+    ``follow/decision``; with several domains also ``follow/target/final_median``, and
+    so on. A resumed run takes its earlier points from the checkpoint's log.
 
-    Every process follows the same losses from the same follower, so that all stop
-    together.
+    All processes follow the same losses from the same follower, so all stop together.
 
     Parameters
     ----------
     follower
-        The run before its first point; `follower` is afterwards the run so far.
+        The run before its first point. The attribute ``follower`` is the run so far.
     tokens_per_step
-        Tokens of one optimizer step, over all devices and accumulated batches. None
-        takes what the Trainer counts (``include_num_input_tokens_seen``). A follower
-        that counts steps needs none.
+        Tokens of one optimizer step, over all devices and accumulated batches. None:
+        the Trainer's count (``include_num_input_tokens_seen``). A follower that counts
+        steps does not need it.
     losses
-        By domain, the metric that is its loss, nats per token. By default
+        Domain -> name of the metric that is its loss, nats per token. By default
         ``eval_<domain>_loss``, as the Trainer names it for a dictionary of evaluation
         sets; with one domain ``eval_loss``, too.
     stop
@@ -63,8 +63,8 @@ class FollowCallback(TrainerCallback):
     Raises
     ------
     PlanError
-        A loss of a domain that is not followed, or tokens that cannot be; when training
-        begins, if nobody counts tokens.
+        A loss is named for a domain that is not followed, or ``tokens_per_step`` is not
+        positive. When training begins: nobody counts tokens.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class FollowCallback(TrainerCallback):
         self._before = follower
         self._domain_of = _domain_of(list(follower.sides), losses or {})
         self._trainer: Any = None
-        self._step: int | None = None  # of the last evaluation
-        self._losses: dict[str, float] = {}  # by domain, of that step
+        self._step: int | None = None  # step of the last evaluation
+        self._losses: dict[str, float] = {}  # losses at that step, by domain
 
     def attach(self, trainer: Any) -> FollowCallback:
-        """Add this to a trainer, whose loggers are told.
+        """Add the callback to a trainer, and log to the trainer's loggers.
 
-        Handed over as ``callbacks=[...]`` alone, a callback cannot reach them:
-        ``state.log_history`` then has the numbers, TensorBoard and others do not.
+        A callback that is only given as ``callbacks=[...]`` cannot reach the loggers.
+        Then ``state.log_history`` has the numbers, but TensorBoard and others do not.
         """
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
@@ -100,7 +100,7 @@ class FollowCallback(TrainerCallback):
     # -- the Trainer's events ----------------------------------------------------------
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Start from before the first point, with those of a checkpoint if there are."""
+        """Start before the first point, and add the points of a resumed checkpoint."""
         self._check_count(args)
         self._warn_of_end(state)
         if self._trainer is None:
@@ -116,7 +116,7 @@ class FollowCallback(TrainerCallback):
             self._add(row, int(row["step"]), tokens, warmup)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        """Add the point, log what is known, and stop if that is asked for."""
+        """Add the point, log the forecast, and stop the training if it should stop."""
         warmup = args.get_warmup_steps(state.max_steps)
         tokens = state.num_input_tokens_seen
         if not self._add(metrics or {}, state.global_step, tokens, warmup):
@@ -128,11 +128,11 @@ class FollowCallback(TrainerCallback):
         return control
 
     def on_step_begin(self, args, state, control, **kwargs):
-        """Say which losses the evaluations of the step before lacked."""
+        """Warn of losses that the evaluations of the last step lacked."""
         self._warn_of_lacking()
 
     def on_train_end(self, args, state, control, **kwargs):
-        """The same for the last step."""
+        """Warn of losses that the evaluations of the final step lacked."""
         self._warn_of_lacking()
 
     # -- its own -----------------------------------------------------------------------
@@ -140,15 +140,15 @@ class FollowCallback(TrainerCallback):
     def _add(
         self, metrics: Mapping[str, Any], step: int, tokens: float, warmup: int
     ) -> bool:
-        """Take the losses among the metrics of a step, and make a point of them once
-        there is one of each domain; whether it did.
+        """Collect the losses among the metrics of a step. Once every domain has a loss,
+        add the point. Returns whether a point was added.
         """
         evaluated = any(str(key).startswith("eval_") for key in metrics)
         if not evaluated or step < max(1, warmup):
             return False
         if step != self._step:
             self._step, self._losses = step, {}
-        elif not self._lacking:  # evaluated once more
+        elif not self._lacking:  # the step was evaluated before
             return False
         for key, domain in self._domain_of.items():
             loss = metrics.get(key, math.nan)
@@ -162,14 +162,16 @@ class FollowCallback(TrainerCallback):
 
     @property
     def _lacking(self) -> list[str]:
-        """Domains without a loss at the step that was last evaluated."""
+        """Domains without a loss at the step of the last evaluation."""
         return [name for name in self.follower.sides if name not in self._losses]
 
     def _place(self, step: int, tokens: float) -> float | None:
-        """Tokens (or steps) of a step; None if it lies beyond the planned end."""
+        """Compute the tokens (or steps) of a step; None if it is beyond the planned
+        end.
+        """
         at = self._count(step, tokens)
         until = self.follower.question.until
-        # the last step is rarely whole
+        # the last step may go a little beyond the planned end
         return min(at, until) if at <= (1 + CLOSE) * until else None
 
     def _count(self, step: int, tokens: float) -> float:
@@ -194,7 +196,7 @@ class FollowCallback(TrainerCallback):
     def _warn_of_end(self, state: Any) -> None:
         """Warn if the Trainer will end elsewhere than the followed run."""
         if self.follower.unit == "D" and self.tokens_per_step is None:
-            return  # unknown before the end
+            return  # tokens of the end are not known in advance
         end, until = self._count(state.max_steps, 0), self.follower.question.until
         if abs(end / until - 1) > CLOSE:
             unit = UNITS[self.follower.unit]
@@ -219,8 +221,8 @@ class FollowCallback(TrainerCallback):
             self._step = None
 
     def _log(self, state: Any, values: dict[str, float | str]) -> None:
-        """Tell all loggers. The metrics stay as they are: hyperparameter search adds
-        them up.
+        """Log values to all loggers. They are not added to the metrics, because a
+        hyperparameter search sums the metrics.
         """
         if self._trainer is None:
             state.log_history.append({**values, "step": state.global_step})
@@ -229,7 +231,7 @@ class FollowCallback(TrainerCallback):
 
 
 def _domain_of(domains: list[str], losses: Mapping[str, str]) -> dict[str, str]:
-    """Domain by the metric that is its loss."""
+    """Map each metric that is a loss to its domain."""
     unknown = [name for name in losses if name not in domains]
     if unknown:
         raise PlanError(f"a loss of {unknown[0]!r}; followed: {', '.join(domains)}")
@@ -242,8 +244,8 @@ def _domain_of(domains: list[str], losses: Mapping[str, str]) -> dict[str, str]:
 
 
 def _values(following: Following) -> Iterator[tuple[str, float | str]]:
-    """What is logged, by name: each domain's where there are several, and all
-    together's.
+    """Yield the names and values to log: for each domain, if there are several, and for
+    all together.
     """
     for name, followed in following.domains.items():
         several = len(following.domains) > 1

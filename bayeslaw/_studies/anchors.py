@@ -1,13 +1,14 @@
-"""``bayeslaw study anchors``: are chosen runs better than the paper's grid, random runs
-or a D-optimal design, at equal cost?
+"""Compare chosen runs with the paper's grid, random runs and a D-optimal design at
+equal cost: ``bayeslaw study anchors``.
 
-In each world a form is the truth, at parameters near its plausible ones. Its runs at 15
-and 31 pre-training tokens per parameter are fitted; the goal is the forecast of the 21
-runs of 8.1e9 parameters at 279. Checkpoints of all sizes exist at all stages; on offer
-are adaptation runs up to 1.4e9 parameters. The paper buys 20 runs of 241e6 parameters
-at 279 over its grid of replay and tokens (Goffinet 2025, "Anchors"); what they cost is
-the budget. Chosen, D-optimal and random runs get that, half and a quarter of it. Bought
-losses are simulated, the law is refitted, and its forecast is compared with the truth.
+In each world one form is the truth, at parameters near its plausible ones. Its runs at
+15 and 31 pre-training tokens per parameter are fitted. The goal is the forecast of the
+21 runs of 8.1e9 parameters at 279. Checkpoints of all sizes exist at all stages;
+adaptation runs up to 1.4e9 parameters are on offer. The paper buys 20 runs of 241e6
+parameters at 279 over its grid of replay and tokens (Goffinet 2025, "Anchors"), and
+their cost is the budget. Chosen, D-optimal and random runs get this budget, half of it
+and a quarter of it. The losses of bought runs are simulated, the law is refitted, and
+its forecast is compared with the truth.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class LawDraws:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> np.ndarray:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
+        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
+        run.
         """
         (piece,) = self.pieces()
         columns = fitting.covariates(self.law, runs)
@@ -133,8 +134,8 @@ class World:
     tau: float
 
     def known(self, draws: int) -> LawDraws:
-        """Build the posterior of somebody who knows the truth, and knows that noise is
-        Gaussian.
+        """Build the posterior of an observer who knows the truth and the Gaussian
+        noise.
         """
         law = find(self.law)
         rng = np.random.default_rng([2025, self.seed])
@@ -143,7 +144,8 @@ class World:
             factor = float(np.exp(self.spread * rng.standard_normal()))
             parameters[name] = plausible * factor
         if "lam" in parameters:
-            # at 1 tokens would not count after long pre-training
+            # with lam = 1, adaptation tokens would have no effect after long
+            # pre-training
             parameters["lam"] = min(parameters["lam"], 0.95)
         # with so many degrees of freedom a Student-t is a Gaussian
         values = {**law.from_paper(parameters), "sigma": NOISE, "dof": 1e6}
@@ -224,7 +226,7 @@ def fit_world(
         starts = starts_near(law, table, at, [first_draw], NOISE)
     importance = Importance(draws)
     values, _ = refit(law, table, at, starts, seed=world.seed, importance=importance)  # pyright: ignore[reportArgumentType]
-    # scales of errors may have either sign
+    # the sampler's scales of errors may be negative
     return LawDraws(law, {n: np.abs(v) if n in ERROR else v for n, v in values.items()})
 
 

@@ -1,6 +1,6 @@
-"""Bethune 2025 again: its grid of runs, extrapolation set-ups and mean relative errors,
-each with its uncertainty over posterior draws or, as in the paper, over bootstrap
-resamples.
+"""Replicate Bethune 2025: its grid of runs, extrapolation set-ups and mean relative
+errors, each with its uncertainty over posterior draws or, as in the paper, over
+bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def finetuning_grid(models: pd.DataFrame) -> pd.DataFrame:
     """List the runs of Bethune 2025 on one domain, without losses.
 
-    Every model at every ``D`` (unique fine-tuning tokens) and ``replay`` (share of
-    pre-training data) of the grid of section 3.1. ``models`` has a row per model:
-    ``N``, ``loss_before`` and what else is to be kept.
+    The grid of section 3.1 has every model at every ``D`` (unique fine-tuning tokens)
+    and ``replay`` (share of pre-training data). ``models`` has a row for each model:
+    ``N``, ``loss_before``, and further columns, which are kept.
 
     Examples
     --------
@@ -55,18 +55,18 @@ def simulate_domains(
     *,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Runs of several domains from one law.
+    """Simulate runs of several domains from one law.
 
     Parameters
     ----------
     design
         The runs of each domain, without losses.
     parameters
-        The law's parameters in the paper's units, a column each; a row per domain,
-        which its index names.
+        The law's parameters in the paper's units: a column for each parameter, and a
+        row for each domain, named by the index.
     mre
-        Mean relative error of a run around the law, by domain: normal noise on log loss
-        of that mean size.
+        Mean relative error of a run around the law, by domain. The noise on log loss is
+        normal with this mean absolute value.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def simulate_domains(
     Raises
     ------
     LawError
-        Parameters at which a loss is not positive.
+        At the parameters of a domain, a loss is not positive.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def simulate_domains(
     """
     law = as_law(law)
     seeds = np.random.default_rng(seed).integers(2**31, size=len(parameters))
-    # mean size of a standard normal: the MRE of noise over its sd
+    # mean absolute value of a standard normal: the MRE of noise with an sd of 1
     normal_mre = math.sqrt(2 / math.pi)
     domains = []
     for (name, row), domain_seed in zip(parameters.iterrows(), seeds, strict=True):
@@ -105,11 +105,11 @@ def simulate_domains(
 
 
 def extrapolation(runs: pd.DataFrame, setup: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs to fit, and the runs to forecast: larger models on larger sets.
+    """Split runs into those to fit and those to forecast, larger models on larger sets.
 
     Set-up A leaves out the largest model and the largest set, B the two largest of each
-    (Bethune 2025, table 4). Runs of a large model on a small set, or the reverse, are
-    in neither.
+    (Bethune 2025, table 4). Runs of a large model on a small set, and of a small model
+    on a large set, are in neither part.
 
     Raises
     ------
@@ -154,7 +154,7 @@ class RelativeError:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The central 90% of the draws."""
+        """Compute the central 90% interval of the draws."""
         ends = np.quantile(self.draws, [0.05, 0.95])
         low, high = map(float, ends)
         return low, high
@@ -193,18 +193,17 @@ def bootstrapped_mre(
     left_out: bool = False,
     seed: int = 0,
 ) -> RelativeError:
-    """Mean over bootstrap resamples of the error of a point fit to the resample.
-
-    As Bethune 2025, table 2 and appendix C.
+    """Compute the mean error of point fits to bootstrap resamples (Bethune 2025, table
+    2 and appendix C).
 
     Parameters
     ----------
     delta
-        Where the Huber loss of the fit turns linear, in log loss.
+        Residual at which the Huber loss of the fit turns linear, in log loss.
     left_out
-        Score each fit on the runs that its resample left out; otherwise, as the paper
-        does, on the resample itself, which has seen them. Resamples that left none out
-        are passed over.
+        True: score each fit on the runs that its resample left out; resamples that left
+        none out are skipped. False: score each fit on its own resample, as in the
+        paper.
 
     Raises
     ------
@@ -220,13 +219,13 @@ def bootstrapped_mre(
     law = as_law(law)
     runs = as_runs(runs)
     point = point_fit(runs, law, delta=delta, bootstrap=resamples, seed=seed)
-    # as `point_fit` draws them: how often each run is in each resample, (resample, run)
+    # counts of each run in each resample, (resample, run), the same as in `point_fit`
     n = len(runs)
     rng = np.random.default_rng(seed)
     times = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
     weight = (times == 0) if left_out else times
     miss = _relative_miss(point.bootstrap_loss(runs), fitting.losses(runs))
-    # a resample of few runs may have drawn each of them, and so has left none out
+    # with few runs, a resample may contain all of them
     scored = weight.sum(1) > 0
     if not scored.any():
         raise RunTableError(
@@ -240,6 +239,6 @@ def bootstrapped_mre(
 def _relative_miss(
     forecast: Float[np.ndarray, "*draw run"], loss: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, "*draw run"]:
-    """Relative misses of forecasts, shape (..., run), of losses of shape (run,)."""
+    """Compute relative errors of forecasts, shape (..., run), of losses, shape (run,)."""
     miss = np.abs(forecast - loss)
     return miss / loss

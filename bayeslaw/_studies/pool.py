@@ -1,5 +1,5 @@
-"""``bayeslaw study pool``: what does buying runs well save, on a pool in which all runs
-are measured?
+"""Buy runs of a pool in which all runs are measured, and score the forecasts from them:
+``bayeslaw study pool``.
 
 Runs are bought from nothing up to a share of the cost of all runs on offer. Their
 losses are looked up, and the losses of the goal are forecast. This is the protocol of
@@ -250,7 +250,7 @@ def bought_at_once(
     order = {
         "random": lambda: rng.permutation(len(cost)),
         "cheapest": lambda: np.argsort(cost, kind="stable"),
-        # exponential races: the first are drawn with probabilities like 1 / cost
+        # an exponential race: the first run is drawn with a probability like 1 / cost
         "cost-weighted": lambda: np.argsort(rng.exponential(size=len(cost)) * cost),
     }[rule]()
     return _rows_of(prices, _while_it_lasts(order, cost, amount), last)
@@ -259,7 +259,7 @@ def bought_at_once(
 def _while_it_lasts(
     order: np.ndarray, cost: Float[np.ndarray, " run"], amount: float
 ) -> list[int]:
-    """Take runs in this order, each one that the remaining money pays for."""
+    """Take runs in this order; skip those that the remaining money does not pay for."""
     runs, remaining = [], amount
     for run in order:
         if cost[run] <= remaining:
@@ -307,7 +307,7 @@ def scores(posterior: Posterior, goal: pd.DataFrame, seed: int) -> dict[str, flo
     middle, y = np.median(draws, axis=0), np.log(loss)
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     median = np.exp(middle)
-    # share of the goal's variance that the medians explain, in losses as published
+    # share of the goal's variance that the medians explain, in the table's losses
     missed = np.sum((loss - median) ** 2)
     spread = np.sum((loss - loss.mean()) ** 2)
     return {

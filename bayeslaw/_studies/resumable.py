@@ -1,4 +1,4 @@
-"""Run studies: a task for many worlds. Rows are written to a file as they are made, so
+"""Run studies: one task for many jobs. Rows are written to a file as they are made, so
 an interrupted study can resume.
 """
 
@@ -72,7 +72,7 @@ def study(
 
 
 def _key(row: Mapping[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
-    """Write a row's job as text: 1 and 1.0 are the same."""
+    """Write a row's job as text, with 1 and 1.0 as equal."""
     items = [row[name] for name in names]
     return tuple(f"{v:g}" if isinstance(v, int | float) else str(v) for v in items)
 
@@ -83,7 +83,7 @@ def _read(path: Path | None, jobs: Sequence[Job]) -> Results:
         return []
     try:
         table = pd.read_csv(path)
-    except (OSError, ValueError) as error:  # pandas' and of its encoding
+    except (OSError, ValueError) as error:  # errors of pandas and of encodings
         reason = " ".join(str(error).split())
         raise RunTableError(
             f"{path}: cannot be read as the rows of a study ({reason}); give another file"

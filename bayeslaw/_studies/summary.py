@@ -1,5 +1,5 @@
-"""Summarise a study of anchors: means of each list, worlds won from the paper's grid,
-and how well gains were foretold.
+"""Summarise a study of anchors: means of each list, worlds in which it beats the
+paper's grid, and the calibration of expected gains.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pandas as pd
 
 
 def wins(rows: pd.DataFrame, name: str = "chosen", share: float = 1.0) -> pd.DataFrame:
-    """Tell for each world whether a list's ``rmse``, ``width``, ... are below the
-    paper's; ``both``: RMSE and width.
+    """Tell for each world whether a list's ``rmse``, ``width``, ... are below those of
+    the paper's grid; ``both``: RMSE and width.
     """
     columns = ["rmse", "width", "rmse_new", "width_new"]
     by_world = rows.set_index(["law", "seed"])
@@ -63,8 +63,8 @@ def averages(rows: pd.DataFrame, by: Sequence[str] = ("list", "share")) -> pd.Da
 
 
 def summary(rows: pd.DataFrame) -> dict[str, Any]:
-    """Summarise the study for JSON: means of each list, shares of worlds won, and how
-    well gains were foretold.
+    """Summarise the study for JSON: means of each list, shares of worlds won, and the
+    calibration of expected gains.
     """
     worlds = rows.groupby(["law", "seed"]).ngroups
     table = averages(rows).reset_index().to_dict(orient="records")
@@ -92,7 +92,7 @@ def _shares_won(rows: pd.DataFrame) -> dict[str, dict]:
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """Write the summary as tables, and how well gains were foretold."""
+    """Write the summary as tables, and the calibration of expected gains."""
     figures, table = summary(rows), averages(rows).reset_index()
     # heading of each column, what it shows, and how
     columns = [
@@ -148,7 +148,9 @@ def _wins_lines(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _calibration_line(figures: Mapping[str, float]) -> str:
-    """Write how the realised reduction of the sd compares with the expected one."""
+    """Write a line that compares the realised reduction of the sd with the expected
+    one.
+    """
     return (
         "Reduction of the goal's sd, realised on expected: correlation "
         f"{figures['correlation']:.3f}, slope {figures['slope']:.2f}; as shares of the sd: "
