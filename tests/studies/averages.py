@@ -1,13 +1,15 @@
-"""Do the average's intervals hold beyond the grid? Beside each law alone, with its misfit and without, and the papers' point fit with a bootstrap.
+"""Measure the coverage of the average's intervals beyond the grid.
+
+The average is compared with each law alone, with its misfit and without, and with the papers' point fit with a bootstrap.
 
     python tests/studies/averages.py overtraining --table ../shared/data/overtraining.csv
     python tests/studies/averages.py coupled [--seeds 20]
     python tests/studies/averages.py separable [--seeds 20]
     python tests/studies/averages.py grids [--seeds 10] [--truth dcpt,ptpp-floor,ptpp-gate,ptpp-gate-floor]
 
-Default settings, fixed seeds. Each case prints a line as it is done and is kept in --cache (a CSV), so that an interrupted
-study goes on where it was. ``coverage``: share of held-out runs inside the intervals (95% for coupled and separable, 90%
-elsewhere).
+Settings are the defaults, and seeds are fixed. Each case prints a line when it is done and is kept in --cache (a CSV), so that an
+interrupted study goes on from there. ``coverage``: share of held-out runs inside the intervals (95% for coupled and separable,
+else 90%).
 """
 
 import argparse

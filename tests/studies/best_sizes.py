@@ -1,10 +1,12 @@
-"""The best size for a budget on measured sweeps: ``python tests/studies/best_sizes.py
-FOLDER``, of published tables (isoflop_marin.csv, isoflop_more.csv, chinchilla.csv).
+"""Compare forecasts of the best size for a budget with measured sweeps.
 
-Each sweep's dearest budgets are left out (those that the table calls ``test``, else three);
-laws are averaged on the rest, and on all rows. Told: how often intervals hold the place of
-the measured minimum (the vertex of a parabola through the sweep) and its loss, and how often
-the optimum of all rows agrees with the parabolas.
+    python tests/studies/best_sizes.py FOLDER
+
+FOLDER has published tables (isoflop_marin.csv, isoflop_more.csv, chinchilla.csv). Each
+table's most expensive budgets are left out (those that it calls ``test``, else three).
+Laws are averaged on the other rows, and on all rows. Prints how often intervals hold the
+position and the loss of the measured minimum, which is the vertex of a parabola through
+the sweep, and how often the optimum of all rows agrees with the parabolas.
 """
 
 import argparse

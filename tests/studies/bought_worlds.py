@@ -1,14 +1,14 @@
-"""Do chosen runs beat random ones where the law is right only up to a smooth misfit?
+"""Compare chosen runs with random ones in worlds in which the law is right only up to a smooth misfit.
 
     python tests/studies/bought_worlds.py [--worlds 60] [--rows worlds.csv] [-o docs/bought_worlds.txt]
     python tests/studies/bought_worlds.py --rules chosen,wrong --worlds 30 [-o docs/wrong_law.txt]
 
-In each world a law of N and D, at parameters drawn from its prior, is the truth, times the exponential of a smooth function of size and tokens
-with an sd of 1%. On offer are 64 runs with .3% of noise; the goal are six at up to 40 times the largest one's compute. Runs for 5% of what all on
-offer cost are bought from nothing as `bayeslaw study pool` does, chosen and at random, and the default average forecasts. Interrupted, the same
-command goes on.
+The truth of each world is a law of N and D, at parameters drawn from its prior, times the exponential of a smooth function of size and tokens
+with an sd of 1%. 64 runs are on offer, with .3% of noise. The goal is six runs of up to 40 times the compute of the largest run on offer. Runs
+for 5% of the cost of all runs on offer are bought from nothing as in `bayeslaw study pool`, chosen or at random, and the default average
+forecasts the goal. After an interruption, the same command goes on.
 
-*wrong*: runs are chosen by a law that is not the truth, alone (the other of the two); the same average as of the others forecasts.
+*wrong*: runs are chosen by one law alone that is not the truth (the other of the two laws); the forecast is made by the same average.
 """
 
 import argparse

@@ -1,16 +1,17 @@
-"""Campaigns from nothing on measured grids: does a tenth of the runs decide as all do?
+"""Buy a tenth of the runs of measured grids from nothing, and compare decisions with those of all runs.
 
     python tests/studies/campaigns.py [-o docs/campaigns.csv] [--seeds 3]
 
-In each language (`microcpt`, `microcpt-de`; one seed of training) the adaptation of the largest model
-at its largest stage is planned, none of whose runs is for sale. As in the tutorial
-(docs/tutorials/campaign.md) runs are bought with `anchors`, a fiftieth of the grid's FLOPs
-by the prior alone, then up to a tenth; a run that is bought is looked up. That is done
-with several seeds of sampling. Five questions
-are asked of each campaign, at 90%: the losses that measured runs of the largest model
-came out at, with 2% to spare on the target and 15% of forgetting more. The same questions
-are asked of the fits of all runs but the planned ones. Decisions are the same where both
-have a plan, tokens within a quarter and replay within .1, or where neither has one.
+In each language (`microcpt`, `microcpt-de`; one seed of training) the adaptation of the
+largest model at its largest stage is planned; runs of this model at this stage are not for
+sale. As in the tutorial (docs/tutorials/campaign.md) runs are bought with `anchors`: for a
+fiftieth of the grid's FLOPs by the prior alone, then up to a tenth. The losses of bought
+runs are looked up. This is done with several seeds of sampling.
+
+Each campaign answers five questions, at 90%. Their limits are the losses of measured runs
+of the largest model, with a margin of 2% on the target and of 15% on forgetting. Fits of
+all runs except the planned ones answer the same questions. Decisions are the same if both
+have a plan, with tokens within a quarter and replay within .1, or if neither has one.
 """
 
 import argparse

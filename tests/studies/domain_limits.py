@@ -1,12 +1,12 @@
-"""Twenty-two source domains, each with its limit, and their weighted mean: do promises hold at a share of replay that was left out?
+"""Check promises on 22 source domains and on their weighted mean, at a share of replay that was left out.
 
     python tests/studies/domain_limits.py ../shared/data/cpt_replay_70m.csv [-o docs/domain_limits.txt]
 
-A 70M model adapted from the Pile to Python code (Ye et al. 2024), measured along four runs of different replay. Each share of replay is left out in
-turn; `state-source` is fitted to each Pile domain and `state-target` to code, by previews of the laws alone, and adaptations of that share are planned. Limits are what
-the fits forecast at 5,000 steps: of the target its median loss, of each domain its median rise, of the weighted mean the mean of those, loosened by
-the least of 0, .2, .5, 1, 2 and 4 points with which a plan of all limits exists within the steps measured. Plans are made by all limits, with domains' errors correlated and
-independent, and by the mean alone; kept is what was measured, between steps by a straight line.
+A 70M model was adapted from the Pile to Python code (Ye et al. 2024) and measured along four runs of different replay. Each share of replay is left out in
+turn. `state-source` is fitted to each Pile domain and `state-target` to code, by previews of the laws alone, and adaptations with the left-out share are planned.
+Limits are forecasts of the fits at 5,000 steps: the target's median loss, each domain's median rise, and for the weighted mean the mean of these rises. They are
+loosened by the least of 0, .2, .5, 1, 2 and 4 points with which a plan of all limits exists within the measured steps. Plans are made for all limits, with
+correlated and with independent errors of domains, and for the mean alone. They are judged by the measured losses, interpolated linearly between steps.
 """
 
 import argparse

@@ -1,16 +1,17 @@
-"""The prior of drift, scale and mean, chosen by forecasts of the tables of other labs.
+"""Choose the prior of drift, its scale and mean, by forecasts of other labs' tables.
 
     python tests/studies/drift_prior.py [--data ../shared/data] [--processes 16]
 
-Each case of `real_tables.py` is judged once; then the drifts are drawn anew under each
-prior tried, and the average forecasts again (weights of laws stay). For laws of N and D
-these are a median of the common scale, and mean drifts at more tokens per parameter and
-at more compute, over a side's scale; for laws that read the checkpoint's losses, median
-and sd of the common scale. Shown: cover, error and interval score of each prior, over
-those of the first prior of its kind, and what a lab's tables get from the prior that
-scores best on all others', among those whose intervals hold there the 90% that they
-state. Laws of other columns have the scale of laws of N and D without a mean, and are
-left out.
+Each case of `real_tables.py` is judged once. Then the drifts are drawn anew under each
+prior that is tried, and the average forecasts again, with the same weights of laws. For
+laws of N and D a prior has a median of the common scale, and mean drifts at more tokens
+per parameter and at more compute, relative to a side's scale. For laws that read the
+checkpoint's losses it has the median and sd of the common scale. Laws of other columns
+have the scale of laws of N and D without a mean, and are left out.
+
+Prints the cover, error and interval score of each prior, relative to those of the first
+prior of its kind. Prints also the scores of each lab's tables with the prior that scores
+best on all other labs' tables, among priors whose intervals hold 90% there, as stated.
 """
 
 import argparse

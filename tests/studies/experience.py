@@ -1,4 +1,4 @@
-"""What measured tables say of laws' parameters, for the priors that are learned of them.
+"""Fit laws to measured tables, and keep the parameters from which priors are learned.
 
     python tests/studies/experience.py [--data ../shared/data]
 

@@ -1,14 +1,16 @@
-"""Plans that were trained to their end, followed: from which share of the run on the verdict was sure.
+"""Follow plans that were trained to their end, and find the share of the run from which on the verdict was sure.
 
     python tests/studies/follow_plans.py --text text --work plans [--language fr] [-o docs/follow_plans.txt]
 
-The plans of the first seed in docs/trained_plans.csv (`trained_plans.py`), for a stage or a size that no fit has seen, at four confidences.
-Each is trained again with the harness, by its own replay to its own budget, and measured at 16 places log-spaced from step 20 on, for
-the rows kept there have its end alone. It is followed in both domains by averages fitted to the rows that its own were fitted to, with its
-own limits. TEXT and WORK are those of `trained_plans.py`; curves are kept in WORK/curves_LANGUAGE.csv, a checkpoint's together.
+The plans are those of the first seed in docs/trained_plans.csv (`trained_plans.py`), for a stage or a size that no fit has seen, at four
+confidences. The kept rows only have the end of each run. So each plan is trained again with the harness, with its replay and budget, and
+measured at 16 points, log-spaced from step 20 on. It is followed in both domains with its limits, by averages fitted to the same rows as
+the averages from which it was planned. TEXT and WORK are those of `trained_plans.py`; curves are kept in WORK/curves_LANGUAGE.csv, with
+all curves of a checkpoint together.
 
-A verdict is sure where the limits are kept, or broken, with 90%, after a point. From there on a broken plan could have been stopped, and a
-kept one at the fewest tokens that keep its limits with 90% (`Decision.stop_at`), which is checked on the curve, between its points.
+A verdict is sure at a point if the limits are kept, or broken, with 90%. From there on a broken plan could have been stopped. A kept plan
+could have been stopped at the fewest tokens that keep its limits with 90% (`Decision.stop_at`); this is checked on the curve, between its
+points.
 """
 
 import argparse

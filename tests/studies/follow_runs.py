@@ -1,16 +1,17 @@
-"""The end of measured runs foretold from their first points: docs/follow.md.
+"""Forecast the end of measured runs from their first points: docs/follow.md.
 
     python tests/studies/follow_runs.py [--table microcpt-de] [--fits follow_fits] [--cache follow_runs.csv]
 
 A bundled grid (`microcpt`). Averages at default settings and seed 0 are fitted to the first seeds' rows from step 20 on (the rate rises over
 10 steps), once without any run of the largest stage, 279 tokens per parameter, and once for each size without that size's runs
-there. Every run left out, of all seeds, is then followed (`bayeslaw.follow`, defaults) and its loss at 20 tokens per parameter foretold
-from the points in its first 5, 12.5, 25 and 50%. Beside it: the same average before the run; a line through the run's last two points
-in log loss and log tokens, and through all of them, with its interval; a power law with a floor through all of them; and a power law of log
-loss through all points of both domains together, which share its exponent (`both_curves`). None of the last four knows any other run.
+there. Every left-out run, of all seeds, is then followed (`bayeslaw.follow`, defaults), and its loss at 20 tokens per parameter is forecast
+from the points in its first 5, 12.5, 25 and 50%. The rivals are: the same average before the run; a line through the run's last two points
+in log loss and log tokens; a line through all its points, with its interval; a power law with a floor through all points; and a power law of
+log loss through all points of both domains, with one exponent for both (`both_curves`). The last four do not use any other run.
 
-Decisions: a limit on the loss at the end is set at each of -2 to 2% around the average's median before the run, in steps of 1%; at each
-prefix the run is stopped where the limit is broken with 90%, and called sure where it is kept with 90%. Fits and rows are kept, so that an interrupted study goes on.
+For decisions, a limit on the loss at the end is set at -2 to 2% around the average's median before the run, in steps of 1%. At each prefix
+the run is stopped if the limit is broken with 90%, and called sure if it is kept with 90%. Fits and rows are kept, so that an interrupted
+study goes on.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Runs made wrong on purpose, and when following them says so.
+"""Train runs with deliberate faults, and find out when following them raises an alarm.
 
     python tests/studies/follow_wrong.py --source text/source --target text/target \\
         --work wrong.work --fits wrong.fits [-o docs/follow_wrong.txt]
 
-Trains adaptations of tiny models (`bayeslaw.datasets.microcpt`) as they should be and in
-several wrong ways, into ``wrong.work/curves.csv``; fits laws to the bundled table without
-the stage of the size that is followed; and follows each run point by point. What is in
-the two folders already is neither trained nor fitted again. Run it with ``nice``.
+Trains adaptations of tiny models (`bayeslaw.datasets.microcpt`), sound ones and several
+faulty ones, into ``wrong.work/curves.csv``. Fits laws to the bundled table without the
+stage and size that is followed, and follows each run point by point. Runs and fits that
+are in the two folders already are not made again. Run it with ``nice``.
 """
 
 import argparse

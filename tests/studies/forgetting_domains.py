@@ -1,16 +1,16 @@
-"""Forgetting and fine-tuning on the domains of Bethune 2025, simulated at its published parameters and errors.
+"""Simulate forgetting and fine-tuning on the domains of Bethune 2025, at the published parameters and errors, and fit them.
 
     python tests/studies/forgetting_domains.py [--parts domains,extrapolation,five,wide,unseen,cost] [--seeds 5] [-o FILE.md]
 
 Reads the paper's tables 2 and 3 from ../shared/reference (or $BAYESLAW_SHARED/reference). A domain's runs are its grid of
 5 sizes x 5 sets x 5 shares of replay, with normal noise on log loss whose mean size is the domain's published error.
 
-- domains: are the parameters inside the 90% intervals of fits by domain, and of one pool? One seed after another.
-- extrapolation: errors of set-ups A and B, and bootstrapped errors, beside the published ones. Seed 0.
-- five: five runs a domain, the others held out: pooled, and fitted separately. One seed after another.
-- wide: the same, the law's priors three times as wide (its own have the median and sd of these very domains).
-- unseen: every domain forecast by a pool of 25 runs of each of the others. Seed 0.
-- cost: pre-training lost on Arxiv; the curve of pre-training is a fit of `chinchilla` to the paper's five models. Seed 0.
+- domains: how often 90% intervals hold the parameters, in fits by domain and in one pool. One seed after another.
+- extrapolation: errors of set-ups A and B, and bootstrapped errors, compared with the published ones. Seed 0.
+- five: five runs of each domain are fitted, pooled and separately, and the others are held out. One seed after another.
+- wide: the same with priors three times as wide. (The law's own priors have the median and sd of these very domains.)
+- unseen: every domain is forecast by a pool of 25 runs of each of the other domains. Seed 0.
+- cost: the pre-training that is lost on Arxiv. The curve of pre-training is a fit of `chinchilla` to the paper's five models. Seed 0.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Golden posteriors: long runs of plain NumPyro, kept with the tables they are of.
+"""Make golden posteriors: long runs of plain NumPyro, kept with their tables.
 
     python tests/studies/golden.py [NAME ...] [--draws 2500]
 
@@ -10,9 +10,8 @@ for each checkpoint or run among its sites, in NumPyro's own coordinates: nothin
 this package's coordinates, whitening, marginal likelihood, start or importance sampling
 takes part. `tests/inference/test_golden.py` asks the package for the same posteriors.
 
-A table is made once and kept; one that is there is not made again. What is here is made
-again only when the model is meant to change: then the new numbers are committed with
-the reason.
+A table is made once and kept. Kept posteriors are made again only if the model is meant
+to change; then the new numbers are committed with the reason.
 """
 
 import argparse

@@ -1,14 +1,16 @@
-"""A handful of runs: forecasts of dear runs from nothing, 3, 6, 12 and 24 cheap ones.
+"""Forecast expensive runs from a handful of cheap ones: from none, 3, 6, 12 and 24.
 
     python tests/studies/handful.py [--data ../shared/data] [--only chinchilla]
         [--processes 16] [--rows docs/handful.csv]
 
-Every published table of sizes and tokens is cut to its cheapest runs, and the dearest
-tenth of its runs (by N D) is forecast by `chinchilla` with its misfit: with priors learned
-from the tables of all other labs, and with the law's own. ``bought``: five runs that
-`anchors` names from nothing, of all that cost at most a hundredth of the dearest (or of
-the cheaper half), within five times the median of these costs, and five cheapest. Rows are kept as they are
-made, so that an interrupted study goes on.
+Every published table of sizes and tokens is cut to its cheapest runs. The most expensive
+tenth of its runs (by N D) is forecast by `chinchilla` with its misfit, with priors learned
+from the tables of all other labs, and with the law's own priors.
+
+``bought`` compares the five cheapest runs with five runs that `anchors` names from
+nothing. These are on offer: all runs that cost at most a hundredth of the most expensive
+one (or the cheaper half of all runs). The budget is five times the median of their costs.
+Rows are kept as they are made, so that an interrupted study goes on.
 """
 
 import argparse

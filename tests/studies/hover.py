@@ -1,9 +1,9 @@
-"""What an editor shows where a public name is hovered over: asked of pyright's language server, which Pylance is built on.
+"""Ask pyright's language server, on which Pylance is built, what an editor shows when the mouse is over a public name.
 
     python tests/studies/hover.py
 
-The stub, `bayeslaw/__init__.pyi`, only re-exports: names are shown with the docstring of where they are defined. Exits 1 where a public name shows none, or one
-that is not its own.
+The stub, `bayeslaw/__init__.pyi`, only re-exports, so names should be shown with the docstring of their definition. Exits 1 if a public name shows no docstring, or
+that of another object.
 """
 
 import ast

@@ -1,12 +1,12 @@
-"""Joint promises on measured grids, domains' errors taken as independent and as correlated.
+"""Check joint promises on measured grids, with independent and with correlated errors of the domains.
 
     python tests/studies/joint_promises.py [-o docs/joint_promises.txt]
 
-Each stage and each size of the bundled grids is left out in turn; target and source are fitted apart to the rest, by previews of a pair of laws.
-At every row left out that is measured in both, the probability of keeping both limits is forecast twice, with draws paired at random and paired by
-the correlation of the residuals at the fitted rows. Limits are each domain's own quantiles (50%, 80%, 90%), so that alone each promise has that
-probability; kept is what was measured. The Brier score is of the probability that both are kept, its mean over rows and limits; the last columns are
-the correlation by which draws were paired, and that of the measured errors in sds of the forecast.
+Each stage and each size of the bundled grids is left out in turn. Target and source are fitted to the other rows separately, by previews of a pair of laws.
+At every left-out row that is measured in both domains, the probability of keeping both limits is forecast twice: with draws paired at random, and with draws
+paired by the correlation of the residuals at the fitted rows. Limits are quantiles of each domain's forecast (50%, 80%, 90%), so each single promise has this
+probability. Whether limits are kept is decided by the measured losses. The Brier score is that of the probability that both limits are kept, averaged over rows
+and limits. The last columns are the correlation by which draws were paired, and that of the measured errors in sds of the forecast.
 """
 
 import argparse

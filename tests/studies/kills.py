@@ -1,12 +1,12 @@
-"""Whole commands killed at random moments, and what they leave.
+"""Kill whole commands at random moments, and check the files that they leave.
 
     python tests/studies/kills.py [--kills 60] [--seed 0] [-o docs/kills.txt]
 
-Each command is run once to its end: how long it takes, and what it writes. Then it is
-started again and again and killed (SIGKILL) at a moment of its time drawn at random,
-once with its output there and once without. After each kill the output is as it was, or
-whole and equal to that of the undisturbed run, and no other file is there but hidden
-parts. A study is not begun anew after a kill: it goes on until it ends.
+Each command is run once to its end, to learn its duration and its output. Then it is
+started many times and killed (SIGKILL) at a random moment, once with an output file from
+before and once without. After each kill the output must be either unchanged, or complete
+and equal to that of the undisturbed run; other files may only be hidden parts. A study is
+not begun anew after a kill: it goes on until it ends.
 """
 
 import argparse

@@ -1,22 +1,22 @@
-"""Priors of scales and exponents learned from all real tables at hand, and whether they
-forecast better than those set by hand.
+"""Learn priors of scales and exponents from all available real tables, and compare their
+forecasts with those of priors set by hand.
 
     python tests/studies/learned_scales.py [--data ../shared/data] [--processes 16]
 
-1. Each law is fitted to each table as `real_tables.py` fits it, with priors set by hand.
-   What the table says of a parameter or scale is kept as the mean and sd of its
-   transformed posterior (log, or logit of a share), beside those of its prior.
-2. What tables have in common is a normal population of each parameter: its mean and
-   spread by EM. The prior's part is divided out of each posterior (as if both were
-   normal), all tables of a lab count as one, and the prior set by hand counts as one
-   more lab for the mean and two for the spread.
-3. Each case is forecast again with the scales learned from all *other* labs: of the
-   misfit and the noise, of the drift, of both; of both with spreads set by hand around
-   the learned medians; and of how errors fade.
+1. Each law is fitted to each table as in `real_tables.py`, with priors set by hand. For
+   each parameter or scale, the mean and sd of the transformed posterior (log, or logit of
+   a share) are kept, together with those of the prior.
+2. Each parameter has a normal population over tables, whose mean and spread are estimated
+   by EM. The prior is divided out of each posterior (as if both were normal). All tables
+   of a lab count as one, and the prior set by hand counts as one more lab for the mean and
+   two for the spread.
+3. Each case is forecast again with scales learned from all *other* labs: those of misfit
+   and noise, of drift, of both; of both with spreads set by hand around the learned
+   medians; and those of the fading of errors.
 
 Rows are kept as they are made (``--rows``, ``--judged``), and the laws' first posteriors
 under ``--cache``, so that an interrupted study goes on. The populations are written to
-``--toml``, which says what its numbers are.
+``--toml``, with a description of the numbers.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Forecasts of learning curves under schedules that no fit has seen.
+"""Forecast learning curves under schedules that no fit has seen.
 
     python tests/studies/learning_curves.py [--data ../shared/data] [-o docs/learning_curves.txt]
 
-`anneal` with its misfit at default settings and seed 0, on three measured schedules of
-a model of 25 and of 100 million parameters (Luo et al. 2025); each of the six others is
-forecast. Errors and widths are relative to the loss, of 90% intervals of a new run.
+`anneal` with its misfit is fitted at default settings and seed 0 to three measured
+schedules of a model of 25 and of 100 million parameters (Luo et al. 2025), and forecasts
+the six others. Errors, and widths of 90% intervals of a new run, are relative to the loss.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Lists of runs for a whole budget against buying one run after the other, and against looking two runs ahead.
+"""Compare a list of runs for a whole budget with buying runs one by one, and with looking two runs ahead.
 
     python tests/studies/look_ahead.py [--seeds 3] [--rows look_ahead.csv] [-o docs/look_ahead.txt]
 
-On each measured pool (`../shared/data`) a fifth of the budget is spent by the priors, and laws are averaged on what came back, as `bayeslaw anchors
---next` does. The rest is spent *one by one* (each run the best gain for its cost), *two ahead* (each the first of the pair with the best gain for their cost,
-the firsts those with the best gain for their own), and as a *list* (`bayeslaw._designs.search.choose`). In the Gaussian
-approximation outcomes do not change what later runs will tell, so that the expected variance of the goal is the whole worth of a way to buy. Then the
-runs are looked up and the goal is forecast from them.
+On each measured pool (`../shared/data`) a fifth of the budget is spent by the priors, and laws are averaged on the measured runs, as `bayeslaw anchors --next` does.
+The rest is spent in three ways. *One by one*: each run has the best gain for its cost. *Two ahead*: each run is the first of the pair with the best gain for the
+pair's cost; first runs are those with the best gain for their own cost. *List*: `bayeslaw._designs.search.choose`. In the Gaussian approximation, outcomes do not
+change the information of later runs, so the expected variance of the goal fully describes the value of a way to buy. Then the runs are looked up, and the goal is
+forecast from them.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Where other people's measured tables are: ``data`` and ``reference`` of
-``$BAYESLAW_SHARED``, by default of the folder ``shared`` beside the checkout.
+"""Locate published measured tables: ``data`` and ``reference`` of ``$BAYESLAW_SHARED``, by
+default of the folder ``shared`` beside the checkout.
 """
 
 import os

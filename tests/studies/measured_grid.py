@@ -1,14 +1,14 @@
-"""Every law on the measured grids: fitted at the smaller stages, forecast at the largest.
+"""Fit every law to the smaller stages of the measured grids, and forecast the largest.
 
     python tests/studies/measured_grid.py [--only "microcpt-de source"]
 
-Fitted are runs of one seed at 5, 10 and 20 tokens per parameter, of all stages but the
-largest; forecast are those of all seeds at the largest stage: of the sizes fitted, or of
-the largest size when it was left out of the fit. Default
-settings, seed 0. Every law that knows more than the checkpoint's losses, and those, is
-judged with its smooth misfit and without; an average is weighed over all of them, and
-drifts beyond the data, which a law alone does not. Errors, widths and scores are
-relative to the loss, of 90% intervals of a new run.
+Laws are fitted to runs of one seed at 5, 10 and 20 tokens per parameter, of all stages but
+the largest. They forecast the runs of all seeds at the largest stage: of the fitted sizes,
+or of the largest size if it was left out of the fit. Settings are the defaults, seed 0.
+Every law, also those of the checkpoint's losses, is judged with its smooth misfit and
+without. An average weighs all of them, and drifts beyond the data; a law alone does not
+drift. Errors, and widths and scores of 90% intervals of a new run, are relative to the
+loss.
 
 Rows are kept in --cache as they are made, so that an interrupted study goes on; the pages
 of the tables show them.

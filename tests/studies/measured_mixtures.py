@@ -1,16 +1,16 @@
-"""What laws of mixtures forecast of tiny models measured on three languages.
+"""Forecast losses of tiny models on mixtures of three languages by laws of mixtures.
 
     python tests/studies/measured_mixtures.py
 
-The bundled table `microcpt-mixtures`, steps after the warm-up. ``mixtures``: five times two of the ten mixtures are
-left out and forecast from the others, of the same checkpoints (first seed): by laws that read no stage, at 93 tokens per
-parameter; by the law of the checkpoint's losses at all stages. Laws have their misfit, and no drift (previews).
-``corners``: the three mixtures with nine tenths of one language, a share beyond all that are fitted where they are left
-out; ``others``: the seven between. ``stage``: the law of the checkpoint's losses fitted at 15 and 31, at 93 for both
-seeds, with misfit and drift (`bayeslaw.average` of the one law).
+The table is the bundled `microcpt-mixtures`, with steps after the warm-up. ``mixtures``: five times, two of the ten
+mixtures are left out and forecast from the others, of the same checkpoints (first seed). Laws that read no stage are
+fitted at 93 tokens per parameter, and the law of the checkpoint's losses at all stages. Laws have their misfit and no
+drift (previews). ``corners`` are the three mixtures with nine tenths of one language; if one is left out, its share is
+beyond all fitted shares. ``others`` are the other seven. ``stage``: the law of the checkpoint's losses is fitted at 15
+and 31 tokens per parameter and forecasts 93 for both seeds, with misfit and drift (`bayeslaw.average` of the one law).
 
-Rows are kept in ``--cache`` as they are made; docs/microcpt_mixtures.md shows them. Errors, widths and scores are
-relative to the loss, of 90% intervals of a new run.
+Rows are kept in ``--cache`` as they are made; docs/microcpt_mixtures.md shows them. Errors, and widths and scores of 90%
+intervals of a new run, are relative to the loss.
 """
 
 import argparse

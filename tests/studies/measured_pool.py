@@ -1,16 +1,16 @@
-"""Runs bought from the measured grid: forecasts against random ones and the paper's grid, and plans against those of all runs.
+"""Buy runs from the measured grid. Compare forecasts with those from random runs and from the paper's grid, and plans with those of all runs.
 
     python tests/studies/measured_pool.py [--table microcpt-de] [--rows pool] [--cases forecasts,plans] [-o docs/measured_pool.txt]
 
-*Forecasts*: the goal is the largest size at the last stage of the table (`microcpt`), all other runs are on offer. The paper's grid are the runs at
-15 and 31 tokens per parameter: of all sizes, and of those below the largest. Runs are chosen as `bayeslaw anchors --next` does, and
-drawn at random, at its cost and at 5% of the offer's.
+*Forecasts*: the goal is the largest size at the last stage of the table (`microcpt`); all other runs are on offer. The paper's grid has the runs at
+15 and 31 tokens per parameter, of all sizes or of the sizes below the largest. Runs are chosen as in `bayeslaw anchors --next`, or drawn at random,
+for the cost of the paper's grid and for 5% of the cost of all runs on offer.
 
-*Plans*: the largest size at each stage, its own runs there not on offer. Limits are the medians that all runs forecast at 8 tokens per
-parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% with which a plan exists at this confidence. Runs for at most 15% of the offer's
-cost are bought for the plan. A decision is the same if it takes tokens within a quarter and a replay within .1 of the plan of all
-runs. Losses are forecast by the laws of checkpoint state, with their misfit (*state*); forecasts also by the *average* of the default laws.
-Interrupted, the same command goes on.
+*Plans*: plans are for the largest size at each stage, whose runs are then not on offer. Limits are the medians that fits of all runs forecast at 8
+tokens per parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% with which a plan exists at this confidence. Runs for at most 15% of
+the cost of all runs on offer are bought for the plan. A decision is the same if its tokens are within a quarter, and its replay within .1, of the
+plan by all runs. Losses are forecast by the laws of checkpoint state, with their misfit (*state*), and in *Forecasts* also by the *average* of the
+default laws. After an interruption, the same command goes on.
 """
 
 import argparse

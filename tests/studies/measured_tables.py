@@ -1,10 +1,11 @@
-"""What the bundled measured tables show by themselves, no law asked.
+"""Tabulate what the bundled measured tables show without any law.
 
     python tests/studies/measured_tables.py [NAME]
 
-Two seeds' spread, two languages from the same checkpoints, repeated text, learning
-rates, the shape of a curve, and mixtures of languages: each a table that the pages show, computed as the site is
-built. Losses are compared in logs and told as percent.
+The tables are about the spread of two seeds, two languages from the same checkpoints,
+repeated text, learning rates, the shape of a curve, and mixtures of languages. The pages
+show them; they are computed when the site is built. Differences of log losses are given
+in percent.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""The average on minicpt: a stage and a size that the fit has not seen.
+"""Forecast a stage and a size of minicpt that the fit has not seen, by the average.
 
     python tests/studies/minicpt_intervals.py
 
-Fitted are the sizes below 2.1 million at ptpp 15, 31 and 93, from 5 tokens per parameter
-on, by the default average. Forecast are the same sizes at 279, the largest size at the
-fitted stages, and the largest size at 279. 90% intervals of a new run, relative to the loss.
+The default average is fitted to the sizes below 2.1 million at ptpp 15, 31 and 93, from 5
+tokens per parameter on. It forecasts the same sizes at 279, the largest size at the fitted
+stages, and the largest size at 279. Intervals are those of a new run at 90%, relative to
+the loss.
 """
 
 import warnings

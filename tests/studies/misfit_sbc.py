@@ -1,13 +1,12 @@
-"""Simulation-based calibration with the misfit: a law and its misfit from their priors, a table, what is learned of both.
+"""Run simulation-based calibration with the misfit: draw a law and its misfit from their priors, simulate a table, and learn both.
 
     python tests/studies/misfit_sbc.py [--law chinchilla] [--simulations 60] [--right] [-o FILE.md]
 
-The truth of each simulation is a law at parameters from its prior times the exponential of a misfit from the prior of its
-scales; with `--right` the law is right. Law and misfit are learned in two steps, as `fit` learns them, and the posterior's
-share below the truth is taken of the law's parameters, of the noise, of the misfit's size over the runs, and of the log loss (law
-and misfit together) at a run amid the others and at one beyond them. Two steps are a cut and not Bayes' rule: a law that is fitted
-by itself takes some of the misfit for its own, so shares of its parameters need not be uniform when there is one; what is
-promised is the log loss.
+The truth of each simulation is a law at parameters from its prior, times the exponential of a misfit from the prior of its
+scales; with `--right` there is no misfit. Law and misfit are learned in two steps, as in `fit`. The posterior's share below the
+truth is computed for the law's parameters, the noise, the misfit's size over the runs, and the log loss (law and misfit together)
+at a run among the others and at a run beyond them. The two steps are a cut and not Bayes' rule: a law that is fitted by itself
+explains part of the misfit. So with a misfit, shares of its parameters need not be uniform; shares of the log loss should be.
 """
 
 import argparse

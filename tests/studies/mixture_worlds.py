@@ -1,14 +1,15 @@
-"""Are limits on mixtures kept as often as plans say, where the law is off by a percent?
+"""Check plans of mixtures in worlds in which the law has a misfit of one percent.
 
     python tests/studies/mixture_worlds.py [--worlds 100] [--processes 16]
 
-A world has three domains and two evaluation sets, each with a `mixture-coupled` law of
-its own parameters, times a smooth misfit of 1% (sd over the table) along log size, log
-tokens and the log of each share, and a run's noise of .3%. 90 runs are fitted (the design
-``mixtures``), each set by the default average's coupled law. A model twice as large as
-the largest is planned at 90%, with limits that some mixture keeps at 40B tokens. Kept:
-the losses of a run at the plan, with misfit and noise, are under both limits.
-``regret``: log of the plan's tokens over those of the cheapest plan that knows the truth.
+A world has three domains and two evaluation sets. The truth of each set is a
+`mixture-coupled` law with its own parameters, times a smooth misfit of 1% (sd over the
+table) along log size, log tokens and the log of each share. A run's noise is .3%. 90 runs
+are fitted (the design ``mixtures``), each set by the coupled law of the default average. A
+model twice as large as the largest is planned at 90%, with limits that some mixture keeps
+at 40B tokens. A plan is kept if the losses of a run at the plan, with misfit and noise,
+are under both limits. ``regret``: log of the plan's tokens over those of the cheapest plan
+by the truth.
 """
 
 import argparse

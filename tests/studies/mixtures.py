@@ -1,16 +1,17 @@
-"""Forecasts of measured losses on mixtures of several domains that no fit has seen.
+"""Forecast measured losses on mixtures of several domains that no fit has seen.
 
     python tests/studies/mixtures.py [--data ../shared/data] [--only sizes] [--processes 4]
 
-``sizes``: seven domains (published, 122M to 2.7B, points along every run), fitted on
-N <= 690M, each evaluation set by itself: the default average; D-CPT with the set's own
-share against all others; the exponential law by least squares with 150 resamples. All of
-the larger models, and those of 2.7B alone. ``mixtures``: the same table in five folds by
-mixture, all sizes, by `mixture-coupled` with its misfit. ``five``: five domains at one
-budget, four sizes; fitted on its ``train``, forecast ``test``.
+``sizes``: a published table of seven domains (122M to 2.7B, points along every run) is
+fitted at N <= 690M, each evaluation set by itself, in three ways: by the default average;
+by D-CPT with the set's own share against all others; and by the exponential law, least
+squares with 150 resamples. Forecasts are scored for all larger models, and for those of
+2.7B alone. ``mixtures``: the same table at all sizes in five folds by mixture, with
+`mixture-coupled` and its misfit. ``five``: a table of five domains at one budget and four
+sizes, fitted to its ``train`` rows; ``test`` rows are forecast.
 
-Rows are kept in ``--cache`` as they are made; docs/mixtures.md shows them. Errors, widths
-and scores are relative to the loss, of 90% intervals of a new run; ``squares`` and
+Rows are kept in ``--cache`` as they are made; docs/mixtures.md shows them. Errors, and
+widths and scores of 90% intervals of a new run, are relative to the loss. ``squares`` and
 ``spread`` are sums over runs of squared errors and of squared distances from zero, for
 the R2 over all domains.
 """

@@ -1,16 +1,17 @@
-"""What evaluation sets of the same mixtures lend each other: pooled, and each alone.
+"""Compare a pool of evaluation sets of the same mixtures with fits of each set alone.
 
     python tests/studies/mixtures_pooled.py --cache pooled.csv [--only few] [--draws 300]
 
-The table of seven domains and five evaluation sets (published, 122M to 2.7B), fitted on
-N <= 690M with `mixture-coupled` and its misfit, forecast beyond. ``few``: six mixtures of
-sixty, drawn once, two points along every run, so that a set has little more rows than its
-law has parameters. ``thinned``: all mixtures, three points. Pools are of all five sets
-(`bayeslaw.pool`); alone, a set has its own fit.
+The published table of seven domains and five evaluation sets (122M to 2.7B) is fitted at
+N <= 690M with `mixture-coupled` and its misfit, and larger models are forecast. ``few``:
+six of sixty mixtures, drawn once, with two points along every run, so that a set has few
+more rows than its law has parameters. ``thinned``: all mixtures with three points. A pool
+has all five sets (`bayeslaw.pool`); alone, each set has its own fit.
 
-Rows are kept in ``--cache`` as they are made, with R-hat and ESS of the pool: where they
-fail, its figures are not those of the posterior (docs/mixtures.md says what was tried).
-Errors, widths and scores are relative to the loss, of 90% intervals of a new run.
+Rows are kept in ``--cache`` as they are made, with R-hat and ESS of the pool. If these
+fail, the pool's figures are not those of the posterior (docs/mixtures.md tells what was
+tried). Errors, and widths and scores of 90% intervals of a new run, are relative to the
+loss.
 """
 
 import argparse

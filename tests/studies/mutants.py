@@ -1,4 +1,4 @@
-"""Small faults put into the code on purpose: which of them the tests notice.
+"""Put small faults into the code, and find out which of them the tests notice.
 
     python tests/studies/mutants.py [FILE ...] [--each 12] [--seed 0] [--jobs 2]
     python tests/studies/mutants.py --by-hand
@@ -6,17 +6,17 @@
 
 A mutant is the package with one expression changed (`mutations`): a comparison turned
 or moved by its boundary, an arithmetic sign, a constant, min and max, mean and median,
-``and`` and ``or``, ``not`` dropped, a result negated, a keyword dropped. Of each file a
-sample with a seed is tried; ``--by-hand`` tries those of `named_mutants`, which a
+``and`` and ``or``, ``not`` dropped, a result negated, a keyword dropped. A random sample
+of each file's mutants is tried; ``--by-hand`` tries those of `named_mutants`, which a
 reviewer would think of. A mutant is written into a copy of the tree, never into the
-checkout, and pytest runs the file's tests (`TESTS`) there in a process of its own until
-the first failure. It is killed if one fails or none ends in time. Programs that the
-mutant does not change come from one cache, so that a mutant costs seconds.
+checkout. There pytest runs the file's tests (`TESTS`) in a separate process until the
+first failure. The mutant is killed if a test fails, or if the tests take too long.
+Programs that the mutant does not change come from one cache, so a mutant takes seconds.
 
-Why not a library: mutmut 3 runs pytest in the process that it forks after JAX has
-started its threads, and finds ``models/``, installed as ``bayeslaw.models``, in the
-checkout; cosmic-ray has no sample (a thousand mutants of ``check.py`` alone), no
-keywords, and mutates the files that it stands in.
+No library does this. mutmut 3 runs pytest in a process that it forks after JAX has started
+its threads, and it finds ``models/``, installed as ``bayeslaw.models``, in the checkout.
+cosmic-ray has no sampling (``check.py`` alone has a thousand mutants) and no mutants of
+keywords, and it changes the files of the checkout.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""What `mutants` tries: the tests of each room, faults thought of by hand, and why some
-live.
+"""List what `mutants` tries: the tests of each room, faults written by hand, and the
+reasons why some faults survive.
 """
 
 PLANNING = (

@@ -1,12 +1,13 @@
-"""German runs forecast from the French table's experience and two evaluations of each
-checkpoint.
+"""Forecast German runs from priors learned from the French table, and from two evaluations
+of each checkpoint.
 
     python tests/studies/one_evaluation.py
 
 Laws of checkpoint state with priors learned from `microcpt` (French) forecast all runs of
-`microcpt-de` after the warm-up: without a German run, by the prior alone; then with six
-and twelve German runs of one seed, the cheapest. The German table teaches nothing: neither
-its fit, nor what differs between tables of one lab, in which it would be.
+`microcpt-de` after the warm-up: first by the prior alone, without a German run, then with
+the six and the twelve cheapest German runs of one seed. The German table is left out when
+priors are learned: its fit is not used, and the differences between tables of one lab are
+estimated without it.
 """
 
 import warnings

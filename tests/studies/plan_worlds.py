@@ -1,17 +1,17 @@
-"""A hundred simulated worlds: how often does a plan at 90% keep its promises, and how often a plug-in plan?
+"""Count in a hundred simulated worlds how often a plan at 90%, and a plug-in plan, keep their promises.
 
-In each world the target follows Form 3 and the source Form 1 at parameters of its own. Runs of the paper's grid at 15
-and 31 pre-training tokens per parameter, and those of the smallest model at 279, are simulated and fitted. Then
-8.1e9 parameters at 279 are planned for. The limits are numbers a team would set from its fits: the target loss
-they expect at 10 tokens per parameter and 30% replay, and at most 2% forgetting over a baseline 1% under the source
-loss they expect there. The plan is carried out in the world: the loss of one new run of each domain, with noise.
+In each world the target follows Form 3 and the source Form 1, at parameters of this world. Runs of the paper's grid at
+15 and 31 pre-training tokens per parameter, and runs of the smallest model at 279, are simulated and fitted. Then a plan
+is made for 8.1e9 parameters at 279. The limits are numbers that a team would set from its fits: the target loss that the
+fits expect at 10 tokens per parameter and 30% replay, and at most 2% forgetting over a baseline that is 1% below the
+source loss expected there. The plan is carried out in the world: one new run of each domain is simulated, with noise.
 
     python tests/studies/plan_worlds.py --worlds 100 -o worlds.csv
     python tests/studies/plan_worlds.py --worlds 100 --misfit 0.01 --preview -o missed_worlds.csv
 
 With `--misfit` the truth is a law times the exponential of a smooth function of size, tokens, replay and stage with this
-sd, drawn for each world and domain; with `--preview` posteriors are drawn by importance sampling, in seconds.
-Worlds already in the file are not made again, so that parts can run side by side and be put together.
+sd, drawn for each world and domain. With `--preview` posteriors are drawn by importance sampling, in seconds. Worlds
+that are in the file already are not made again, so that parts can run side by side and be combined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of plans that were trained, as a page shows it: rows of `trained_plans`."""
+"""Tabulate the results of trained plans for the page, from the rows of `trained_plans`."""
 
 import numpy as np
 import pandas as pd

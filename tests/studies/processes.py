@@ -1,5 +1,5 @@
-"""Processes for a study's jobs: each keeps to a core of its own, as `docs/howto` advises
-for workers, so that N of them share a machine without waiting for each other's threads.
+"""Start processes for a study's jobs. Each stays on its own core, as `docs/howto` advises
+for workers, so that N processes share a machine without waiting for each other's threads.
 """
 
 import multiprocessing

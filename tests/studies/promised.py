@@ -1,10 +1,11 @@
-"""Do forecasts narrow by what the choice of runs promised, once the runs are bought?
+"""Compare the narrowing of forecasts that a choice of runs promised with the narrowing after the runs are bought.
 
     python tests/studies/promised.py [--data ../shared/data] [--rows promised.csv] [-o docs/promised.txt]
 
-Ten tables of real runs, in order of compute: an average of the default laws is made on the cheapest 40%, the next half is on offer, the dearest tenth
-is to be forecast. Runs for 10% and for 30% of what all on offer cost are chosen by `bayeslaw.anchors`, their losses looked up, and the average made
-again. Promised and realised are sds of the goal's log losses after the purchase, relative to those before it. Interrupted, the same command goes on.
+Ten tables of real runs are sorted by compute. An average of the default laws is fitted to the cheapest 40%; the next half is on offer, and the most
+expensive tenth is the goal. `bayeslaw.anchors` chooses runs for 10% and for 30% of the cost of all runs on offer. Their losses are looked up, and the
+average is fitted again. ``promised`` and ``realised`` are sds of the goal's log losses after the purchase, relative to those before it. After an
+interruption, the same command goes on.
 """
 
 import argparse

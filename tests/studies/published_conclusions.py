@@ -1,11 +1,12 @@
-"""Which form forecasts ptpp 279 best, as a probability: the conclusions of Goffinet 2025 on the bundled table.
+"""Compute the probability that each form of Goffinet 2025 forecasts ptpp 279 best, on the bundled table.
 
     python tests/studies/published_conclusions.py [--table FILE.csv] [--seed 0]
 
-Fitted at ptpp 15 and 31, without and with the 20 anchors (the smallest model at 279; the run with the most tokens at the
-middle replay is left to be forecast); default settings. ``weight`` and ``before``: stacking weight, and probability of
-forecasting unseen stages best, known from the fitted runs alone (`compare`). ``after``: share of posterior draws in which
-the form, fitted alone, has the smallest RMSE of log loss on the runs at 279 that were not fitted.
+Forms are fitted at ptpp 15 and 31, without and with the 20 anchors (runs of the smallest model at 279, without the run
+with the most tokens at the middle replay, which is forecast), at default settings. ``weight`` and ``before``: stacking
+weight, and probability of forecasting unseen stages best, from the fitted runs alone (`compare`). ``after``: share of
+posterior draws in which the form, fitted alone, has the smallest RMSE of log loss on the runs at 279 that were not
+fitted.
 """
 
 import argparse

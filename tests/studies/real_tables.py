@@ -1,18 +1,18 @@
-"""Forecasts of measured runs that no fit has seen, over all the real tables at hand.
+"""Forecast measured runs that no fit has seen, on all available real tables.
 
     python tests/studies/real_tables.py [--data ../shared/data] [--only farseer]
 
-The law alone, the law with its misfit, the default average and a point fit with a
-bootstrap, each case at default settings and seed 0. Rows are kept in ``--cache`` as
+Each case is forecast by the law alone, the law with its misfit, the default average and a
+point fit with a bootstrap, at default settings and seed 0. Rows are kept in ``--cache`` as
 they are made, so that an interrupted study goes on; docs/discrepancy.md shows them.
 
 A case is judged once (`bayeslaw.compare`). The law is the one with most weight in the
-average: alone its posterior is the plain one, with the misfit it does not drift beyond
-the data; the average is the default of `bayeslaw.average`. The point fit is of the same
-law: Huber loss, 200 refits of resampled runs, a residual added to each. ``seconds`` of
-the average are those of the comparison, in which the law with its misfit is had for
-nothing, so that it has none of its own. Errors, widths and scores are relative to the
-loss, of 90% intervals of a new run.
+average. Alone, it has its plain posterior. With its misfit, it does not drift beyond the
+data. The average is the default of `bayeslaw.average`. The point fit is a fit of the same
+law: Huber loss, and 200 refits of resampled runs with a residual added to each.
+``seconds`` of the average are those of the comparison, which includes the law with its
+misfit; the latter therefore has no ``seconds``. Errors, and widths and scores of 90%
+intervals of a new run, are relative to the loss.
 """
 
 import argparse

@@ -1,10 +1,12 @@
-"""Fine-tuned models, each fitted on few examples and forecast on many: ``python
-tests/studies/rectified.py finetune_examples.csv``, Lin et al.'s published table.
+"""Fit fine-tuned models on few examples and forecast many.
 
-A model of one data set with 12 or more points is a case: fitted up to 204,800 examples,
-forecast beyond by the law with its misfit and drift (``--no-drift``: without that). Against
-scipy's least squares of the same law on log loss, from 40 starts.
-Told: how often 90% intervals of a new run hold, and the median relative error of both.
+    python tests/studies/rectified.py finetune_examples.csv
+
+The table is published by Lin et al. Each model on one data set with 12 or more points is a
+case. The law with its misfit and drift (``--no-drift``: without drift) is fitted up to
+204,800 examples and forecasts beyond. It is compared with scipy's least squares of the same
+law on log loss, from 40 starts. Prints how often 90% intervals of a new run hold, and the
+median relative error of both.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Seeds of equal settings, and curves of few runs: do intervals beyond them hold?
+"""Check intervals beyond tables of repeated seeds, and beyond curves of few runs.
 
     python tests/studies/repeated_settings.py [--worlds 100] [--processes 2] [--rows FILE.csv] [-o docs/repeated_settings.txt]
 
-*Seeds*: in each world Chinchilla's law at parameters of its own is the truth. Five sizes by four
-budgets are settings, each .2 to 1% off the law by itself and run with 3 to 20 seeds, .05% apart.
-*Curves*: six sizes, 43 points along each run, .4% between runs and .1% between points; the run's
-name is told, or not. Forecast is a new run at ten times the largest size, 20 tokens per parameter,
-by the default average, and for seeds by the law without misfit (`--plain`) too.
-Interrupted, the same command goes on.
+*Seeds*: in each world the truth is Chinchilla's law at parameters of this world. There are 20
+settings, five sizes by four budgets. Each setting has its own deviation from the law of .2 to 1%,
+and 3 to 20 seeds that differ by .05%. *Curves*: six sizes, with 43 points along each run; runs
+differ by .4% and points by .1%; the run's name is given, or not. The forecast is that of a new run
+at ten times the largest size and 20 tokens per parameter, by the default average, and for seeds
+also by the law without misfit (`--plain`). After an interruption, the same command goes on.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""State laws on learning curves of a 70M model adapted at four shares of replay: what docs/state_laws.md reports.
+"""Fit state laws to learning curves of a 70M model adapted at four shares of replay, for docs/state_laws.md.
 
     python tests/studies/replay_curves.py ../shared/data/cpt_replay_70m.csv
 
-Prints parameters, the forecast of both losses at a share of replay that was not measured beside an interpolation of
-the measured curves, and the replay at which the source loss does not change. `state_laws.py` leaves shares out.
+Prints the parameters, and the replay at which the source loss does not change. Prints also the forecast of both losses at
+a share of replay that was not measured, and an interpolation of the measured curves. `state_laws.py` leaves shares out.
 """
 
 import importlib.util

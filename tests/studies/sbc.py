@@ -1,16 +1,17 @@
-"""Simulation-based calibration: parameters from the prior, a table from the parameters, the posterior's rank of the truth.
+"""Run simulation-based calibration: draw parameters from the prior, simulate a table, and rank the truth in the posterior.
 
     python tests/studies/sbc.py [--laws chinchilla,ptpp-floor] [--simulations 100] [--shared] [-o FILE.md]
 
 If posteriors are right, the share of draws below the truth is uniform over simulations (Talts et al. 2018), for every
-parameter and, more telling, for the log likelihood, which depends on the data too (Modrák et al. 2023). Posteriors are
-drawn as `compare` draws them: importance sampling where it can be trusted, NUTS where not. None is dropped; chains that did not
-converge count with what they drew. A table with a loss that nobody has measured is drawn again: a rule on the data
-alone, under which shares stay uniform.
+parameter and for the log likelihood. The latter is the stronger test, because it also depends on the data (Modrák et al.
+2023). Posteriors are drawn as in `compare`: by importance sampling if it can be trusted, else by NUTS. All posteriors
+count, also those of chains that did not converge. A table with an implausible loss is drawn again. Shares stay uniform
+under this rule, because it depends on the data alone.
 
-Prints, for each law, the share drawn by NUTS, chains that did not converge, tables drawn again, and the quantity that is
-least uniform: by the simultaneous band of its empirical distribution (Säilynoja et al. 2022), and by how many truths lie in
-the outermost 1% of a posterior on either side, where draws that miss a thin tail are found out first.
+Prints, for each law, the share of posteriors by NUTS, the number of chains that did not converge, the number of tables
+drawn again, and the quantity that is least uniform. There are two measures of uniformity: the simultaneous band of the
+empirical distribution (Säilynoja et al. 2022), and the number of truths in the outermost 1% of a posterior on either
+side, which is the first to show that draws miss a thin tail.
 """
 
 import argparse

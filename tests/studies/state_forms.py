@@ -1,10 +1,10 @@
-"""Forms of the state laws on several sizes: point fits, and what they miss at an unseen stage, size and budget.
+"""Fit forms of the state laws to several sizes by point fits, and measure their errors at an unseen stage, size and budget.
 
     python tests/studies/state_forms.py [RUNS.csv]
 
-RUNS is a table of `bayeslaw.datasets.microcpt` (by default the bundled one), steps after the warm-up. Least squares of log loss with a soft-l1 loss
-at 2%, the best of six starts; RMSE of log loss. A wide and quick look, to choose what `state_laws.py` then tries with posteriors. All forms are
-written here, not taken from `models`, so that the table stays what it was when the laws change.
+RUNS is a table of `bayeslaw.datasets.microcpt` (by default the bundled one), with steps after the warm-up. Each fit is the best of six starts of
+least squares of log loss with a soft-l1 loss at 2%; errors are RMSE of log loss. The study is a quick look at many forms, to choose those that
+`state_laws.py` tries with posteriors. All forms are defined here and not taken from `models`, so that the results do not change with the laws.
 """
 
 import argparse

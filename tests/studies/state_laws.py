@@ -1,12 +1,12 @@
-"""The state laws against other forms of them: stages left out are forecast, with and without each term.
+"""Compare the state laws with other forms of them, with and without each term, by forecasts of left-out stages.
 
     python tests/studies/state_laws.py RUNS [--only source,target] [--forms shipped,...] [-o FILE.csv]
 
-RUNS is `cpt_replay_70m.csv` (one model, four shares of replay: each share and the later half are left out in turn) or a
-table of `bayeslaw.datasets.microcpt` (steps after the warm-up; the largest ptpp, the two largest, budgets over 5 tokens per parameter, the
-largest replay, and of several sizes the largest). Every form is fitted with the law's own priors and shared errors, by importance
-sampling (`importance`) where that can be trusted and by NUTS where not; its forecast has a new run's noise and no
-drift. Prints for each form and stage the mean relative error, coverage and mean relative width of 90% intervals, and CRPS of log loss.
+RUNS is `cpt_replay_70m.csv` (one model, four shares of replay) or a table of `bayeslaw.datasets.microcpt` (steps after the warm-up).
+Of the first, each share and the later half are left out in turn. Of the second, these are left out: the largest ptpp, the two largest
+ptpp, budgets over 5 tokens per parameter, the largest replay, and the largest of several sizes. Every form is fitted with the law's
+priors and shared errors, by importance sampling (`importance`) if it can be trusted, else by NUTS. Its forecast has a new run's noise
+and no drift. Prints for each form and stage the mean relative error, coverage and mean relative width of 90% intervals, and CRPS of log loss.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Twenty thousand generated tables against `read_runs` and the review's check of units: spellings, separators, encodings,
-orders, repeated curves, columns in other units, and faults.
+"""Test `read_runs` and the review's check of units on twenty thousand generated tables, with various spellings, separators,
+encodings and orders, repeated curves, columns in other units, and faults.
 
     python tests/studies/strange_tables.py [--tables 20000] [--processes 16]
 
-What a table means is known before it is written, so the reader is judged by an oracle that never reads. Prints, by fault, how
-many tables were read as meant, refused in one line, misread, or ended in a traceback.
+The content of a table is known before the table is written, so the check does not depend on any reader. Prints, by fault,
+how many tables were read correctly, refused in one line, misread, or ended in a traceback.
 """
 
 import argparse

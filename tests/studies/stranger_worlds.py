@@ -1,17 +1,17 @@
-"""Is the page's plan kept in the truth, at what cost, and do the runs that it advises save what it says?
+"""Check the page's plans against a known truth: whether they are kept, what they cost, and whether the advised runs save as much as stated.
 
     python tests/studies/stranger_worlds.py [--worlds 20] [--processes 16] [--rows stranger_worlds.csv] [-o docs/stranger_worlds.txt]
 
-In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is none of
-the laws') is drawn with a seed of its own. `bayeslaw.report` takes it as the command does, with the laws that suit and nothing set by hand, and plans the
-adaptation of a 7B model pre-trained on 300B tokens to a target loss of 2.38 with at most 4.5% of forgetting, at 90%. The loss of the 7B model before adaptation
-is forecast from the table's checkpoints; with `--start measured` it is given.
+In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is not one
+of the laws) is drawn with the world's seed. `bayeslaw.report` reads it as the command does, with the laws that suit and nothing set by hand. It plans the
+adaptation of a 7B model, pre-trained on 300B tokens, to a target loss of 2.38 with at most 4.5% of forgetting, at 90%. The loss of the 7B model before
+adaptation is forecast from the table's checkpoints; with `--start measured` it is given.
 
-The formula is then opened: does the plan keep both limits, and what does it cost beside the cheapest that keeps them? The runs that are chosen to buy before the
-plan are made in the world, with .3% of noise, the page is made again with them, and the plan's cost is set beside what was promised. Where the page advises
-against all of them, they are bought all the same, and told apart in the table.
+The true formula then tells whether the plan keeps both limits, and how its cost compares with the cheapest plan that keeps them. The runs that the page chooses
+to buy before the plan are simulated in the world, with .3% of noise. The page is made again with them, and the new plan's cost is compared with the promised
+one. If the page advises against all runs, they are bought all the same, and marked in the table.
 
-Worlds are made side by side, a core each. Interrupted, the same command goes on.
+Worlds are made in parallel, each on one core. After an interruption, the same command goes on.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How bayeslaw's code counts beside the codebases it takes as models.
+"""Count the style of bayeslaw's code, and compare it with that of model codebases.
 
     python tests/studies/style_counts.py [ROOT]
     python tests/studies/style_counts.py --package SITE/optimistix
@@ -6,13 +6,13 @@
     python tests/studies/style_counts.py --offenders
     python tests/studies/style_counts.py --check
 
-ROOT is a checkout that holds ``bayeslaw`` and ``models`` (default: this one). Prints a
-Markdown table, in which ``--package`` (as often as wanted) adds a column. ``--offenders``
-lists vague names and module constants by file, and classes of one name. ``--check`` exits
-1 where a limit is missed.
+ROOT is a checkout with ``bayeslaw`` and ``models`` (default: this one). Prints a Markdown
+table. Each ``--package`` adds a column to it. ``--offenders`` lists vague names and module
+constants by file, and classes with the same name. ``--check`` exits 1 if a limit is
+missed.
 
-At commit 7556a36 (2026-11-22), before the code was moved and loosened, it gave what
-STYLE.md says of bayeslaw: 168 / 857 lines a file (without ``models``), 6 / 18 / 77
+At commit 7556a36 (2026-11-22), before the code was moved and loosened, it gave the
+figures of STYLE.md for bayeslaw: 168 / 857 lines a file (without ``models``), 6 / 18 / 77
 lines a function, 17.3 nodes a line (with ``models``), 20 parameters, 60 files in one
 folder; and 7.8 nodes a line for optimistix, 7.2 for equinox, 10.0 for tinygp.
 

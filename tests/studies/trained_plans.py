@@ -1,14 +1,14 @@
-"""Plans that were trained: are promises kept, made for a stage or for a size that no fit has seen?
+"""Train plans for a stage or a size that no fit has seen, and check whether they keep their promises.
 
     python tests/studies/trained_plans.py --text text --work plans [-o docs/trained_plans.csv]
 
-For French and for German, from the bundled tables: averages of the default laws are fitted to runs, target and source apart. For an
-unseen stage these are the models of 12, 23 and 54 thousand parameters at 15, 31 and 93 tokens per parameter, and plans are for 12k and 54k at 279
-(two seeds); for an unseen size they are those of 12k and 23k at all stages, and plans are for 54k (two seeds, four stages). A checkpoint's own losses
-are measured, and adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per
-parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained, once.
-TEXT has the folders that `bayeslaw.datasets.microcpt.debian_text` writes. Checkpoints and fits are kept in WORK, plans and what came
-of them in --output: an interrupted study goes on.
+For French and for German, averages of the default laws are fitted to runs of the bundled tables, target and source separately. For an unseen stage,
+fits have the models of 12, 23 and 54 thousand parameters at 15, 31 and 93 tokens per parameter, and plans are for 12k and 54k at 279 (two seeds). For
+an unseen size, fits have the models of 12k and 23k at all stages, and plans are for 54k (two seeds, four stages). The checkpoint's own losses are
+measured, and adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per parameter and
+30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained once. TEXT has the folders that
+`bayeslaw.datasets.microcpt.debian_text` writes. Checkpoints and fits are kept in WORK, plans and their results in --output, so that an interrupted
+study goes on.
 """
 
 import argparse

@@ -1,13 +1,12 @@
-"""Coverage on simulated paper grids: seeds of each form, fitted with the true form at ptpp 15 and 31, checked at 279.
+"""Measure coverage on simulated paper grids: each form is fitted by itself at ptpp 15 and 31, and checked at 279.
 
     python tests/studies/true_forms.py [--seeds 10] [-o docs/true_forms.csv]
     python tests/studies/true_forms.py --again [--seeds 1]
 
-A row for each seed is kept; those that are there are not made again. The page's table is
-made of them whenever it is read (`table`). With ``--again`` rows are made anew and must
-be those kept, but for what other draws of the same posterior do (`differences`): the
-same data and seed, so that a change of the package shows long before it shows in a mean
-over seeds.
+A row is kept for each seed; kept rows are not made again. The page's table is made from
+them (`table`). With ``--again``, rows are made anew with the same data and seeds, and must
+equal the kept ones, up to the Monte Carlo error of the posterior's draws (`differences`).
+So a change of the package shows long before it shows in a mean over seeds.
 """
 
 import argparse

@@ -1,18 +1,20 @@
-"""Sweeps of learning rates whose tuned truth is known: ``python tests/studies/tuned_worlds.py
---worlds 100 --preview``.
+"""Forecast tuned losses in simulated sweeps of learning rates, whose truth is known.
 
-A world: Chinchilla's law with parameters of its own; 9 cells (three sizes by three budgets)
-by 5 rates a factor of two apart, whose best one moves with size and tokens and lies anywhere
-between two of them; loss rises by the square of the log rate; noise .3%. Forecast is the
-tuned loss at four times the largest size and budget, from the cells' tuned losses (with
-misfit and drift, without the drift, and by the law alone) and from all runs by a law with an
-optimum of the rate; with ``--all`` also from all runs by a law that does not read it, and
-from each cell's best run as it is.
+    python tests/studies/tuned_worlds.py --worlds 100 --preview
 
-Parameters lie near published ones: sd .1 of the log of what they add, .05 of exponents.
-``--as-priors`` draws them from the law's priors, several times as wide: an interval of 90%
-promises to hold 90% of such worlds, and holds more of those near the middle of its priors.
-``--missed`` takes the worlds off the law as the priors of misfit and drift allow.
+The truth of a world is Chinchilla's law with parameters of this world. There are 9 cells
+(three sizes by three budgets), each with 5 rates a factor of two apart. The best rate moves
+with size and tokens and may lie between two rates. The loss rises with the square of the
+log rate; noise is .3%. The goal is the tuned loss at four times the largest size and
+budget. It is forecast from the cells' tuned losses (with misfit and drift, without the
+drift, and by the law alone), and from all runs by a law with an optimal rate. With
+``--all`` it is also forecast from all runs by a law that does not read the rate, and from
+the loss of each cell's best run.
+
+Parameters lie near published ones: the sd of the log is .1 for contributions and .05 for
+exponents. ``--as-priors`` draws them from the law's priors, which are several times as
+wide: intervals of 90% should hold 90% of such worlds, and they hold more of the worlds near
+the middle of the priors. ``--missed`` adds a misfit and a drift from their priors.
 
 ``--measured`` leaves out the measured runs of microcpt-rates at other rates than the usual
 one, at the last stage or of the largest size, and forecasts them with and without the rate.

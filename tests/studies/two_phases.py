@@ -1,21 +1,22 @@
-"""Runs that change their share of replay on the way: where do they end?
+"""Forecast the end of runs that change their share of replay on the way.
 
     python tests/studies/two_phases.py
 
-On the bundled table `microcpt-phases`: adaptations of tiny models at .1, .25 and .5 of
-replay, and at .1 then .5 and .5 then .1, changed at a quarter and at half of the run;
-all of one checkpoint, so that what checkpoints differ by cancels. The loss at the end is
-then forecast from the run's loss at the change and the curves at one replay:
+The bundled table `microcpt-phases` has adaptations of tiny models at .1, .25 and .5 of
+replay, and at .1 then .5 and .5 then .1, changed at a quarter or at half of the run. Runs
+are compared within one checkpoint, so that differences between checkpoints cancel. The
+loss at the end is forecast from the run's loss at the change and the curves with constant
+replay, in five ways:
 
 equivalent tokens
-    on along the new replay's curve, from where it has the run's loss
+    along the new replay's curve, from the point at which it has the run's loss
 mean replay
     the end of the curve at the mean replay, weighted by tokens
 new replay
-    the end of the new replay's curve, as if the run had been so from its start
+    the end of the new replay's curve, as if the run had started with this replay
 remembered
-    the end of the new replay's curve, but for what `bayeslaw.follow` takes a run to
-    remember of its first replay
+    the end of the new replay's curve, corrected for the part of the first replay that a
+    run remembers by `bayeslaw.follow`
 parallel
     the new replay's curve from here on, shifted to go through the run's loss
 

@@ -1,18 +1,17 @@
-"""Worlds that are none of our laws: are plans at 80% kept, and do 90% intervals hold, near the runs and far beyond?
+"""Check plans at 80% and intervals at 90%, near the runs and far beyond, in worlds that follow none of the laws.
 
     python tests/studies/unlike_worlds.py [--worlds 60] [--processes 16] [--rows docs/unlike_worlds.csv]
 
-In each world two losses, of target and source, are a power law of N and D that no law here has the form of: with floors that depend on stage and replay,
-and one or two of eight faults at random sizes: a smooth misfit, a coupling of N and D, thresholds in N, in replay and in pre-training, a saturation in D,
-repeats of scarce target data, and breaks of the slope. Two tables of 120 runs are drawn of each: with replay up to 50% and up to 90%, at 30M to 1B parameters
-and up to 40 tokens per parameter, with .3% of noise. Each domain is fitted as `bayeslaw fit` does where no law is named: the average of the laws that suit the
-columns, with their misfits and their drift.
+In each world the losses of target and source are power laws of N and D in a form that no law of the catalogue has. Floors depend on stage and replay, and there
+are one or two of eight faults at random sizes: a smooth misfit, a coupling of N and D, thresholds in N, in replay and in pre-training, a saturation in D,
+repeats of scarce target data, and breaks of the slope. Two tables of 120 runs are drawn in each world, with replay up to 50% and up to 90%, at 30M to 1B
+parameters and up to 40 tokens per parameter, with .3% of noise. Each domain is fitted as by `bayeslaw fit` without a named law: by the average of the laws that
+suit the columns, with their misfits and their drift.
 
-Plans are asked for at 80% near the runs (twice the largest), ten and a hundred times beyond: for limits that 85% of draws keep at 10 tokens per parameter
-and half of the largest replay, each by itself, as a team would set them, the source's as 2% of forgetting. Each is asked for within the fitted replays, as it
-comes, and with any replay allowed (`free`). Then the run is made in its world, noise included. Forecasts are of 30 runs at the same sizes, with replays that
-were fitted.
-Interrupted, the same command goes on.
+Plans at 80% are made near the runs (for twice the largest), and for ten and a hundred times the largest. Each limit is one that 85% of draws keep by itself at
+10 tokens per parameter and half of the largest replay, as a team would set it; the source's is given as 2% of forgetting. Each plan is made within the fitted
+replays, as by default, and with any replay allowed (`free`). Then the planned run is simulated in its world, with noise. Forecasts are those of 30 runs at the
+same sizes, with fitted replays. After an interruption, the same command goes on.
 """
 
 import argparse
