@@ -125,13 +125,15 @@ def attribute(
         Draws of the law's log loss at the run to forecast, of the old and the new
         posterior.
 
-    Notes ----- The old draws of the forecast and of the new rows are assumed to be
-    jointly normal. The forecast's mean then moves by a sum over rows: a gain times the
-    difference of the row from its own forecast (the update of an ensemble Kalman
-    filter; Evensen 1994). Reweighting the draws by the rows' likelihood does not need
-    this assumption. Its result is reported if its k-hat allows, which is mostly for a
-    few rows. Neither method covers what a refit learns again: the misfit's scales, and
-    the weights and drift of an average.
+    Notes
+    -----
+    The old draws of the forecast and of the new rows are assumed to be jointly normal.
+    The forecast's mean then moves by a sum over rows: a gain times the difference of
+    the row from its own forecast (the update of an ensemble Kalman filter; Evensen
+    1994). Reweighting the draws by the rows' likelihood does not need this assumption.
+    Its result is reported if its k-hat allows, which is mostly for a few rows. Neither
+    method covers what a refit learns again: the misfit's scales, and the weights and
+    drift of an average.
     """
     # Effects are added to the law, so that rows of one odd checkpoint, which share its
     # effect, move the law less.

@@ -59,9 +59,11 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     >>> bayeslaw.tuned(pd.DataFrame(runs), "lr")["loss"].round(3).tolist()
     [3.1, 2.8]
 
-    Notes ----- Log losses are fitted by least squares: y = a_c + b_c x + g x^2, x = log
-    setting, with one g for all cells. The estimated vertex a_c - b_c^2/(4 g) is too low
-    by var(b_c)/(4 g) on average, which is added.
+    Notes
+    -----
+    Log losses are fitted by least squares: y = a_c + b_c x + g x^2, x = log setting,
+    with one g for all cells. The estimated vertex a_c - b_c^2/(4 g) is too low by
+    var(b_c)/(4 g) on average, which is added.
     """
     x = _logarithms(runs, setting)
     cells = cells_of(runs)
