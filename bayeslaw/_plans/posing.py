@@ -149,15 +149,17 @@ def _sampled(
 
 
 def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
-    """Find the limit on a domain (None if it is limited in a mean only), and tell
-    whether this limit or the mean reads its baseline.
+    """Find the limit on a domain, and tell whether a baseline of the domain is needed,
+    for this limit or for one on a mean.
+
+    A domain that only a mean limits gets an infinite limit.
     """
-    without = Constraint(name, math.inf, "nats")
-    constraint = next((c for c in question.constraints if c.name == name), without)
-    of_it = [
+    no_limit = Constraint(name, math.inf, "nats")
+    constraint = next((c for c in question.constraints if c.name == name), no_limit)
+    of_domain = [
         c for c in question.constraints if c.name == name or name in dict(c.weights)
     ]
-    return constraint, any(UNITS[c.unit].has_baseline for c in of_it)
+    return constraint, any(UNITS[c.unit].has_baseline for c in of_domain)
 
 
 # -- draws -----------------------------------------------------------------------------
@@ -166,10 +168,10 @@ def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
 def _sorted(piece: Piece) -> Piece:
     """Sort the draws of a piece by their values, as numbers.
 
-    So the original order of the draws does not matter. The forecasts of a chain
-    (``column:name``) come last among the sort keys. So the law's draws have the same
-    order, and are paired with the same random numbers, whether a checkpoint is forecast
-    or measured.
+    The original order of the draws then does not matter. The forecasts of a chain
+    (``column:name``) come last among the sort keys: whether a checkpoint is forecast or
+    measured, the law's draws have the same order and are paired with the same random
+    numbers.
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))
@@ -231,7 +233,7 @@ def _point_piece(
 def _per_draw(
     question: Question, name: str, setting: object
 ) -> Float[np.ndarray, " draw"]:
-    """Draw a covariate for each draw, shape (draw,).
+    """Give each draw a value of a covariate, shape (draw,).
 
     Arrays of the same length are joint draws and stay paired.
     """

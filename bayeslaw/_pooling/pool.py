@@ -53,10 +53,11 @@ class Pool:
         Column that names the domains.
     inference_data
         ArviZ data (a DataTree). ``posterior``, chain x draw (x domain): each site of
-        the law and ``sigma``, the paper's own parameters, ``population_NAME`` and
-        ``spread_NAME`` (mean and sd between domains of the log, or the logit, of a
-        site), and ``dof``. ``own``: weight of each domain's own runs. ``sample_stats``,
-        ``observed_data`` (log loss), ``constant_data`` (the run table).
+        the law and ``sigma``; the paper's own parameters; for each site,
+        ``population_NAME`` and ``spread_NAME``, the mean and the sd over domains of its
+        log or logit; and ``dof``. ``own``: weight of each domain's own runs.
+        ``sample_stats``, ``observed_data`` (log loss), ``constant_data`` (the run
+        table).
     """
 
     law: Law

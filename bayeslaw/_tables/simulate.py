@@ -28,8 +28,8 @@ REPLAYS, TOKENS_PER_PARAMETER = (0.10, 0.25, 0.50), (0.25, 0.5, 1, 2.5, 5, 10, 2
 
 
 def ptpp_grid() -> pd.DataFrame:
-    """Lay the paper's grid: every stage, size, replay and adaptation budget; 252 runs
-    without losses.
+    """Build the paper's grid, 252 runs without losses: every combination of stage,
+    size, replay and adaptation budget.
 
     ``source_loss_before`` and ``loss_before`` come from a separable pre-training law
     (Besiroglu 2024), with the target domain 15% above the source domain. They are
@@ -52,9 +52,9 @@ def ptpp_grid() -> pd.DataFrame:
 
 
 def mixture_grid() -> pd.DataFrame:
-    """Lay ten mixtures of three domains at three sizes and three budgets: 90 runs
-    without losses. Mixtures are spread evenly over the simplex, with at least a tenth
-    of each domain.
+    """Build 90 runs without losses: ten mixtures of three domains, each at three sizes
+    and three budgets. Mixtures are spread evenly over the simplex, with at least a
+    tenth of each domain.
     """
     thirds = [(i, j, 3 - i - j) for i in range(4) for j in range(4 - i)]
     mixtures = [[0.1 + 0.7 * part / 3 for part in point] for point in thirds]
@@ -128,7 +128,7 @@ def simulate(
 
 
 def _laid(design: str, law: Law) -> pd.DataFrame:
-    """Lay a design by its name; refuse one that lacks a column of the law."""
+    """Build the design of a name; refuse a design that lacks a column of the law."""
     runs = DESIGNS[design]()
     missing = [column for column in law.covariates if column not in runs]
     if missing:

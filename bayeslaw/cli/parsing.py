@@ -142,7 +142,7 @@ def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, fl
 
 
 def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]:
-    """Read limits of one kind, or columns of several, by name."""
+    """Parse limits or columns by name, each in the unit that its name implies."""
     return {
         name: limit(f"{option} {name}", text, KINDS.get(name))
         for name, text in values_by_name(texts, option).items()
@@ -150,7 +150,7 @@ def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]
 
 
 def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
-    """Read levels of candidates by name."""
+    """Parse the levels of candidates' columns, by column."""
     levels = {
         name: _levels(f"--offer {name}", text)
         for name, text in values_by_name(options, "--offer").items()
@@ -164,7 +164,7 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _levels(option: str, text: str) -> list[float]:
-    """Read levels with commas between; one that may be a decimal comma is refused."""
+    """Parse levels separated by commas; refuse a comma that may be a decimal one."""
     # 1,5B: a number without a unit before one with it
     decimal = re.search(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])", text)
     if decimal:
@@ -191,12 +191,12 @@ def costs_of(options: CostOptions) -> Costs | None:
     settings["tokens_per_second"] = rates or None
     settings["shapes"] = [Shape(**_shape(text)) for text in options.shape or []] or None
     settings["train_checkpoint"] = options.train_checkpoint or None
-    said = {name: value for name, value in settings.items() if value is not None}
-    return Costs(**said) if said else None
+    given = {name: value for name, value in settings.items() if value is not None}
+    return Costs(**given) if given else None
 
 
 def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:
-    """Fit the link from a loss to an accuracy; None if it is not asked for."""
+    """Fit the link from a loss to an accuracy; None if no accuracy is asked for."""
     if options.accuracy is None:
         if options.chance is not None:
             raise LawError("--chance is that of --accuracy EVALUATED.csv: give it, too")
@@ -211,15 +211,15 @@ def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:
 def assignments_by_number(
     option: str, texts: Sequence[str] | None
 ) -> dict[float, float]:
-    """Read numbers by number: 8.1B=120k."""
+    """Parse assignments whose names are numbers, too: ``8.1B=120k``."""
     return {
-        number(option, of): number(f"{option} {of}", text)
-        for of, text in values_by_name(texts, option).items()
+        number(option, name): number(f"{option} {name}", text)
+        for name, text in values_by_name(texts, option).items()
     }
 
 
 def _shape(text: str) -> dict[str, float]:
-    """Read the numbers of a model's shape by name."""
+    """Parse a model's shape: numbers by name."""
     names = ("N", "active", "layers", "width", "context", "vocab")
     shape = assignments(text.split(","), "--shape")
     unknown = [name for name in shape if name not in names]

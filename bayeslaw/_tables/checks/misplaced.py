@@ -39,7 +39,8 @@ class Suspicion(NamedTuple):
         Largest distance of the corrected row from the surface, in median errors of
         rows.
     alone
-        Least ratio of its N, D or D / N to that of its next neighbour.
+        Least ratio between the row's N, D or D / N and the nearest such value of the
+        other rows.
     """
 
     factors: tuple[float, ...] = (10.0, 100.0, 1000.0)
@@ -94,8 +95,8 @@ def _of_row(
     numbers: Collection[str],
     rule: Suspicion,
 ) -> str | None:
-    """Judge one row by a surface fitted to the others; a line if it fits only with its
-    N or D times a factor.
+    """Judge one row by a surface fitted to the others. Return a line if the row fits
+    only with its N or D multiplied or divided by a factor, else None.
     """
     others = runs[np.arange(len(runs)) != place]
     row = runs.iloc[[place]]
@@ -136,14 +137,12 @@ def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str, least: float) 
     """Tell whether no other row has a similar value, or a similar number of tokens per
     parameter.
     """
-    measures = [others[name].to_numpy(float)]
-    own = [float(row[name].iloc[0])]
+    pairs = [(others[name], row[name])]
     if {"N", "D"} <= set(others):
-        measures.append((others["D"] / others["N"]).to_numpy(float))
-        own.append(float((row["D"] / row["N"]).iloc[0]))
+        pairs.append((others["D"] / others["N"], row["D"] / row["N"]))
     return any(
-        _gap(values, value) > np.log(least)
-        for values, value in zip(measures, own, strict=True)
+        _gap(values.to_numpy(float), float(value.iloc[0])) > np.log(least)
+        for values, value in pairs
     )
 
 

@@ -28,8 +28,8 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it. A cell has the rows that are equal in all
-        columns that laws read.
+        A table as `read_runs` returns it. Rows that are equal in all columns that laws
+        read form a cell.
     setting
         The numeric column that was swept, of positive numbers: ``"lr"``.
     near
@@ -38,10 +38,11 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The best run of each cell, in the order of the table. ``loss`` is that of the
-        tuned run, ``loss_measured`` that of the best run, and ``{setting}_best`` the
-        setting at the vertex. If ``at_edge``, the vertex lies beyond the cell's sweep;
-        then the loss is that at the end of the sweep, and the true one may be lower.
+        The best run of each cell, in the order of the table. ``loss`` is the loss of
+        the tuned run, ``loss_measured`` the loss of the best run, and
+        ``{setting}_best`` the setting at the vertex. If ``at_edge``, the vertex lies
+        beyond the cell's sweep; ``loss`` is then taken at the end of the sweep, and the
+        tuned loss may be lower.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
 
 
 def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
-    """Take the logarithms of a swept setting, shape (row,), which must be above 0."""
+    """Take the logarithms of a swept setting, shape (row,); refuse values not above 0."""
     if setting not in runs:
         raise RunTableError(
             f"--best-of {setting}: no such column; there are: "

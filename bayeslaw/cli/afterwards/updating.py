@@ -44,7 +44,7 @@ class UpdateOptions(SavedFitOptions):
     source: Annotated[
         Path | None,
         typer.Option(
-            help="Fit of the source loss made before; OLD.nc is then of the target's.",
+            help="Fit of the source loss made before; OLD.nc then fits the target's.",
             metavar="OLD_S.nc",
         ),
     ] = None
@@ -65,9 +65,7 @@ class UpdateOptions(SavedFitOptions):
     ] = None
     allow_missing: Annotated[
         bool,
-        typer.Option(
-            "--allow-missing", help="Go on where most of the old rows are gone."
-        ),
+        typer.Option("--allow-missing", help="Go on if most of the old rows are gone."),
     ] = False
     output: Annotated[
         Path | None,
