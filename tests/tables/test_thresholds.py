@@ -371,7 +371,7 @@ def test_shares_over_one_in_most_rows_look_like_percent(replay, told):
     assert told in refusal(replay=replay)
 
 
-@pytest.mark.parametrize("source", [[{"N": 1e8, "D": 1e9, "loss": 3.1}], {"N": [1e8]}])
+@pytest.mark.parametrize("source", [[1e8, 1e9, 3.1], {}, 3.1])
 def test_what_is_no_table_is_refused_in_a_line(source):
     with pytest.raises(RunTableError, match=r"make it one by pandas\.Data"):
         as_runs(source)
