@@ -308,8 +308,8 @@ class Bill:
         return cls(**{**unknown, **amounts})
 
     def __add__(self, bill: Bill) -> Bill:
-        amounts = zip(astuple(self), astuple(bill), strict=True)
-        return Bill(*(ours + others for ours, others in amounts))
+        pairs = zip(astuple(self), astuple(bill), strict=True)
+        return Bill(*(first + second for first, second in pairs))
 
     @property
     def price(self) -> float:
