@@ -233,7 +233,8 @@ FORMULAS = {
 
 
 def test_every_law_has_its_formula_here():
-    assert set(FORMULAS) == {one.name for one in laws()}
+    names = {one.name for one in laws()}
+    assert set(FORMULAS) == names, "type a new law's formula in FORMULAS above"
 
 
 @pytest.mark.parametrize("name", FORMULAS)
