@@ -81,11 +81,11 @@ from ._posteriors.links.accuracy import AccuracyLink as AccuracyLink
 from ._posteriors.links.accuracy import accuracy_link as accuracy_link
 from ._posteriors.prior import PriorOnly as PriorOnly
 from ._posteriors.prior import prior_only as prior_only
-from ._report.before.page import PriorPage as PriorPage
-from ._report.before.page import prior_page as prior_page
-from ._report.following import follow_page as follow_page
 from ._report.page import report as report
-from ._report.updating import update_page as update_page
+from ._report.pages.before import PriorPage as PriorPage
+from ._report.pages.before import prior_page as prior_page
+from ._report.pages.following import follow_page as follow_page
+from ._report.pages.updating import update_page as update_page
 from ._running.following.follow import Follower as Follower
 from ._running.following.follow import follow as follow
 from ._running.following.followed import Followed as Followed

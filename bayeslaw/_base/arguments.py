@@ -7,8 +7,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from dataclasses import MISSING, Field, field, fields
+from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 Parameters = ParamSpec("Parameters")
 Record = TypeVar("Record")
@@ -82,6 +82,34 @@ def _refusal(name: str, signature: inspect.Signature, options: Any) -> str:
     return ""
 
 
+def option(
+    help: str | None = None, *names: str, default: Any = None, **settings: Any
+) -> Any:
+    """Declare an option of a command as a field of its record, absent by default.
+
+    Parameters
+    ----------
+    help
+        What ``--help`` says of it.
+    names
+        Its names where they are not the field's.
+    default
+        `MISSING` where it must be given.
+    settings
+        Further ones of `typer.Option`.
+    """
+    metadata = {"kind": "Option", "names": names, "help": help, **settings}
+    return field(default=default, metadata=metadata)
+
+
+def argument(
+    help: str, metavar: str | None = None, default: Any = MISSING, **settings: Any
+) -> Any:
+    """Declare an argument of a command, which has no name; as `option` does."""
+    shown = {"help": help, "metavar": metavar, "show_default": False}
+    return field(default=default, metadata={"kind": "Argument", **shown, **settings})
+
+
 def command(function: Callable[[Record], None]) -> Callable[..., None]:
     """Make the command of a function of one record, with an option for each field."""
     # Annotations are strings here: get_type_hints resolves them; with extras it keeps
@@ -107,8 +135,18 @@ def _in_order(record: type) -> list[Field]:
     return sorted(fields(record), key=lambda field: field.name not in names)
 
 
-def _parameter(field: Field, hint: Any) -> inspect.Parameter:
-    absent = field.default is MISSING
-    default = inspect.Parameter.empty if absent else field.default
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(field.name, kind, default=default, annotation=hint)
+def _parameter(declared: Field, hint: Any) -> inspect.Parameter:
+    settings = dict(declared.metadata)
+    if settings:
+        import typer
+
+        names = settings.pop("names", ())
+        # typer adds --no-NAME to a switch without a name
+        if hint is bool and not names:
+            names = (f"--{declared.name.replace('_', '-')}",)
+        kind = getattr(typer, settings.pop("kind"))
+        hint = Annotated[hint, kind(*names, **settings)]
+    absent = declared.default is MISSING
+    default = inspect.Parameter.empty if absent else declared.default
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(declared.name, keyword, default=default, annotation=hint)

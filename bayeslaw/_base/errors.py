@@ -2,6 +2,10 @@
 do.
 """
 
+import sys
+import warnings
+from pathlib import Path
+
 
 class BayeslawError(Exception):
     """Base class of all errors that a user can mend."""
@@ -39,3 +43,12 @@ class RunTableWarning(UserWarning):
 
 class FitWarning(UserWarning):
     """The fit can be used, but something about it deserves a look."""
+
+
+def warn(message: str, category: type[Warning] = RunTableWarning) -> None:
+    """Warn, at the line outside this package that led here."""
+    package = str(Path(__file__).parents[1])
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

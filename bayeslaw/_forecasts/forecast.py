@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.errors import warn
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import shuffled
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
-from bayeslaw._posteriors.pairs import table_of, warn_own_far
+from bayeslaw._posteriors.pairs import own_far, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._tables.beyond import warn_far
+from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.runs import as_runs
 
@@ -72,8 +73,8 @@ def forecast(
     posterior, runs = as_posterior(posterior), as_runs(runs)
     fitted = table_of(posterior)
     warn_other_domain(fitted, runs)
-    warn_far(fitted, runs)
-    warn_own_far(posterior, runs)
+    for line in [*far_beyond(fitted, runs), *own_far(posterior, runs)]:
+        warn(f"{line}: nothing measured says how far a law holds there")
     blocks = [
         _of_block(posterior, block, prob, seed, accuracy) for block in _blocks(runs)
     ]

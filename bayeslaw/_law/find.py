@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.catalogue import PACKAGE, SET, law_of_set
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
@@ -96,12 +96,11 @@ def _warn_of_columns(columns: Mapping[str, float]) -> None:
     if columns:
         medians = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
         first = next(iter(columns))
-        warnings.warn(
+        warn(
             f"read as columns of the table: {', '.join(columns)}; contributions in "
             f"nats are stated at {medians} (the median; --reference {first}=... moves "
             "it); where a parameter is meant, give it another name",
             FitWarning,
-            stacklevel=4,
         )
 
 

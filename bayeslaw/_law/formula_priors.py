@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import math
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
-from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.catalogue import laws
 from bayeslaw._law.expression import evaluate, latex, names, symbol
 from bayeslaw._law.formula_parts import REFERENCE, FormulaTerm
@@ -252,10 +251,9 @@ def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> No
         f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")
     ]
     if guessed:
-        warnings.warn(
+        warn(
             f"prior{'s' * (len(guessed) > 1)} guessed: {', '.join(guessed)}; "
             f"set your own by name "
             f"({NATS.removeprefix('_')}: contribution at the reference run)",
             FitWarning,
-            stacklevel=3,
         )

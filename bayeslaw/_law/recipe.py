@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import copyreg
 import json
-import warnings
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
-from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.find import file_digest, law_from_origin
 from bayeslaw._law.formula_parts import REFERENCE
 from bayeslaw._law.law import Law
@@ -89,12 +88,11 @@ def _check_file(path: Path, digest: str | None, trust: bool) -> None:
     if not path.is_file():
         raise LawError(f"{path}: no such file; put the law's file back, or fit again")
     if digest is None:
-        warnings.warn(
+        warn(
             f"{path}: whether this law file was edited since the fit cannot be told, "
             "because an earlier version of bayeslaw saved the fit without its checksum; "
             "if the file was edited, fit again",
             FitWarning,
-            stacklevel=4,
         )
     elif file_digest(path.read_bytes()) != digest:
         raise LawError(

@@ -6,7 +6,6 @@ others and states how much. A domain without runs is forecast from the populatio
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
@@ -370,7 +369,7 @@ def _check(
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, FitWarning, stacklevel=5)  # where `pool` was called
+    warn(message, FitWarning)  # where `pool` was called
 
 
 def _domains(

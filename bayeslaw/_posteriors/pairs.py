@@ -4,12 +4,11 @@ a plan with them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import pandas as pd
 
-from bayeslaw._base.errors import PlanError, RunTableWarning
+from bayeslaw._base.errors import PlanError
 from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
@@ -48,7 +47,7 @@ def doubts(
     table = table_of(target)
     planned = pd.DataFrame([run])
     lines = [f"the plan's {line}" for line in far_beyond(table, planned)]
-    lines += [f"the plan's {line}" for line in _own_far(target, planned)]
+    lines += [f"the plan's {line}" for line in own_far(target, planned)]
     for name, posterior in sources.items():
         source = table_of(posterior)
         if table is None or source is None:
@@ -57,16 +56,7 @@ def doubts(
     return lines
 
 
-def warn_own_far(posterior: Posterior, runs: pd.DataFrame) -> None:
-    """Warn of each of the user's own columns in which runs lie far beyond the fitted
-    runs.
-    """
-    for line in _own_far(posterior, runs):
-        text = f"{line}: nothing measured says how far a law holds there"
-        warnings.warn(text, RunTableWarning, stacklevel=3)
-
-
-def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
+def own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
     """Write a line for each of the user's own columns in which runs lie far beyond a
     posterior's table.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._report.pages.single import data_uri
 
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
 PER_TOKEN = "nats per token"  # the unit in labels of `plots`
@@ -59,8 +59,7 @@ def _picture(
         metadata=metadata,
         pil_kwargs={"compress_level": 0},  # it is read again at once
     )
-    encoded = base64.b64encode(_few_colours(buffer)).decode()
-    uri = f"data:image/png;base64,{encoded}"
+    uri = data_uri(_few_colours(buffer), "png")
     # a wider picture cannot be read at the width of a phone
     return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > 8.0)
 

@@ -10,7 +10,6 @@ import json
 import shlex
 import time
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from bayeslaw._base.errors import (
     DiagnosticsError,
     LawError,
     PlanError,
-    RunTableWarning,
+    warn,
 )
 from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.machine import runtime
@@ -487,11 +486,7 @@ def _warn_nothing_to_buy(
     ]
     why = why_not_offered(runs, asked.keywords, list(dict.fromkeys(columns)))
     if why is not None:
-        warnings.warn(
-            f"the page will not tell which runs to buy: {why}",
-            RunTableWarning,
-            stacklevel=3,
-        )
+        warn(f"the page will not tell which runs to buy: {why}")
     return why
 
 

@@ -5,13 +5,12 @@ tokens per parameter, losses before adaptation), and find unfinished runs.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._base.errors import warn
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.words import name_words, quoted
 
@@ -34,7 +33,7 @@ def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
     """Add ``ptpp`` = ``pretrain_tokens`` / ``N`` if the table has these instead."""
     if "ptpp" in runs or not {"pretrain_tokens", "N"} <= set(runs):
         return runs
-    _say("ptpp is pretrain_tokens / N")
+    warn("ptpp is pretrain_tokens / N")
     return runs.assign(ptpp=runs["pretrain_tokens"] / runs["N"])
 
 
@@ -63,7 +62,7 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
             losses = of_source.groupby(keys)["loss"].mean()
             column = _filled(adapted, SOURCE_LOSS_BEFORE, losses, keys)
             adapted[SOURCE_LOSS_BEFORE] = column
-    _say(
+    warn(
         f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
         f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
     )
@@ -75,7 +74,7 @@ def _warn_apart(starts: pd.DataFrame, keys: list[str], tolerance: float = 0.01) 
     losses = starts.groupby(keys)["loss"]
     apart = (losses.max() / losses.min() - 1).max()
     if apart > tolerance:
-        _say(
+        warn(
             f"rows of no tokens (D = 0) with one {' and '.join(keys)} differ in loss by "
             f"up to {apart:.0%}: are they of several checkpoints? then say what tells "
             "them apart (ptpp, or pretrain_tokens, or a column checkpoint); their mean "
@@ -99,7 +98,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
         filled = _filled(runs, column, losses.first()[agrees], own_keys)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
-            _say(
+            warn(
                 f"column {column!r}: {count} empty cells are filled from other rows of "
                 f"the same checkpoint ({' and '.join(keys)})"
             )
@@ -164,12 +163,8 @@ def finished_query(runs: pd.DataFrame) -> str:
 def warn_unfinished(runs: pd.DataFrame) -> None:
     """Warn of rows of unfinished runs."""
     for name, states, count in unfinished(runs):
-        _say(
+        warn(
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "
             f"{', '.join(states)}): their losses may be of another schedule; leave "
             f'them out by --where "{finished_query(runs)}"'
         )
-
-
-def _say(line: str) -> None:
-    warnings.warn(line, RunTableWarning, stacklevel=5)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import axis_product, powers_of
 
@@ -113,13 +111,6 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
         f"({low:.0%} to {high:.0%}): {times.max():.3g} times less "
         f"{'target' if worst > high else 'source'} data in a token"
     )
-
-
-def warn_far(table: object, runs: pd.DataFrame) -> None:
-    """Warn with the lines of `far_beyond`."""
-    for line in far_beyond(table, runs):
-        text = f"{line}: nothing measured says how far a law holds there"
-        warnings.warn(text, RunTableWarning, stacklevel=3)
 
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:

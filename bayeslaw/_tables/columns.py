@@ -7,14 +7,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
@@ -436,11 +435,9 @@ def _without_replaced(
     names = set(map(str, table.columns))
     to_drop = [o for o in replaced(table, columns) if _read(theirs[o], names)]
     for ours in to_drop:
-        warnings.warn(
+        warn(
             f"column {ours!r} is read from {theirs[ours]!r} as asked for; the table's "
-            f"own {ours!r} is left out",
-            RunTableWarning,
-            stacklevel=4,
+            f"own {ours!r} is left out"
         )
     return table.drop(columns=to_drop)
 

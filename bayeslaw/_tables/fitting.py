@@ -5,14 +5,13 @@ fitted to it.
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD
 from bayeslaw._law.priors import fixed
@@ -78,12 +77,10 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
     names = runs["domain"].astype(str)
     foreign = names[~names.isin(domains)]
     if len(domains) == 1 and len(foreign):
-        warnings.warn(
+        warn(
             f"the fit is of domain {domains[0]!r}, and {len(foreign)} of {len(runs)} "
             f"rows are of {foreign.iloc[0]!r}: select rows with where "
-            f"\"domain == '{domains[0]}'\"",
-            RunTableWarning,
-            stacklevel=3,
+            f"\"domain == '{domains[0]}'\""
         )
 
 
@@ -203,12 +200,10 @@ def _warn_large_errors(runs: pd.DataFrame, large: float = 0.05) -> None:
     errors = sds_of_log_loss(runs, losses(runs))
     if errors is None or errors.max() <= large:
         return
-    warnings.warn(
+    warn(
         f"column {LOSS_SD!r} is up to {errors.max():.0%} of the loss: it is the standard "
         "error of a row's loss, not the spread of the batches that it is a mean of (divide "
-        "that by the square root of their number)",
-        RunTableWarning,
-        stacklevel=4,
+        "that by the square root of their number)"
     )
 
 
@@ -245,13 +240,11 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
     if not _are_far(low, high, reference):
         return
     middle = (low * high) ** 0.5
-    warnings.warn(
+    warn(
         f"models of {format_count(low)} to {format_count(high)} parameters lie far "
         f"from the reference run of law {law.name!r} (N = {format_count(reference)}), "
         "at which priors are stated in nats; state one near them: "
-        f"--reference N={format_count(middle)}, in Python reference={{'N': ...}}",
-        RunTableWarning,
-        stacklevel=4,
+        f"--reference N={format_count(middle)}, in Python reference={{'N': ...}}"
     )
 
 
@@ -262,11 +255,9 @@ def warn_domains(runs: pd.DataFrame) -> None:
     rows = runs.groupby(runs["domain"].astype(str)).groups
     if len(rows) > 1:
         listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
-        warnings.warn(
+        warn(
             f"runs of {len(rows)} domains are fitted as if of one ({listed}); select "
-            f"one of them (--where \"domain == '{next(iter(rows))}'\")",
-            RunTableWarning,
-            stacklevel=4,
+            f"one of them (--where \"domain == '{next(iter(rows))}'\")"
         )
 
 
@@ -288,11 +279,9 @@ def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> La
     if not resting:
         return law
     values = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
-    warnings.warn(
+    warn(
         f"law {law.name!r}: where a column has one level, {' and '.join(values)}, "
-        "the prior's median: forecasts are of runs at that level",
-        RunTableWarning,
-        stacklevel=4,
+        "the prior's median: forecasts are of runs at that level"
     )
     return law.with_priors(resting)
 
@@ -370,11 +359,9 @@ def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
         raise RunTableError(
             f"{count} of law {law.name!r}: add runs, or take a smaller law{alone}"
         )
-    warnings.warn(
+    warn(
         f"{count} of law {law.name!r}: what the runs do not narrow is as the priors say "
-        "(fit.narrowed() tells which)",
-        RunTableWarning,
-        stacklevel=4,
+        "(fit.narrowed() tells which)"
     )
 
 
@@ -393,14 +380,12 @@ def _warn_ladder(
     slope, level = np.polyfit(size, tokens, 1)
     apart = np.std(tokens - slope * size - level)
     if apart < least:
-        warnings.warn(
+        warn(
             f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
             f"{apart:.1%}): the losses tell of both together, and what size and tokens "
             "do by themselves is as the priors say, so that forecasts at other tokens "
             "for a size are, too; runs off this line would tell. Draw with chains: "
-            "previews lose tails here",
-            RunTableWarning,
-            stacklevel=4,
+            "previews lose tails here"
         )
 
 
@@ -434,11 +419,9 @@ def _check_levels(
     """
     exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
     if len(levels) == 1 and handful:
-        warnings.warn(
+        warn(
             f"column {column!r} has one level only ({levels[0]:g}): {exponents} of law "
-            f"{law.name!r} are as the priors say; runs at another {column} would tell",
-            RunTableWarning,
-            stacklevel=4,
+            f"{law.name!r} are as the priors say; runs at another {column} would tell"
         )
         return
     if len(levels) == 1:
@@ -448,10 +431,8 @@ def _check_levels(
             f'a prior on request, e.g. {tied[0]} = "fixed(...)"'
         )
     if len(levels) == 2:
-        warnings.warn(
+        warn(
             f"column {column!r} has two levels only ({levels[0]:g}, {levels[1]:g}): "
             f"laws bend along it as their priors say, and so do forecasts along "
-            f"{column}; a third level would tell",
-            RunTableWarning,
-            stacklevel=4,
+            f"{column}; a third level would tell"
         )

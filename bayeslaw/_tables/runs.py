@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_scalar
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import (
     LARGEST_COUNT,
     MULTIPLES_OF_COUNTS,
@@ -211,7 +210,7 @@ def read_with_notes(
         if tokens is not None:
             notes.append(tokens.how)
         if tokens is not None and tokens.assumed:
-            warnings.warn(tokens.how, RunTableWarning, stacklevel=3)
+            warn(tokens.how)
     runs, unread = _numbers(runs)
     runs = with_shares(runs)
     evaluations = evaluation_columns(runs)
@@ -265,12 +264,10 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     if curves.nunique() == 1:  # a single curve needs no warning
         return runs.assign(run=curves)
-    warnings.warn(
+    warn(
         f"no column names the runs, and {curves.nunique()} curves have {CURVE} points "
         "and more: rows alike in all but D are taken as the points of one run; name "
-        "the run of each row in a column 'run' (--column run=yours) to say otherwise",
-        RunTableWarning,
-        stacklevel=4,
+        "the run of each row in a column 'run' (--column run=yours) to say otherwise"
     )
     return runs.assign(run=curves)
 
@@ -294,11 +291,9 @@ def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFram
         notes.append(f"{left_out} logged steps without the loss were left out")
     without = sorted(set(points["run"]) - set(measured["run"]))
     if without:
-        warnings.warn(
+        warn(
             f"{where}: no loss in {len(without)} runs, left out: "
-            f"{', '.join(without[:3])}",
-            RunTableWarning,
-            stacklevel=4,
+            f"{', '.join(without[:3])}"
         )
     return measured
 
@@ -419,7 +414,7 @@ def load_table(
         return table
     table, note = long(table)
     if note:
-        warnings.warn(note, RunTableWarning, stacklevel=4)
+        warn(note)
     return table
 
 
@@ -516,12 +511,10 @@ def _warn_nearly_full(name: str, cells: pd.Series) -> None:
     largest = float(cells.max())
     if not most / 2 < largest < most:
         return
-    warnings.warn(
+    warn(
         f"column {name!r} is of 32-bit integers, which hold up to {format_count(most)}, and "
         f"reaches {format_count(largest)}: larger counts would have overflowed to smaller "
-        "ones; write it as 64-bit integers or floats",
-        RunTableWarning,
-        stacklevel=6,
+        "ones; write it as 64-bit integers or floats"
     )
 
 
@@ -532,11 +525,9 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
     fraction = ~percent & ~written.isin(("0", "0.0"))
     if percent.any() and fraction.any():
         example = f"{written[percent].iloc[0]} and {written[fraction].iloc[0]}"
-        warnings.warn(
+        warn(
             f"column {name!r} mixes percent with fractions ({example}): "
-            "read as written; write all of them one way",
-            RunTableWarning,
-            stacklevel=4,
+            "read as written; write all of them one way"
         )
 
 
@@ -649,20 +640,15 @@ def _warn_twins(runs: pd.DataFrame) -> None:
         return
     twins = runs.duplicated(keep="first").to_numpy()
     if twins.any():
-        warnings.warn(
+        warn(
             f"{named_rows(runs.index[twins])}: the same as an earlier row in every "
             "column, and counted as further runs; drop them if the table was exported "
-            "twice, name the runs apart (column 'run') if they are replicates",
-            RunTableWarning,
-            stacklevel=3,
+            "twice, name the runs apart (column 'run') if they are replicates"
         )
 
 
 def _warn_units(runs: pd.DataFrame) -> None:
     """Warn of N and D that look like millions, billions or tokens per parameter."""
-
-    def warn(message: str) -> None:
-        warnings.warn(message, RunTableWarning, stacklevel=4)
 
     if "N" in runs and bool((runs["N"] < 1000).all()):
         warn(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw.cli.parsing import MENU_COLUMNS, columns_of, name_values
+from bayeslaw.cli.parsing import MENU_COLUMNS, columns_of, name_values, read_toml
 
 Options = TypeVar("Options")
 
@@ -175,13 +174,7 @@ def read_file(path: Path) -> Beside:
     LawError
         As `with_file` does.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise LawError(f"{path}: values within values, too deep to be read") from None
-    except (OSError, ValueError) as error:  # TOML and its encoding
-        reason = str(error).splitlines()[0]
-        raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
+    content = read_toml(path)
     for name in content:
         if name not in ("columns", "reference", "plan", "anchors", "costs", "unit"):
             raise LawError(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine.executors import executor_at
 from bayeslaw._base.machine.runtime import WARMUP
@@ -28,7 +27,6 @@ from bayeslaw.cli.options import (
     Scheduler,
     Seed,
     Where,
-    command,
     complete_law,
     complete_laws,
 )
@@ -44,67 +42,43 @@ class FitOptions:
     """Options of ``fit``."""
 
     runs: Runs
-    law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name of a law (see `bayeslaw laws`), a formula, or a Python file. "
-            "Several laws, or the default ones, are averaged. A formula reads any numeric "
-            'column, with its unit: "E + A/N^alpha + B*heat[degC]". chinchilla+lr has an '
-            "optimal lr.",
-            autocompletion=complete_law,
-        ),
-    ] = None
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")
-    ] = None
+    law: list[str] | None = option(
+        "Name of a law (see `bayeslaw laws`), a formula, or a Python file. "
+        "Several laws, or the default ones, are averaged. A formula reads any numeric "
+        'column, with its unit: "E + A/N^alpha + B*heat[degC]". chinchilla+lr has an '
+        "optimal lr.",
+        autocompletion=complete_law,
+    )
+    output: Path | None = option("File for the fit (netCDF).", "-o", "--output")
     where: Where = None
     column: Column = None
     best_of: BestOf = None
-    priors: Annotated[
-        Path | None,
-        typer.Option(
-            help='TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; '
-            "[reference] N = 1e8."
-        ),
-    ] = None
+    priors: Path | None = option(
+        'TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.'
+    )
     reference: Reference = None
     seed: Seed = 0
-    chains: Annotated[int, typer.Option(min=1)] = 4
-    warmup: Annotated[
-        int, typer.Option(help="Iterations to adapt, per chain.", min=100)
-    ] = WARMUP
-    draws: Annotated[
-        int,
-        typer.Option(
-            help="Draws kept, per chain; more while the diagnostics fail.", min=100
-        ),
-    ] = 1000
-    max_draws: Annotated[
-        int, typer.Option(help="Most draws kept, per chain.", min=100)
-    ] = 4000
+    chains: int = option(default=4, min=1)
+    warmup: int = option("Iterations to adapt, per chain.", default=WARMUP, min=100)
+    draws: int = option(
+        "Draws kept, per chain; more while the diagnostics fail.", default=1000, min=100
+    )
+    max_draws: int = option("Most draws kept, per chain.", default=4000, min=100)
     independent: Independent = False
     plain: Plain = False
-    drift: Annotated[
-        bool,
-        typer.Option(
-            "--drift",
-            help="Give one law the drift beyond the runs that laws of an average have, "
-            "learned from stages left out: --law rectified --drift.",
-        ),
-    ] = False
+    drift: bool = option(
+        "Give one law the drift beyond the runs that laws of an average have, "
+        "learned from stages left out: --law rectified --drift.",
+        default=False,
+    )
     experience: Experience = None
-    preview: Annotated[
-        bool,
-        typer.Option(
-            "--preview",
-            help="Importance sampling in place of chains: seconds, and marked as a "
-            "preview.",
-        ),
-    ] = False
-    accept_diagnostics: Annotated[
-        bool,
-        typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail."),
-    ] = False
+    preview: bool = option(
+        "Importance sampling in place of chains: seconds, and marked as a preview.",
+        default=False,
+    )
+    accept_diagnostics: bool = option(
+        "Keep a fit whose diagnostics fail.", default=False
+    )
     as_json: AsJson = False
 
     @property
@@ -122,8 +96,7 @@ def fit(options: FitOptions) -> None:
     if it has the standard error of each loss: --column "loss_sd=eval/stderr")
     """
     options = with_file(options, options.runs)
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     settings = prior_file(options.priors)
     settings["reference"] |= assignments(options.reference)
     table = read_table(options.runs, options.where, options.column)
@@ -150,7 +123,7 @@ def fit(options: FitOptions) -> None:
         "diagnostics": posterior.diagnostics,
         "goodness": posterior.goodness._asdict(),
         **more,
-        "output": None if options.output is None else str(options.output),
+        "output": options.output,
     }
     emit(record, options.as_json, lambda: _print_fit(posterior, record))
 
@@ -285,36 +258,24 @@ class CompareOptions:
     """Options of ``compare``."""
 
     runs: Runs
-    laws: Annotated[
-        str | None,
-        typer.Option(
-            help="Laws to compare, A,B,C; default: those that suit the table's columns.",
-            autocompletion=complete_laws,
-        ),
-    ] = None
-    hold_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column whose largest levels are left out in turn: ptpp, N, D, D/N "
-            "(repeatable)."
-        ),
-    ] = None
+    laws: str | None = option(
+        "Laws to compare, A,B,C; default: those that suit the table's columns.",
+        autocompletion=complete_laws,
+    )
+    hold_out: list[str] | None = option(
+        "Column whose largest levels are left out in turn: ptpp, N, D, D/N "
+        "(repeatable)."
+    )
     where: Where = None
     column: Column = None
     reference: Reference = None
     independent: Independent = False
     plain: Plain = False
     seed: Seed = 0
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File for the average (netCDF)."),
-    ] = None
-    accept_diagnostics: Annotated[
-        bool,
-        typer.Option(
-            "--accept-diagnostics", help="Keep an average whose diagnostics fail."
-        ),
-    ] = False
+    output: Path | None = option("File for the average (netCDF).", "-o", "--output")
+    accept_diagnostics: bool = option(
+        "Keep an average whose diagnostics fail.", default=False
+    )
     scheduler: Scheduler = None
     as_json: AsJson = False
 
@@ -329,8 +290,7 @@ def compare(options: CompareOptions) -> None:
     import bayeslaw
 
     options = with_file(options, options.runs)
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     table = read_table(options.runs, options.where, options.column)
     names = options.laws.split(",") if options.laws else None
     with (
@@ -356,7 +316,7 @@ def compare(options: CompareOptions) -> None:
         "laws": average.table.reset_index().to_dict(orient="records"),
         "n": len(table),
         "held_out": folds.split("; "),
-        "output": None if options.output is None else str(options.output),
+        "output": options.output,
     }
 
     def show() -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError, RunTableError
-from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
@@ -27,10 +27,15 @@ from bayeslaw.cli.options import (
     Runs,
     SavedFitOptions,
     Where,
-    command,
     complete_law,
 )
-from bayeslaw.cli.output import check_writable, emit, keep_warning, write_table
+from bayeslaw.cli.output import (
+    check_writable,
+    emit,
+    keep_warning,
+    write_picture,
+    write_table,
+)
 from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
@@ -53,31 +58,23 @@ class ForecastOptions(AccuracyOptions, SavedFitOptions):
     """Options of ``forecast``."""
 
     fit_file: FitFile
-    runs: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table of runs to forecast; with --prior-only the only argument.",
-            metavar="RUNS",
-            show_default=False,
-        ),
-    ] = None
+    runs: Path | None = argument(
+        "Table of runs to forecast; with --prior-only the only argument.",
+        "RUNS",
+        default=None,
+    )
     prior_only: PriorsAlone = False
-    law: Annotated[
-        list[str] | None,
-        typer.Option(help="With --prior-only: the law.", autocompletion=complete_law),
-    ] = None
+    law: list[str] | None = option(
+        "With --prior-only: the law.", autocompletion=complete_law
+    )
     experience: Experience = None
     where: Where = None
     column: Column = None
-    prob: Annotated[
-        float,
-        typer.Option(help="Probability inside the intervals.", min=0.01, max=0.999),
-    ] = 0.9
+    prob: float = option(
+        "Probability inside the intervals.", default=0.9, min=0.01, max=0.999
+    )
     before: Before = None
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="CSV or Parquet file for the rows."),
-    ] = None
+    output: Path | None = option("CSV or Parquet file for the rows.", "-o", "--output")
 
 
 @command
@@ -97,8 +94,7 @@ def forecast(options: ForecastOptions) -> None:
 
     path = _runs_to_forecast(options)
     options = with_file(options, path)
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     trusted = options.trust_law_file
     table = read_table(path, options.where, options.column)
     if options.prior_only:
@@ -116,8 +112,7 @@ def forecast(options: ForecastOptions) -> None:
         accuracy=link_of(options, options.seed),
         seed=options.seed,
     )
-    if options.output is not None:
-        write_table(pd.concat([table, rows], axis=1), options.output)
+    write_table(pd.concat([table, rows], axis=1), options.output)
     record = {
         "law": posterior.name,
         "prob": options.prob,
@@ -178,26 +173,18 @@ class OptimumOptions(CostOptions, SavedFitOptions):
     """Options of ``optimum``."""
 
     fit_file: FitFile
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="In FLOPs, with --price in money: 1e21 (repeatable); default: the sweeps "
-            "of equal compute in the fit's table, and ten times the largest."
-        ),
-    ] = None
-    served_tokens: Annotated[
-        str, typer.Option(help="Tokens that the model will serve, paid for, too: 2T.")
-    ] = "0"
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(help="Another column the law reads: replay=0.2 (repeatable)."),
-    ] = None
-    prob: Annotated[
-        float, typer.Option(help="Probability inside the intervals.", min=0, max=1)
-    ] = 0.9
-    picture: Annotated[
-        Path | None, typer.Option(help="File for the isoFLOP curves: optimum.png.")
-    ] = None
+    budget: list[str] | None = option(
+        "In FLOPs, with --price in money: 1e21 (repeatable); default: the sweeps "
+        "of equal compute in the fit's table, and ten times the largest."
+    )
+    served_tokens: str = option(
+        "Tokens that the model will serve, paid for, too: 2T.", default="0"
+    )
+    covariate: list[str] | None = option(
+        "Another column the law reads: replay=0.2 (repeatable)."
+    )
+    prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
+    picture: Path | None = option("File for the isoFLOP curves: optimum.png.")
 
 
 @command
@@ -210,8 +197,7 @@ def optimum(options: OptimumOptions) -> None:
     """
     import bayeslaw
 
-    if options.picture is not None:
-        check_writable(options.picture)
+    check_writable(options.picture)
     posterior = load_fit(options.fit_file, options.trust_law_file)
     budgets = [number("--budget", text) for text in options.budget or []]
     best = bayeslaw.optimum(
@@ -223,8 +209,9 @@ def optimum(options: OptimumOptions) -> None:
         prob=options.prob,
         seed=options.seed,
     )
-    if options.picture is not None:
-        _draw_optimum(best, posterior.runs, options.picture)
+    write_picture(
+        options.picture, lambda ax: bayeslaw.plots.isoflops(ax, best, posterior.runs)
+    )
     for line in best.warnings:
         keep_warning(line)
 
@@ -235,56 +222,28 @@ def optimum(options: OptimumOptions) -> None:
     emit(best.to_dict(), options.as_json, show)
 
 
-def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
-    """Draw the curves and optima to a picture file, written atomically."""
-    from matplotlib.figure import Figure
-
-    from bayeslaw import plots
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    plots.isoflops(figure.subplots(), best, runs)
-    with atomic_write(path) as part:
-        figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecipesOptions(CostOptions, SavedFitOptions):
     """Options of ``recipes``."""
 
     fit_file: FitFile
-    table: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table of recipes, a row each; or give each as --at.",
-            metavar="[RECIPES]",
-            show_default=False,
-        ),
-    ] = None
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A recipe: --at N=8.1B,D=70B,replay=40%,ptpp=279 (repeatable); without D "
-            "as many tokens as the budget pays for."
-        ),
-    ] = None
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            help="Saved fit of the source loss: a recipe must win on both losses.",
-            metavar="SOURCE.nc",
-        ),
-    ] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Of each recipe without D, in FLOPs, with --price in money: 1e21; "
-            "default: what the first recipe with D costs."
-        ),
-    ] = None
+    table: Path | None = argument(
+        "Table of recipes, a row each; or give each as --at.", "[RECIPES]", default=None
+    )
+    at: list[str] | None = option(
+        "A recipe: --at N=8.1B,D=70B,replay=40%,ptpp=279 (repeatable); without D "
+        "as many tokens as the budget pays for."
+    )
+    source: Path | None = option(
+        "Saved fit of the source loss: a recipe must win on both losses.",
+        metavar="SOURCE.nc",
+    )
+    budget: str | None = option(
+        "Of each recipe without D, in FLOPs, with --price in money: 1e21; "
+        "default: what the first recipe with D costs."
+    )
     column: Column = None
-    prob: Annotated[
-        float, typer.Option(help="Probability inside the intervals.", min=0, max=1)
-    ] = 0.9
+    prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
 
 
 @command
@@ -333,31 +292,23 @@ class CheckOptions(SavedFitOptions):
     runs: Runs
     where: Where = None
     column: Column = None
-    replicates: Annotated[
-        int,
-        typer.Option(
-            help="Is the inference right at the fitted runs? Posterior SBC with so many "
-            "replicates of them: 40 find gross faults (two minutes). Of a fit of one "
-            "law.",
-            min=0,
-        ),
-    ] = 0
-    conformal: Annotated[
-        bool,
-        typer.Option(
-            "--conformal",
-            help="Leave out the upper stages of the fitted runs in turn: how much wider "
-            "would intervals have had to be, and what does that say of the next stage?",
-        ),
-    ] = False
-    hold_out: Annotated[
-        str | None,
-        typer.Option(
-            help="Of --conformal: what tells stages apart, a column, D/N or N*D; "
-            "default: that along which RUNS lie beyond the fitted runs.",
-            metavar="COLUMN",
-        ),
-    ] = None
+    replicates: int = option(
+        "Is the inference right at the fitted runs? Posterior SBC with so many "
+        "replicates of them: 40 find gross faults (two minutes). Of a fit of one "
+        "law.",
+        default=0,
+        min=0,
+    )
+    conformal: bool = option(
+        "Leave out the upper stages of the fitted runs in turn: how much wider "
+        "would intervals have had to be, and what does that say of the next stage?",
+        default=False,
+    )
+    hold_out: str | None = option(
+        "Of --conformal: what tells stages apart, a column, D/N or N*D; "
+        "default: that along which RUNS lie beyond the fitted runs.",
+        metavar="COLUMN",
+    )
 
 
 @command
@@ -432,42 +383,23 @@ def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
 class ReviewOptions(SavedFitOptions):
     """Options of ``review``."""
 
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A table of runs; or saved fits, the target's first.",
-            metavar="RUNS | FIT.nc...",
-            show_default=False,
-        ),
-    ]
+    paths: list[Path] = argument(
+        "A table of runs; or saved fits, the target's first.", "RUNS | FIT.nc..."
+    )
     where: Where = None
     column: Column = None
-    goal: Annotated[
-        Path | None,
-        typer.Option(help="Table of runs to forecast.", metavar="GOAL.csv"),
-    ] = None
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The run to forecast instead: --at N=8.1B,D=70B,ptpp=279 (repeatable: "
-            "a run each)."
-        ),
-    ] = None
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of fits: measured runs that they have not seen (--where selects "
-            "them).",
-            metavar="RUNS",
-        ),
-    ] = None
-    refit: Annotated[
-        bool,
-        typer.Option(
-            "--refit",
-            help="Of a fit of one law: leave stages out and fit again (a minute).",
-        ),
-    ] = False
+    goal: Path | None = option("Table of runs to forecast.", metavar="GOAL.csv")
+    at: list[str] | None = option(
+        "The run to forecast instead: --at N=8.1B,D=70B,ptpp=279 (repeatable: "
+        "a run each)."
+    )
+    held_out: Path | None = option(
+        "Of fits: measured runs that they have not seen (--where selects them).",
+        metavar="RUNS",
+    )
+    refit: bool = option(
+        "Of a fit of one law: leave stages out and fit again (a minute).", default=False
+    )
 
 
 @command

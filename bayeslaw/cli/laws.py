@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
@@ -19,7 +18,6 @@ from bayeslaw.cli.options import (
     Runs,
     Seed,
     Where,
-    command,
     complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
@@ -33,12 +31,9 @@ if TYPE_CHECKING:
 class LawsOptions:
     """Options of ``laws``."""
 
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="One law in full.", show_default=False, autocompletion=complete_law
-        ),
-    ] = None
+    name: str | None = argument(
+        "One law in full.", default=None, autocompletion=complete_law
+    )
     as_json: AsJson = False
 
 
@@ -120,32 +115,18 @@ def _print_law(law) -> None:
 class SimulateOptions:
     """Options of ``simulate``."""
 
-    law: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a law.",
-            metavar="LAW",
-            show_default=False,
-            autocompletion=complete_law,
-        ),
-    ]
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="CSV or Parquet file to write.")
-    ]
+    law: str = argument("Name of a law.", "LAW", autocompletion=complete_law)
+    output: Path = option(
+        "CSV or Parquet file to write.", "-o", "--output", default=MISSING
+    )
     seed: Seed = 0
-    design: Annotated[
-        str, typer.Option(help="Grid of runs; ptpp is that of Goffinet 2025.")
-    ] = "ptpp"
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A parameter in the paper's units: --set alpha=0.3 (repeatable).",
-        ),
-    ] = None
-    noise: Annotated[
-        float, typer.Option(help="Standard deviation of log loss around the law.")
-    ] = 0.005
+    design: str = option("Grid of runs; ptpp is that of Goffinet 2025.", default="ptpp")
+    set_: list[str] | None = option(
+        "A parameter in the paper's units: --set alpha=0.3 (repeatable).", "--set"
+    )
+    noise: float = option(
+        "Standard deviation of log loss around the law.", default=0.005
+    )
     as_json: AsJson = False
 
 
@@ -172,7 +153,7 @@ def simulate(options: SimulateOptions) -> None:
         "design": options.design,
         "seed": options.seed,
         "noise": options.noise,
-        "output": str(output),
+        "output": output,
     }
     sentence = f"{len(runs)} simulated runs of {law} -> {output}"
     emit(record, options.as_json, lambda: say(sentence))
@@ -185,25 +166,16 @@ class TableOptions:
     runs: Runs
     where: Where = None
     column: Column = None
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A column to keep beside the schema's: --keep corpus (repeatable)."
-        ),
-    ] = None
+    keep: list[str] | None = option(
+        "A column to keep beside the schema's: --keep corpus (repeatable)."
+    )
     best_of: BestOf = None
-    remember: Annotated[
-        bool,
-        typer.Option(
-            "--remember",
-            help="Keep the mapping in bayeslaw.toml beside the table, which every "
-            "command reads.",
-        ),
-    ] = False
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="CSV or Parquet file to write."),
-    ] = None
+    remember: bool = option(
+        "Keep the mapping in bayeslaw.toml beside the table, which every "
+        "command reads.",
+        default=False,
+    )
+    output: Path | None = option("CSV or Parquet file to write.", "-o", "--output")
     as_json: AsJson = False
 
 
@@ -219,8 +191,7 @@ def table(options: TableOptions) -> None:
     from bayeslaw._tables.proposals import mapping_hint
     from bayeslaw._tables.runs import read_with_notes
 
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     typed = options.column or []
     options = with_file(options, options.runs)
     columns = columns_of(options.column)
@@ -230,10 +201,9 @@ def table(options: TableOptions) -> None:
     # columns that are left out are not checked, and no law of the catalogue reads them
     selection, left_out = _kept(runs, options.keep or [])
     suited, trouble = _suited(selection)
-    if options.output is not None:
-        write_table(selection, options.output)
+    write_table(selection, options.output)
     remembered = write_columns(options.runs, typed) if options.remember else None
-    written = None if options.output is None else str(options.output)
+    written = options.output
     record = {
         "source": str(options.runs),
         "rows": len(selection),
@@ -245,7 +215,7 @@ def table(options: TableOptions) -> None:
         "laws": suited,
         "trouble": trouble,
         "output": written,
-        "remembered": None if remembered is None else str(remembered),
+        "remembered": remembered,
         "next": None if written is None else f"bayeslaw review {written}",
     }
     emit(record, options.as_json, lambda: _print_table_record(record))

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from bayeslaw._base.arguments import command as command
+from bayeslaw._base.arguments import option
 
 
 def complete_law(incomplete: str) -> list[str]:
@@ -36,45 +36,24 @@ def complete_laws(incomplete: str) -> list[str]:
 class CostOptions:
     """Options for the costs of training; `parsing.costs_of` reads them."""
 
-    hardware: Annotated[
-        str | None,
-        typer.Option(help="Cluster of a run: 64xH100, or 64x989TFLOP/s."),
-    ] = None
-    mfu: Annotated[
-        str | None,
-        typer.Option(help="Share of the peak FLOP/s that training reaches: 0.4."),
-    ] = None
-    price: Annotated[str | None, typer.Option(help="Money per device-hour: 2.5.")] = (
-        None
+    hardware: str | None = option("Cluster of a run: 64xH100, or 64x989TFLOP/s.")
+    mfu: str | None = option("Share of the peak FLOP/s that training reaches: 0.4.")
+    price: str | None = option("Money per device-hour: 2.5.")
+    tokens_per_second: list[str] | None = option(
+        "Measured tokens per second of the cluster, by size, in place of the "
+        "peak: 8.1B=120k (repeatable)."
     )
-    tokens_per_second: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Measured tokens per second of the cluster, by size, in place of the "
-            "peak: 8.1B=120k (repeatable)."
-        ),
-    ] = None
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="FLOPs beside 6 N D: layers=32,width=4096,context=8k adds attention, "
-            "vocab=128k the output layer, active=13B counts a mixture's active "
-            "parameters; N=8.1B,... of one size (repeatable)."
-        ),
-    ] = None
-    fixed_cost: Annotated[
-        str | None, typer.Option(help="Money that a run costs whatever its length.")
-    ] = None
-    side_by_side: Annotated[
-        str | None, typer.Option(help="Runs that train at once: 4.")
-    ] = None
-    train_checkpoint: Annotated[
-        bool,
-        typer.Option(
-            "--train-checkpoint",
-            help="The checkpoint must be trained first: its pre-training is paid, too.",
-        ),
-    ] = False
+    shape: list[str] | None = option(
+        "FLOPs beside 6 N D: layers=32,width=4096,context=8k adds attention, "
+        "vocab=128k the output layer, active=13B counts a mixture's active "
+        "parameters; N=8.1B,... of one size (repeatable)."
+    )
+    fixed_cost: str | None = option("Money that a run costs whatever its length.")
+    side_by_side: str | None = option("Runs that train at once: 4.")
+    train_checkpoint: bool = option(
+        "The checkpoint must be trained first: its pre-training is paid, too.",
+        default=False,
+    )
 
 
 Runs = Annotated[
@@ -194,15 +173,11 @@ class AccuracyOptions:
     `parsing.link_of` fits it.
     """
 
-    accuracy: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV of loss and accuracy of models that were evaluated: a logistic of "
-            "the loss is fitted to it.",
-            metavar="EVALUATED.csv",
-        ),
-    ] = None
-    chance: Annotated[
-        str | None,
-        typer.Option(help="With --accuracy: that of a guess, 25% of four choices."),
-    ] = None
+    accuracy: Path | None = option(
+        "CSV of loss and accuracy of models that were evaluated: a logistic of "
+        "the loss is fitted to it.",
+        metavar="EVALUATED.csv",
+    )
+    chance: str | None = option(
+        "With --accuracy: that of a guess, 25% of four choices."
+    )

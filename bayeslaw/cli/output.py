@@ -25,28 +25,32 @@ class Resumable(SystemExit):
     """Exit of an interrupted command that has printed where its work is saved."""
 
 
-def check_writable(path: Path) -> None:
-    """Check before hours of work that an output file can be written, by a trial file.
+def check_writable(*paths: Path | None) -> None:
+    """Check before hours of work that output files can be written, by a trial file
+    each; an output that is not asked for is None.
 
     Raises
     ------
     LawError
-        The path is a folder, a device or a pipe, or its folder cannot be written to.
+        A path is a folder, a device or a pipe, or its folder cannot be written to.
     """
-    if path.is_dir():
-        raise LawError(f"{path} is a folder; give the name of a file")
-    if path.exists() and not path.is_file():
-        raise LawError(f"{path} is a device or a pipe; give the name of a file")
-    try:
-        try_writing(path)
-    except OSError as error:
-        raise LawError(
-            f"{path}: cannot be written ({error.strerror}); give another --output"
-        ) from None
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise LawError(f"{path} is a folder; give the name of a file")
+        if path.exists() and not path.is_file():
+            raise LawError(f"{path} is a device or a pipe; give the name of a file")
+        try:
+            try_writing(path)
+        except OSError as error:
+            raise LawError(
+                f"{path}: cannot be written ({error.strerror}); give another --output"
+            ) from None
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
+def write_table(table: pd.DataFrame, path: Path | None) -> None:
     """Write a table as Parquet or CSV, by the path's suffix; never a partial file."""
+    if path is None:
+        return
     check_writable(path)
     with atomic_write(path) as part:
         if path.suffix.lower() in (".parquet", ".pq"):
@@ -76,6 +80,27 @@ def _escaped(cell: Any) -> Any:
     return cell
 
 
+def write_json(record: Any, path: Path | None) -> None:
+    if path is None:
+        return
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(finite(record), indent=1) + "\n")
+
+
+def write_picture(
+    path: Path | None, draw: Callable[[Any], object], height: float = 4.2
+) -> None:
+    """Write the picture that ``draw`` makes on axes, ``height`` inches high."""
+    if path is None:
+        return
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    draw(figure.subplots())
+    with atomic_write(path) as part:
+        figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
+
+
 def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
     if as_json:
         print(json.dumps(finite(record), allow_nan=False))
@@ -84,11 +109,13 @@ def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON cannot hold, by None."""
+    """Replace what JSON cannot hold: NaN and infinity by None, a path by its text."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -405,21 +405,21 @@ def share_bounds(option: str, text: str) -> tuple[float, float]:
     return shares[0], shares[-1]
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise LawError(f"{path}: values within values, too deep to be read") from None
+    except (OSError, ValueError) as error:  # TOML and its encoding
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
+
+
 def prior_file(path: Path | None) -> dict[str, dict]:
     """Read priors and the reference run of a TOML file."""
     if path is None:
         return {"priors": {}, "reference": {}}
-    try:
-        content = tomllib.loads(path.read_text())
-    except RecursionError:
-        raise LawError(
-            f"{path}: values within values, too deep to be read; write priors flat"
-        ) from None
-    except (OSError, ValueError) as error:  # TOML and its encoding
-        reason = (str(error).splitlines() or ["damaged"])[0]
-        raise LawError(
-            f"{path}: cannot be read as a TOML file of priors ({reason})"
-        ) from None
+    content = read_toml(path)
     unknown = [name for name in content if name not in ("priors", "reference")]
     if unknown:
         raise LawError(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
-from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
+from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
@@ -30,43 +28,33 @@ from bayeslaw.cli.parsing import number, read_table
 class AnchorsStudyOptions:
     """Options of ``study anchors``."""
 
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", help="CSV where results are kept as they are made."
-        ),
-    ] = Path("anchors_study.csv")
-    laws: Annotated[str, typer.Option(help="Truths, A,B,C.")] = (
-        "ptpp-floor,ptpp-gate,ptpp-gate-floor"
+    output: Path = option(
+        "CSV where results are kept as they are made.",
+        "-o",
+        "--output",
+        default=Path("anchors_study.csv"),
     )
-    seeds: Annotated[int, typer.Option(help="Seeds of each.", min=1)] = 20
-    seed: Annotated[int, typer.Option(help="The first.", min=0)] = 0
-    lists: Annotated[str, typer.Option(help="What is bought, A,B,C.")] = (
-        "none,paper,chosen,random,few,D-optimal"
+    laws: str = option("Truths, A,B,C.", default="ptpp-floor,ptpp-gate,ptpp-gate-floor")
+    seeds: int = option("Seeds of each.", default=20, min=1)
+    seed: int = option("The first.", default=0, min=0)
+    lists: str = option(
+        "What is bought, A,B,C.", default="none,paper,chosen,random,few,D-optimal"
     )
-    measured: Annotated[
-        str,
-        typer.Option(
-            help="once: every point is a run of its own; along: points of a run cost "
-            "the run; trajectories: but the paper's."
-        ),
-    ] = "once"
-    menu: Annotated[
-        str, typer.Option(help="Levels on offer: the paper's (grid), or more (wide).")
-    ] = "wide"
-    spread: Annotated[
-        float,
-        typer.Option(
-            help="Sd of log parameters around the law's plausible ones.", min=0
-        ),
-    ] = 0.0
-    tau: Annotated[
-        float,
-        typer.Option(help="Sd of log loss that runs of one checkpoint share.", min=0),
-    ] = 0.0
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Also plan with every posterior.")
-    ] = False
+    measured: str = option(
+        "once: every point is a run of its own; along: points of a run cost "
+        "the run; trajectories: but the paper's.",
+        default="once",
+    )
+    menu: str = option(
+        "Levels on offer: the paper's (grid), or more (wide).", default="wide"
+    )
+    spread: float = option(
+        "Sd of log parameters around the law's plausible ones.", default=0.0, min=0
+    )
+    tau: float = option(
+        "Sd of log loss that runs of one checkpoint share.", default=0.0, min=0
+    )
+    plan: bool = option("Also plan with every posterior.", default=False)
     scheduler: Scheduler = None
     as_json: AsJson = False
 
@@ -103,7 +91,7 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
             executor=executor,
             progress=progress,
         )
-    record = summary(rows) | {"output": str(output)}
+    record = summary(rows) | {"output": output}
     emit(record, options.as_json, lambda: say_block(markdown(rows)))
 
 
@@ -129,36 +117,30 @@ class PoolStudyOptions:
     """Options of ``study pool``."""
 
     runs: Runs
-    offer: Annotated[
-        str, typer.Option(help="Runs on offer, a pandas query: \"split == 'train'\".")
-    ]
-    goal: Annotated[
-        str, typer.Option(help="Runs to forecast, a pandas query: \"split == 'test'\".")
-    ]
-    budgets: Annotated[
-        str, typer.Option(help="Shares of what all on offer cost, A,B,C.")
-    ] = "1%,5%,10%"
-    law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Law to average (repeatable); default: those that suit the columns."
-        ),
-    ] = None
-    seeds: Annotated[int, typer.Option(help="Seeds of each.", min=1)] = 10
-    seed: Annotated[int, typer.Option(help="The first.", min=0)] = 0
-    rules: Annotated[
-        str,
-        typer.Option(
-            help="How runs are bought, A,B,C: chosen, random, cheapest, "
-            "cost-weighted, D-optimal."
-        ),
-    ] = "chosen"
+    offer: str = option(
+        "Runs on offer, a pandas query: \"split == 'train'\".", default=MISSING
+    )
+    goal: str = option(
+        "Runs to forecast, a pandas query: \"split == 'test'\".", default=MISSING
+    )
+    budgets: str = option(
+        "Shares of what all on offer cost, A,B,C.", default="1%,5%,10%"
+    )
+    law: list[str] | None = option(
+        "Law to average (repeatable); default: those that suit the columns."
+    )
+    seeds: int = option("Seeds of each.", default=10, min=1)
+    seed: int = option("The first.", default=0, min=0)
+    rules: str = option(
+        "How runs are bought, A,B,C: chosen, random, cheapest, "
+        "cost-weighted, D-optimal.",
+        default="chosen",
+    )
     where: Where = None
     column: Column = None
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="CSV where results are kept as made."),
-    ] = None
+    output: Path | None = option(
+        "CSV where results are kept as made.", "-o", "--output"
+    )
     scheduler: Scheduler = None
     as_json: AsJson = False
 
@@ -177,8 +159,7 @@ def study_pool(options: PoolStudyOptions) -> None:
 
     options = with_file(options, options.runs)
     output = options.output
-    if output is not None:
-        check_writable(output)
+    check_writable(output)
     table = read_table(options.runs, options.where, options.column)
     with (
         _resumable(output),
@@ -198,8 +179,7 @@ def study_pool(options: PoolStudyOptions) -> None:
             progress=progress,
         )
     medians = pool_summary(rows)
-    written = None if output is None else str(output)
-    record = {"budgets": medians, "output": written}
+    record = {"budgets": medians, "output": output}
     names = ("rule", "budget", "runs", "r2", "mae", "cover90", "interval_score90")
     cells = [{name: _short(line[name]) for name in names} for line in medians]
     emit(record, options.as_json, lambda: print_table(cells, names))

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError
+from bayeslaw._base.arguments import command
 from bayeslaw.cli import app as cli
-from bayeslaw.cli.options import Seed, command
+from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
 from bayeslaw.cli.parsing import forgetting_limit, forgetting_text, read_question
 
@@ -98,8 +99,8 @@ def test_a_number_that_is_none_names_its_option(monkeypatch, capsys, option, tex
         ("priors = 3\n", "write it as a table"),
         ('[reference]\nN = "1,5B"\n', "comma"),
         ("[reference]\nN = nan\n", "not a number"),
-        (b"\xff\xfe\x00", "cannot be read as a TOML file"),
-        ("[priors\n", "cannot be read as a TOML file"),
+        (b"\xff\xfe\x00", "cannot be read as TOML"),
+        ("[priors\n", "cannot be read as TOML"),
     ],
 )
 def test_odd_prior_files_are_refused(monkeypatch, capsys, tmp_path, content, named):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError
-from bayeslaw._report.before.page import first_outcomes, prior_curves
+from bayeslaw._report.pages.before import first_outcomes, prior_curves
 from bayeslaw.cli.app import app
 
 AHEAD = pd.DataFrame({"N": [1e9, 7e9], "D": [2e10, 1.4e11]})

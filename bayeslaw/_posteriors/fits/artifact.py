@@ -8,7 +8,6 @@ import gc
 import json
 import platform
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -19,7 +18,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.checksum import checksum
-from bayeslaw._base.errors import DiagnosticsError, FitFileError, FitWarning, LawError
+from bayeslaw._base.errors import (
+    DiagnosticsError,
+    FitFileError,
+    FitWarning,
+    LawError,
+    warn,
+)
 from bayeslaw._base.files import write_bytes
 from bayeslaw._inference.diagnostics import (
     MAX_DIVERGENT,
@@ -214,13 +219,13 @@ def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
     if lines and on_failure == "raise":
         raise DiagnosticsError(f"{'; '.join(lines)}; or accept as it is ({accept})")
     if on_failure == "warn":
-        warn_each(lines, stacklevel=5)
+        warn_each(lines)
 
 
-def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
+def warn_each(lines: Iterable[str]) -> None:
     """Warn once for each line."""
     for line in lines:
-        warnings.warn(line, FitWarning, stacklevel=stacklevel)
+        warn(line, FitWarning)
 
 
 # -- the file --------------------------------------------------------------------------
@@ -283,11 +288,10 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
             how = f"; read it with bayeslaw.Pool.load({str(path)!r}), and take .domain(NAME)"
         raise FitFileError(f"{path}: holds a {kind}, not a {wanted}{how}")
     if saved_checksum is None:
-        warnings.warn(
+        warn(
             f"{path}: has no checksum, as files of earlier versions: whether its draws "
             "are those that were saved cannot be told; fit again to be sure",
             FitWarning,
-            stacklevel=4,
         )
     return tree
 

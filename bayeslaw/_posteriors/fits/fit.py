@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pandas as pd
 from xarray import DataTree
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import FitWarning
+from bayeslaw._base.errors import FitWarning, warn
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
@@ -191,7 +190,7 @@ def _sample(
     if instead is None:
         return chains, {}
     chains, quality = instead
-    artifact.warn_each([quality.reason(law.name)], stacklevel=5)
+    artifact.warn_each([quality.reason(law.name)])
     return chains, dict(quality.attrs)
 
 
@@ -229,10 +228,9 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
         worst = float(size[far].max())
-        warnings.warn(
+        warn(
             f"{lie} up to {worst:.1%} off law {law.name!r}, where half of the rows lie "
             f"within {usual:.1%}: look at them; the likelihood's heavy tails limit "
             "what they do",
             FitWarning,
-            stacklevel=4,  # where `fit` was called
         )

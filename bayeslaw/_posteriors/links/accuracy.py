@@ -4,7 +4,6 @@ loss, with its own posterior from a small table.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit, logsumexp
 
-from bayeslaw._base.errors import FitWarning, RunTableError
+from bayeslaw._base.errors import FitWarning, RunTableError, warn
 from bayeslaw._base.limits import Kind, checked
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
 
@@ -233,11 +232,10 @@ def _sampled(
         scale = np.cov(u.T, aweights=weights)
         proposals.append(stats.multivariate_t(weights @ u, 1.5 * scale, df=4))
     if k_hat > TRUSTED_K:
-        warnings.warn(
+        warn(
             f"the weights of the accuracy's curve are not to be trusted (k-hat {k_hat:.2f}): "
             "its table hardly says where it falls",
             FitWarning,
-            stacklevel=3,
         )
     chosen = u[rng.permutation(by_weight(weights, draws, rng))]
     ceiling, middle, width, sigma = (leaf[:, 0] for leaf in split(chosen))

@@ -1,4 +1,4 @@
-// Shows one frame of a run when the slider moves. Data: bayeslaw/_report/following.py.
+// Shows one frame of a run when the slider moves. Data: bayeslaw/_report/pages/following.py.
 "use strict";
 (function () {
   const field = (id) => document.getElementById(id);

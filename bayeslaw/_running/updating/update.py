@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -12,7 +11,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import BayeslawError, FitWarning, LawError, RunTableError
+from bayeslaw._base.errors import (
+    BayeslawError,
+    FitWarning,
+    LawError,
+    RunTableError,
+    warn,
+)
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._plans.plan import plan
@@ -219,9 +224,7 @@ def _change(
     except BayeslawError as error:
         # a warning and not an error, so that the new fits are not lost
         line = f"no plan after the update: {error}"
-        warnings.warn(
-            line, FitWarning, stacklevel=4
-        )  # level 4 is the caller of `update`
+        warn(line, FitWarning)  # where `update` was called
         return None
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def areas_from_table(
         _curve(table, name, rows, warmup, adaptation_start, lr_power)
         for name, rows in curves.items()
     ]
-    _warn_assumed(done, stacklevel=3)
+    _warn_assumed(done)
     return _joined(table, done)
 
 
@@ -108,13 +107,11 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
         except RunTableError as error:
             failed.append(str(error))
     if failed:
-        warnings.warn(
+        warn(
             f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
-            f"{len(curves)} curves: {failed[0]}",
-            RunTableWarning,
-            stacklevel=3,
+            f"{len(curves)} curves: {failed[0]}"
         )
-    _warn_assumed(done, stacklevel=4)
+    _warn_assumed(done)
     return _joined(table, done) if done else table
 
 
@@ -209,19 +206,17 @@ def _setting(
     return value
 
 
-def _warn_assumed(curves: list[_Curve], stacklevel: int) -> None:
+def _warn_assumed(curves: list[_Curve]) -> None:
     """Warn of curves whose warm-up before the first row was assumed."""
     steps = [c.assumed for c in curves if c.assumed]
     if not steps:
         return
     last = f" to {max(steps):g}" if max(steps) > min(steps) else ""
-    warnings.warn(
+    warn(
         f"{len(steps)} of {len(curves)} curves start at step {min(steps):g}{last}: "
         "areas S1, S2 take the learning rate to ramp linearly from 0 to the first row "
         "and to be linear between rows; if the warm-up was shorter, say so in a column "
-        "'warmup' (steps)",
-        RunTableWarning,
-        stacklevel=stacklevel,
+        "'warmup' (steps)"
     )
 
 

@@ -4,14 +4,13 @@ runs.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -96,11 +95,7 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
     if not rows:
         return runs
     left_out = ", ".join(map(str, runs.index[-rows:]))
-    warnings.warn(
-        f"row {left_out}: a mean or total of the rows above, not a run; left out",
-        RunTableWarning,
-        stacklevel=4,
-    )
+    warn(f"row {left_out}: a mean or total of the rows above, not a run; left out")
     return runs.iloc[:-rows]
 
 

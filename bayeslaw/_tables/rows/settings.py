@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.naming import is_name
@@ -125,4 +124,4 @@ def warn_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> None:
     """Warn of rows that differ only in settings that no law reads."""
     alike = alike_but_settings(runs, inputs)
     if alike is not None:
-        warnings.warn(alike.sentence(), RunTableWarning, stacklevel=4)
+        warn(alike.sentence())

@@ -4,11 +4,9 @@ every row.
 
 from __future__ import annotations
 
-import warnings
-
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SHARE, is_share
 
 REST = f"{SHARE}rest"  # one minus the sum of the other shares
@@ -48,7 +46,7 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     remainder = 1 - shares.sum(axis=1, skipna=False)
     slack = rounding(shares)
     if (remainder > slack).any():
-        _say(
+        warn(
             f"{' + '.join(columns)} is less than 1 in {(remainder > slack).sum()} of "
             f"{len(runs)} rows: what is left is taken as one more domain, {REST!r}"
         )
@@ -74,12 +72,12 @@ def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.Dat
     if not len(of_full):
         return shares
     if (of_full >= fewest_tokens).all():
-        _say(
+        warn(
             "columns of shares hold tokens by domain: each is divided by its row's sum"
         )
         return shares.div(totals, axis=0)
     if ((of_full / 100 - 1).abs() <= rounding(shares)).all():
-        _say("columns of shares are percent: divided by 100")
+        warn("columns of shares are percent: divided by 100")
         return shares / 100
     return shares
 
@@ -110,7 +108,3 @@ def check_shares(runs: pd.DataFrame) -> None:
             f"{totals[beyond].iloc[0]:.4g}, not 1 ({beyond.sum()} of {len(runs)} rows); "
             "mend them, or write the tokens of each domain in their place"
         )
-
-
-def _say(line: str) -> None:
-    warnings.warn(line, RunTableWarning, stacklevel=5)

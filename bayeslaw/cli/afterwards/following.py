@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import typer
 
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError, PlanError
-from bayeslaw._base.files import atomic_write
 from bayeslaw._base.limits import COUNT, RATE
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
@@ -24,15 +22,14 @@ from bayeslaw.cli.options import (
     FitFile,
     SavedFitOptions,
     Where,
-    command,
 )
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
     check_writable,
     emit,
-    finite,
     say_warnings,
+    write_json,
 )
 from bayeslaw.cli.parsing import (
     forgetting_limit,
@@ -55,86 +52,48 @@ class FollowOptions(SavedFitOptions):
     """Options of ``follow``."""
 
     fit_file: FitFile
-    curve: Annotated[
-        Path,
-        typer.Argument(
-            help="The run's points so far, in the columns of a table of runs.",
-            metavar="CURVE",
-            show_default=False,
-        ),
-    ]
-    until: Annotated[
-        str, typer.Option(help="Tokens at its planned end (or steps): 20B.")
-    ]
+    curve: Path = argument(
+        "The run's points so far, in the columns of a table of runs.", "CURVE"
+    )
+    until: str = option("Tokens at its planned end (or steps): 20B.", default=MISSING)
     where: Where = None
     column: Column = None
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            help="Fit of the source loss; FIT.nc is then of the target's.",
-            metavar="S.nc",
-        ),
-    ] = None
-    max_loss: Annotated[
-        str | None, typer.Option(help="Promise: loss at the end, nats per token.")
-    ] = None
-    max_forgetting: Annotated[
-        str | None,
-        typer.Option(help="Promise: rise of the source loss: 2%, or 0.05nats."),
-    ] = None
-    baseline_loss: Annotated[
-        str | None,
-        typer.Option(
-            help="Source loss before adaptation; else the curve's source_loss_before."
-        ),
-    ] = None
-    confidence: Annotated[
-        str, typer.Option(help="Probability of keeping all promises together.")
-    ] = "0.9"
-    prob: Annotated[
-        float,
-        typer.Option(help="Probability inside the intervals.", min=0.5, max=0.999),
-    ] = 0.9
-    within: Annotated[
-        str, typer.Option(help="How well the end is to be known, of the loss.")
-    ] = "2%"
-    schedule: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="For laws of learning-rate schedules: table of the run's steps with "
-            "their areas, to its planned end; given again, what else may be done from "
-            "here on."
-        ),
-    ] = None
-    warmup: Annotated[
-        str | None, typer.Option(help="Steps of the warm-up, which are left out.")
-    ] = None
-    refit: Annotated[
-        bool,
-        typer.Option(
-            "--refit",
-            help="Fit the laws again, with the points among the rows, where few draws "
-            "explain the run; takes as long as the fit.",
-        ),
-    ] = False
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Read CURVE again as it grows, until Ctrl-C."),
-    ] = False
-    every: Annotated[
-        float, typer.Option(help="With --watch: seconds between looks.", min=0.1)
-    ] = 5.0
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            help="HTML file on which a slider moves through the run so far.",
-            metavar="PAGE.html",
-        ),
-    ] = None
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="JSON file for what is known so far."),
-    ] = None
+    source: Path | None = option(
+        "Fit of the source loss; FIT.nc is then of the target's.", metavar="S.nc"
+    )
+    max_loss: str | None = option("Promise: loss at the end, nats per token.")
+    max_forgetting: str | None = option(
+        "Promise: rise of the source loss: 2%, or 0.05nats."
+    )
+    baseline_loss: str | None = option(
+        "Source loss before adaptation; else the curve's source_loss_before."
+    )
+    confidence: str = option(
+        "Probability of keeping all promises together.", default="0.9"
+    )
+    prob: float = option(
+        "Probability inside the intervals.", default=0.9, min=0.5, max=0.999
+    )
+    within: str = option("How well the end is to be known, of the loss.", default="2%")
+    schedule: list[Path] | None = option(
+        "For laws of learning-rate schedules: table of the run's steps with "
+        "their areas, to its planned end; given again, what else may be done from "
+        "here on."
+    )
+    warmup: str | None = option("Steps of the warm-up, which are left out.")
+    refit: bool = option(
+        "Fit the laws again, with the points among the rows, where few draws "
+        "explain the run; takes as long as the fit.",
+        default=False,
+    )
+    watch: bool = option("Read CURVE again as it grows, until Ctrl-C.", default=False)
+    every: float = option("With --watch: seconds between looks.", default=5.0, min=0.1)
+    page: Path | None = option(
+        "HTML file on which a slider moves through the run so far.", metavar="PAGE.html"
+    )
+    output: Path | None = option(
+        "JSON file for what is known so far.", "-o", "--output"
+    )
 
 
 @command
@@ -145,10 +104,7 @@ def follow(options: FollowOptions) -> None:
     Example: bayeslaw follow target.nc run.csv --until 20B --max-loss 1.8 --watch
     """
     options = with_file(options, options.curve)
-    if options.output is not None:
-        check_writable(options.output)
-    if options.page is not None:
-        check_writable(options.page)
+    check_writable(options.output, options.page)
     if options.watch and options.page is not None:
         raise PlanError("--page is of the points so far: give it without --watch")
     if options.watch and options.as_json:
@@ -162,13 +118,13 @@ def follow(options: FollowOptions) -> None:
     if options.page is None:
         state = follower.read(curve, warmup).following()
     else:
-        from bayeslaw._report.following import write_page
+        from bayeslaw._report.pages.following import write_page
 
         with progress_bar("page") as progress:
             state = write_page(
                 follower, curve, options.page, warmup=warmup, progress=progress
             )
-    _keep(options.output, state)
+    write_json(state.to_dict(), options.output)
     emit(state.to_dict(), options.as_json, lambda: say_block(state.sentence()))
 
 
@@ -241,13 +197,6 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     return UNITS[unit].most_loss(most, baseline)
 
 
-def _keep(path: Path | None, state: Following) -> None:
-    if path is None:
-        return
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(finite(state.to_dict()), indent=1) + "\n")
-
-
 # -- watching ----------------------------------------------------------------------------
 
 
@@ -285,7 +234,7 @@ def _keep_watching(
                 try:
                     follower = follower.read(_curve_now(options), warmup)
                     state = follower.following()
-                    _keep(options.output, state)
+                    write_json(state.to_dict(), options.output)
                 except (BayeslawError, OSError) as error:
                     trouble = str(error)
                 live.update(screen(state, trouble), refresh=True)
@@ -293,7 +242,7 @@ def _keep_watching(
 
 
 def _curve_now(options: FollowOptions) -> pd.DataFrame:
-    """Read the whole lines of a file that another process may be writing."""
+    """Read the points that are there whole."""
     return read_table(options.curve, options.where, options.column, grows=True)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
@@ -17,7 +16,6 @@ from bayeslaw.cli.options import (
     Runs,
     SavedFitOptions,
     Where,
-    command,
 )
 from bayeslaw.cli.output import check_writable, emit
 from bayeslaw.cli.parsing import goal_at, load_fit, read_question, read_table
@@ -32,57 +30,34 @@ if TYPE_CHECKING:
 class UpdateOptions(SavedFitOptions):
     """Options of ``update``."""
 
-    fit_file: Annotated[
-        Path,
-        typer.Argument(
-            help="The fit or average made before.", metavar="OLD.nc", show_default=False
-        ),
-    ]
+    fit_file: Path = argument("The fit or average made before.", "OLD.nc")
     runs: Runs
     where: Where = None
     column: Column = None
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            help="Fit of the source loss made before; OLD.nc then fits the target's.",
-            metavar="OLD_S.nc",
-        ),
-    ] = None
-    question: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--plan",
-            help="What to plan for, before and after: --plan N=8.1B --plan "
-            "max_forgetting=2% --plan loss_before=2.3 ... (repeatable; needs --source).",
-        ),
-    ] = None
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A run to forecast before and after: --at N=8.1B,D=70B,ptpp=279 "
-            "(repeatable); default: the plan's, and the largest in the table."
-        ),
-    ] = None
-    allow_missing: Annotated[
-        bool,
-        typer.Option("--allow-missing", help="Go on if most of the old rows are gone."),
-    ] = False
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File for the new fit (netCDF)."),
-    ] = None
-    source_output: Annotated[
-        Path | None,
-        typer.Option(help="File for the new fit of the source loss.", metavar="S.nc"),
-    ] = None
-    page: Annotated[
-        Path | None,
-        typer.Option(help="HTML file of what changed.", metavar="CHANGES.html"),
-    ] = None
-    accept_diagnostics: Annotated[
-        bool,
-        typer.Option("--accept-diagnostics", help="Keep fits whose diagnostics fail."),
-    ] = False
+    source: Path | None = option(
+        "Fit of the source loss made before; OLD.nc then fits the target's.",
+        metavar="OLD_S.nc",
+    )
+    question: list[str] | None = option(
+        "What to plan for, before and after: --plan N=8.1B --plan "
+        "max_forgetting=2% --plan loss_before=2.3 ... (repeatable; needs --source).",
+        "--plan",
+    )
+    at: list[str] | None = option(
+        "A run to forecast before and after: --at N=8.1B,D=70B,ptpp=279 "
+        "(repeatable); default: the plan's, and the largest in the table."
+    )
+    allow_missing: bool = option(
+        "Go on if most of the old rows are gone.", default=False
+    )
+    output: Path | None = option("File for the new fit (netCDF).", "-o", "--output")
+    source_output: Path | None = option(
+        "File for the new fit of the source loss.", metavar="S.nc"
+    )
+    page: Path | None = option("HTML file of what changed.", metavar="CHANGES.html")
+    accept_diagnostics: bool = option(
+        "Keep fits whose diagnostics fail.", default=False
+    )
 
 
 @command
@@ -118,7 +93,7 @@ def update(options: UpdateOptions) -> None:
         )
     # without new rows, neither fits nor a page are written
     written = {} if updated.action == "nothing new" else _write(options, updated)
-    record = updated.to_dict() | {name: str(path) for name, path in written.items()}
+    record = updated.to_dict() | written
 
     def show() -> None:
         say_block(updated.sentence())
@@ -155,9 +130,7 @@ def _check(options: UpdateOptions) -> None:
         raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
     if options.source is None and options.source_output:
         raise LawError("--source-output is of the source's fit: give --source OLD_S.nc")
-    for path in (options.output, options.source_output, options.page):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.output, options.source_output, options.page)
 
 
 def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
-import typer
-
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.beside import with_file
@@ -22,9 +18,8 @@ from bayeslaw.cli.decisions.planning import (
     first_file,
     posteriors_and_question,
 )
-from bayeslaw.cli.options import command
-from bayeslaw.cli.output import check_writable, emit, finite
-from bayeslaw.cli.parsing import name_values
+from bayeslaw.cli.output import check_writable, emit, write_json, write_picture
+from bayeslaw.cli.parsing import name_values, read_toml
 
 NOT_OF_A_SCENARIO = (
     "target",
@@ -41,23 +36,15 @@ NOT_OF_A_SCENARIO = (
 class WhatIfOptions(PlanOptions):
     """Options of ``whatif``: those of ``plan``, and the scenarios."""
 
-    scenario: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A name and what differs, as options of `plan` without dashes: "
-            '--scenario "stricter: max_forgetting=1% confidence=0.95" (repeatable).'
-        ),
-    ] = None
-    scenarios: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file of scenarios, [stricter] and max_forgetting = '1%' under it.",
-            metavar="SCENARIOS.toml",
-        ),
-    ] = None
-    picture: Annotated[
-        Path | None, typer.Option(help="File for the picture: whatif.png.")
-    ] = None
+    scenario: list[str] | None = option(
+        "A name and what differs, as options of `plan` without dashes: "
+        '--scenario "stricter: max_forgetting=1% confidence=0.95" (repeatable).'
+    )
+    scenarios: Path | None = option(
+        "TOML file of scenarios, [stricter] and max_forgetting = '1%' under it.",
+        metavar="SCENARIOS.toml",
+    )
+    picture: Path | None = option("File for the picture: whatif.png.")
 
 
 @command
@@ -71,9 +58,7 @@ def whatif(options: WhatIfOptions) -> None:
     import bayeslaw
 
     options = with_file(options, first_file(options.target))
-    for path in (options.output, options.picture):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.output, options.picture)
     changed = _scenarios(options)
     target, source, question = posteriors_and_question(options)
     scenarios = {}
@@ -83,25 +68,21 @@ def whatif(options: WhatIfOptions) -> None:
         scenarios[name] = {
             key: value
             for key, value in keywords.items()
-            if key not in question or not _is_same(value, question[key])
+            if key not in question or repr(value) != repr(question[key])
         }
     with progress_bar(f"plans of {len(scenarios) + 1} scenarios", expected=60):
         answers = bayeslaw.what_if(target, source, scenarios, **question)
-    if options.output is not None:
-        with atomic_write(options.output) as part:
-            part.write_text(json.dumps(finite(answers.to_dict()), indent=1) + "\n")
-    if options.picture is not None:
-        _draw(answers, options.picture)
+    write_json(answers.to_dict(), options.output)
+    height = 1.2 + 0.4 * len(answers.plans)
+    write_picture(
+        options.picture, lambda ax: bayeslaw.plots.scenarios(ax, answers), height
+    )
 
     def show() -> None:
         say_block(answers.table().drop(columns="feasible").to_string())
         say_block(answers.sentence())
 
     emit(answers.to_dict(), options.as_json, show)
-
-
-def _is_same(value: Any, other: Any) -> bool:
-    return repr(value) == repr(other)
 
 
 def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
@@ -127,11 +108,7 @@ def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
 
 def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     """Read scenarios from a TOML file: a section for each."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (str(error).splitlines() or ["damaged"])[0]
-        raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
+    content = read_toml(path)
     for name, changes in content.items():
         if not isinstance(changes, Mapping) or not changes:
             raise LawError(
@@ -178,16 +155,3 @@ def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
     if len(texts) > 1:
         raise LawError(f"scenario {scenario!r}: {key} takes one value, got {value!r}")
     return Path(texts[0]) if "Path" in hint else texts[0]
-
-
-def _draw(answers: Any, path: Path) -> None:
-    """Draw the scenarios to a picture file, written atomically."""
-    from matplotlib.figure import Figure
-
-    from bayeslaw import plots
-
-    height = 1.2 + 0.4 * len(answers.plans)
-    figure = Figure(figsize=(6.4, height), layout="constrained")
-    plots.scenarios(figure.subplots(), answers)
-    with atomic_write(path) as part:
-        figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
@@ -21,7 +20,6 @@ from bayeslaw.cli.options import (
     PriorsAlone,
     Reference,
     SavedFitOptions,
-    command,
 )
 from bayeslaw.cli.output import check_writable, emit, keep_warning, write_table
 from bayeslaw.cli.parsing import (
@@ -45,131 +43,75 @@ if TYPE_CHECKING:
 class AnchorsOptions(CostOptions, SavedFitOptions):
     """Options of ``anchors``."""
 
-    fit_file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A saved fit; none with --next or --prior-only.",
-            metavar="[FIT.nc]",
-            show_default=False,
-        ),
-    ] = None
-    candidates: Annotated[
-        Path,
-        typer.Option(help="Table of runs on offer; with --offer, of runs that exist."),
-    ]
-    goal: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Table of runs to forecast; or the plan: "
-            "--goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
-        ),
-    ] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="In the unit of the candidates' costs, by default FLOPs: 2e20; with "
-            "--price in money: 5000."
-        ),
-    ] = None
-    where: Annotated[
-        str | None, typer.Option(help="Candidates to use, a pandas query.")
-    ] = None
-    goal_where: Annotated[
-        str | None, typer.Option(help="Rows of the goal's table, a pandas query.")
-    ] = None
-    column: Column = None
-    offer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Make the candidates: all runs at these levels, from checkpoints in "
-            "the table and, for their pre-training, from new ones: --offer "
-            "N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable)."
-        ),
-    ] = None
-    alone: Annotated[
-        bool,
-        typer.Option(
-            "--alone",
-            help="With --offer: each point is a run of its own, not one along a run.",
-        ),
-    ] = False
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="For a plan: fit of the source loss; several as NAME=S.nc.",
-            metavar="S.nc",
-        ),
-    ] = None
-    gain: Annotated[
-        str | None,
-        typer.Option(
-            help="What runs add: variance, information, plan, best (which recipe: rows "
-            "of the goal), law (which is right), optimum (of the one column in which "
-            "the goal's rows differ), or parameters (D-optimal)."
-        ),
-    ] = None
-    replicates: Annotated[
-        int | None,
-        typer.Option(help="How often one run may be bought; default: 4.", min=1),
-    ] = None
-    max_picks: Annotated[int | None, typer.Option(help="Most runs to buy.", min=1)] = (
-        None
+    fit_file: Path | None = argument(
+        "A saved fit; none with --next or --prior-only.", "[FIT.nc]", default=None
     )
-    least: Annotated[
-        float | None, typer.Option(help="Least gain per cost: where to stop.", min=0)
-    ] = None
-    checks: Annotated[
-        int | None,
-        typer.Option(
-            help="Outcomes simulated to check the gains; 0: none; default: 48.", min=0
-        ),
-    ] = None
-    next_batch: Annotated[
-        bool,
-        typer.Option(
-            "--next",
-            help="Without a fit: the next batch of a sequence, from nothing or from "
-            "the runs measured so far.",
-        ),
-    ] = False
+    candidates: Path = option(
+        "Table of runs on offer; with --offer, of runs that exist.", default=MISSING
+    )
+    goal: list[str] | None = option(
+        "Table of runs to forecast; or the plan: "
+        "--goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
+    )
+    budget: str | None = option(
+        "In the unit of the candidates' costs, by default FLOPs: 2e20; with "
+        "--price in money: 5000."
+    )
+    where: str | None = option("Candidates to use, a pandas query.")
+    goal_where: str | None = option("Rows of the goal's table, a pandas query.")
+    column: Column = None
+    offer: list[str] | None = option(
+        "Make the candidates: all runs at these levels, from checkpoints in "
+        "the table and, for their pre-training, from new ones: --offer "
+        "N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable)."
+    )
+    alone: bool = option(
+        "With --offer: each point is a run of its own, not one along a run.",
+        default=False,
+    )
+    source: list[str] | None = option(
+        "For a plan: fit of the source loss; several as NAME=S.nc.", metavar="S.nc"
+    )
+    gain: str | None = option(
+        "What runs add: variance, information, plan, best (which recipe: rows "
+        "of the goal), law (which is right), optimum (of the one column in which "
+        "the goal's rows differ), or parameters (D-optimal)."
+    )
+    replicates: int | None = option(
+        "How often one run may be bought; default: 4.", min=1
+    )
+    max_picks: int | None = option("Most runs to buy.", min=1)
+    least: float | None = option("Least gain per cost: where to stop.", min=0)
+    checks: int | None = option(
+        "Outcomes simulated to check the gains; 0: none; default: 48.", min=0
+    )
+    next_batch: bool = option(
+        "Without a fit: the next batch of a sequence, from nothing or from "
+        "the runs measured so far.",
+        "--next",
+        default=False,
+    )
     prior_only: PriorsAlone = False
     experience: Experience = None
-    measured: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="With --next: tables of earlier batches with their losses, none for "
-            "a run that failed (repeatable)."
-        ),
-    ] = None
-    law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --next: law to average (repeatable); default: those that suit "
-            "the columns. With --prior-only: the law."
-        ),
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option(help="With --next: most runs at once.", min=1)
-    ] = None
-    enough: Annotated[
-        str | None,
-        typer.Option(
-            help="With --next: sd of the goal's loss at which to stop: 1%; for --gain "
-            "best or law what the choice is expected to lose."
-        ),
-    ] = None
-    source_law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --next and a plan: law of the source to average (repeatable); with "
-            "--prior-only: the law of the source."
-        ),
-    ] = None
+    measured: list[Path] | None = option(
+        "With --next: tables of earlier batches with their losses, none for "
+        "a run that failed (repeatable)."
+    )
+    law: list[str] | None = option(
+        "With --next: law to average (repeatable); default: those that suit "
+        "the columns. With --prior-only: the law."
+    )
+    batch: int | None = option("With --next: most runs at once.", min=1)
+    enough: str | None = option(
+        "With --next: sd of the goal's loss at which to stop: 1%; for --gain "
+        "best or law what the choice is expected to lose."
+    )
+    source_law: list[str] | None = option(
+        "With --next and a plan: law of the source to average (repeatable); with "
+        "--prior-only: the law of the source."
+    )
     reference: Reference = None
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Table of the rows to measure."),
-    ] = None
+    output: Path | None = option("Table of the rows to measure.", "-o", "--output")
 
 
 @command
@@ -184,8 +126,7 @@ def anchors(options: AnchorsOptions) -> None:
     import bayeslaw
 
     options = with_file(options, options.candidates)
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     _check_asked(options)
     _check_next(options)
     if options.next_batch:
@@ -214,8 +155,7 @@ def anchors(options: AnchorsOptions) -> None:
             costs=costs_of(options),
             **counts_set,  # pyright: ignore[reportArgumentType]
         )
-    if options.output is not None:
-        write_table(picked.runs(table), options.output)
+    write_table(picked.runs(table), options.output)
     for line in picked.warnings:
         keep_warning(line)
 
@@ -226,8 +166,7 @@ def anchors(options: AnchorsOptions) -> None:
             say_block(picked.table(table).to_string(index=False))
         say_block(picked.sentence())
 
-    written = None if options.output is None else str(options.output)
-    more = {"output": written, "prior_only": options.prior_only}
+    more = {"output": options.output, "prior_only": options.prior_only}
     emit(picked.to_dict() | more, options.as_json, show)
 
 
@@ -355,8 +294,7 @@ def _next_batch(options: AnchorsOptions) -> None:
             seed=options.seed,
             costs=costs_of(options),
         )
-    if options.output is not None:
-        write_table(following.runs, options.output)
+    write_table(following.runs, options.output)
 
     def show() -> None:
         if len(following.runs):
@@ -366,8 +304,7 @@ def _next_batch(options: AnchorsOptions) -> None:
                 say(f"{what}: row {', '.join(map(str, rows))}")
         say_block(following.sentence())
 
-    written = None if options.output is None else str(options.output)
-    emit(following.to_dict() | {"output": written}, options.as_json, show)
+    emit(following.to_dict() | {"output": options.output}, options.as_json, show)
 
 
 def _measured(paths: list[Path] | None) -> pd.DataFrame | None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.beside import with_file
@@ -21,10 +18,9 @@ from bayeslaw.cli.options import (
     Experience,
     PriorsAlone,
     SavedFitOptions,
-    command,
     complete_law,
 )
-from bayeslaw.cli.output import check_writable, emit, finite, keep_warning
+from bayeslaw.cli.output import check_writable, emit, keep_warning, write_json
 from bayeslaw.cli.parsing import (
     bytes_per_token,
     costs_of,
@@ -47,196 +43,107 @@ if TYPE_CHECKING:
 class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
     """Options of ``plan``."""
 
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fit of the target loss; several as NAME=T.nc (repeatable).",
-            metavar="T.nc",
-        ),
-    ] = None
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fit of the source loss; several as NAME=S.nc (repeatable).",
-            metavar="S.nc",
-        ),
-    ] = None
+    target: list[str] | None = option(
+        "Fit of the target loss; several as NAME=T.nc (repeatable).", metavar="T.nc"
+    )
+    source: list[str] | None = option(
+        "Fit of the source loss; several as NAME=S.nc (repeatable).", metavar="S.nc"
+    )
     prior_only: PriorsAlone = False
-    law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --prior-only: law of the target loss.",
-            autocompletion=complete_law,
-        ),
-    ] = None
-    source_law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --prior-only: law of the source loss.",
-            autocompletion=complete_law,
-        ),
-    ] = None
+    law: list[str] | None = option(
+        "With --prior-only: law of the target loss.", autocompletion=complete_law
+    )
+    source_law: list[str] | None = option(
+        "With --prior-only: law of the source loss.", autocompletion=complete_law
+    )
     experience: Experience = None
-    N: Annotated[
-        list[str],
-        typer.Option(
-            "--N", help="Model parameters: 8.1B (repeatable: the cheapest model wins)."
-        ),
-    ]
-    ptpp: Annotated[
-        list[str],
-        typer.Option(
-            help="Pre-training tokens per parameter (one, or one for each --N)."
-        ),
-    ]
-    max_target_loss: Annotated[
-        str | None,
-        typer.Option(
-            help="Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
-            "6.5ppl; with a sign over the checkpoint's: -10%, -0.2nats; of several "
-            "targets fi=1.8,sv=-5%. Not needed with --min-accuracy."
-        ),
-    ] = None
-    min_accuracy: Annotated[
-        str | None,
-        typer.Option(
-            help="Least accuracy of an evaluation, by the chain of --accuracy: 60%."
-        ),
-    ] = None
-    max_forgetting: Annotated[
-        str | None,
-        typer.Option(
-            help="Rise of the source loss: 2%, 0.05nats, 0.03bpb, 3%ppl; or by source, "
-            "code=2%,en=1%. Not needed with --max-mean-loss or --max-loss."
-        ),
-    ] = None
-    max_loss: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Loss of a domain named by --source, in place of its forgetting: "
-            "--source code=c.nc --max-loss code=1.2 (repeatable)."
-        ),
-    ] = None
-    max_mean_loss: Annotated[
-        str | None,
-        typer.Option(
-            help="Limit on the mean of all sources: +0.03bpb or +2% of their rises, 2.9 "
-            "of their losses."
-        ),
-    ] = None
-    mean_weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of that mean, by domain: web=2,code=1; default: all sources "
-            "alike."
-        ),
-    ] = None
-    excess_price: Annotated[
-        str | None,
-        typer.Option(
-            help="Soft limits: price of a nat over each, in money (with --price) or "
-            "FLOPs: forgetting=50000; the least expected cost is then sought."
-        ),
-    ] = None
-    bytes_per_token: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Bytes of a token, for limits in bits per byte: 4.2, or target=4.2 and "
-            "code=3.1 (repeatable)."
-        ),
-    ] = None
-    confidence: Annotated[
-        str,
-        typer.Option(
-            help="Probability of keeping all promises together; or of each, "
-            "target=0.9,forgetting=0.95 (several sources: their names)."
-        ),
-    ] = "0.9"
-    baseline_loss: Annotated[
-        str | None,
-        typer.Option(
-            help="Measured source loss before adaptation; or by source, web=1.64,code=0.92."
-        ),
-    ] = None
-    baseline_tokens: Annotated[
-        str | None,
-        typer.Option(help="Else the source law at this budget of pure replay: 1B."),
-    ] = None
-    baseline_run: Annotated[
-        str | None,
-        typer.Option(
-            help="Limits on a rise compare with another run of this model, by the same "
-            "laws: D=10B,replay=30%."
-        ),
-    ] = None
-    correlation: Annotated[
-        str | None,
-        typer.Option(
-            help="Correlation of the errors of target and source; default: that of their "
-            "residuals at common rows; 0: independent."
-        ),
-    ] = None
+    N: list[str] = option(
+        "Model parameters: 8.1B (repeatable: the cheapest model wins).",
+        "--N",
+        default=MISSING,
+    )
+    ptpp: list[str] = option(
+        "Pre-training tokens per parameter (one, or one for each --N).", default=MISSING
+    )
+    max_target_loss: str | None = option(
+        "Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
+        "6.5ppl; with a sign over the checkpoint's: -10%, -0.2nats; of several "
+        "targets fi=1.8,sv=-5%. Not needed with --min-accuracy."
+    )
+    min_accuracy: str | None = option(
+        "Least accuracy of an evaluation, by the chain of --accuracy: 60%."
+    )
+    max_forgetting: str | None = option(
+        "Rise of the source loss: 2%, 0.05nats, 0.03bpb, 3%ppl; or by source, "
+        "code=2%,en=1%. Not needed with --max-mean-loss or --max-loss."
+    )
+    max_loss: list[str] | None = option(
+        "Loss of a domain named by --source, in place of its forgetting: "
+        "--source code=c.nc --max-loss code=1.2 (repeatable)."
+    )
+    max_mean_loss: str | None = option(
+        "Limit on the mean of all sources: +0.03bpb or +2% of their rises, 2.9 "
+        "of their losses."
+    )
+    mean_weights: str | None = option(
+        "Weights of that mean, by domain: web=2,code=1; default: all sources alike."
+    )
+    excess_price: str | None = option(
+        "Soft limits: price of a nat over each, in money (with --price) or "
+        "FLOPs: forgetting=50000; the least expected cost is then sought."
+    )
+    bytes_per_token: list[str] | None = option(
+        "Bytes of a token, for limits in bits per byte: 4.2, or target=4.2 and "
+        "code=3.1 (repeatable)."
+    )
+    confidence: str = option(
+        "Probability of keeping all promises together; or of each, "
+        "target=0.9,forgetting=0.95 (several sources: their names).",
+        default="0.9",
+    )
+    baseline_loss: str | None = option(
+        "Measured source loss before adaptation; or by source, web=1.64,code=0.92."
+    )
+    baseline_tokens: str | None = option(
+        "Else the source law at this budget of pure replay: 1B."
+    )
+    baseline_run: str | None = option(
+        "Limits on a rise compare with another run of this model, by the same "
+        "laws: D=10B,replay=30%."
+    )
+    correlation: str | None = option(
+        "Correlation of the errors of target and source; default: that of their "
+        "residuals at common rows; 0: independent."
+    )
     before: Before = None
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another column the laws read: "
-            "--covariate loss_before=2.3 (repeatable)."
-        ),
-    ] = None
-    max_flops: Annotated[
-        str | None, typer.Option(help="Budget: then the most probable plan within it.")
-    ] = None
-    max_tokens: Annotated[
-        str | None, typer.Option(help="Budget of adaptation tokens, likewise.")
-    ] = None
-    max_cost: Annotated[
-        str | None,
-        typer.Option(help="Money that the plan may cost at most (with --price)."),
-    ] = None
-    max_days: Annotated[
-        str | None,
-        typer.Option(help="Days that it may take at most (with --hardware)."),
-    ] = None
-    unique_target_tokens: Annotated[
-        str | None, typer.Option(help="Target tokens there are.")
-    ] = None
-    max_epochs: Annotated[
-        str | None,
-        typer.Option(
-            help="How often each of them may be seen; default: once, or with a law of "
-            "repetition as often as the fitted runs saw theirs."
-        ),
-    ] = None
-    min_replay: Annotated[
-        str | None,
-        typer.Option(help="Least replay; default: the least fitted; 0: any."),
-    ] = None
-    max_replay: Annotated[
-        str | None,
-        typer.Option(
-            help="Largest replay; default: the largest fitted, beyond which nothing was "
-            "checked; 100%: any."
-        ),
-    ] = None
-    law_mean: Annotated[
-        bool,
-        typer.Option(
-            "--law-mean",
-            help="Promises about the law's mean, not the run that will be made.",
-        ),
-    ] = False
-    influence: Annotated[
-        bool,
-        typer.Option(
-            "--influence",
-            help="Which measured run and which prior carry the plan: what it would be "
-            "without them. Of fits of one law.",
-        ),
-    ] = False
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="JSON file for the plan.")
-    ] = None
+    covariate: list[str] | None = option(
+        "Another column the laws read: --covariate loss_before=2.3 (repeatable)."
+    )
+    max_flops: str | None = option("Budget: then the most probable plan within it.")
+    max_tokens: str | None = option("Budget of adaptation tokens, likewise.")
+    max_cost: str | None = option(
+        "Money that the plan may cost at most (with --price)."
+    )
+    max_days: str | None = option("Days that it may take at most (with --hardware).")
+    unique_target_tokens: str | None = option("Target tokens there are.")
+    max_epochs: str | None = option(
+        "How often each of them may be seen; default: once, or with a law of "
+        "repetition as often as the fitted runs saw theirs."
+    )
+    min_replay: str | None = option("Least replay; default: the least fitted; 0: any.")
+    max_replay: str | None = option(
+        "Largest replay; default: the largest fitted, beyond which nothing was "
+        "checked; 100%: any."
+    )
+    law_mean: bool = option(
+        "Promises about the law's mean, not the run that will be made.", default=False
+    )
+    influence: bool = option(
+        "Which measured run and which prior carry the plan: what it would be "
+        "without them. Of fits of one law.",
+        default=False,
+    )
+    output: Path | None = option("JSON file for the plan.", "-o", "--output")
 
 
 @command
@@ -251,15 +158,12 @@ def plan(options: PlanOptions) -> None:
     import bayeslaw
 
     options = with_file(options, first_file(options.target))
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     target, source, question = posteriors_and_question(options)
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
-    if options.output is not None:
-        # only the `Plan`, which `anchors --goal` and `update` read
-        with atomic_write(options.output) as part:
-            part.write_text(json.dumps(finite(answer.to_dict()), indent=1) + "\n")
+    # only the `Plan`, which `anchors --goal` and `update` read
+    write_json(answer.to_dict(), options.output)
     record = answer.to_dict()
     lines = [answer.sentence()]
     if options.prior_only:

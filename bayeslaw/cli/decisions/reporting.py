@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
@@ -22,7 +21,6 @@ from bayeslaw.cli.options import (
     Reference,
     Seed,
     Where,
-    command,
     complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit
@@ -42,68 +40,46 @@ if TYPE_CHECKING:
 class ReportOptions(CostOptions):
     """Options of ``report``."""
 
-    runs: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table of runs; without it, the bundled one.", metavar="[RUNS]"
-        ),
-    ] = None
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the page.")
-    ] = Path("report")
-    law: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Law to fit; several: their average; default: the average of those "
-            "that suit the columns. With --prior-only the law, or for a plan the "
-            "target's and then the source's.",
-            autocompletion=complete_law,
-        ),
-    ] = None
+    runs: Path | None = argument(
+        "Table of runs; without it, the bundled one.", "[RUNS]", default=None
+    )
+    output: Path = option(
+        "Folder for the page.", "-o", "--output", default=Path("report")
+    )
+    law: list[str] | None = option(
+        "Law to fit; several: their average; default: the average of those "
+        "that suit the columns. With --prior-only the law, or for a plan the "
+        "target's and then the source's.",
+        autocompletion=complete_law,
+    )
     prior_only: PriorsAlone = False
     experience: Experience = None
-    hold_out: Annotated[
-        str | None,
-        typer.Option(
-            help="Column whose largest level is held out of the check (N*ptpp: tokens of "
-            "pre-training); default: that along which the plan lies farthest beyond the "
-            "table."
-        ),
-    ] = None
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Leave out what the answer does not need: further hold-outs, and runs "
-            "to buy.",
-        ),
-    ] = False
-    question: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--plan",
-            help="What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
-            "loss_before=2.3 ... (repeatable); of mixtures: --plan N=1B --plan "
-            "max_loss=web=2.5,code=1.9 --plan share_code=5%:40%.",
-        ),
-    ] = None
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            help="Unit of the losses, as the page names it: 'nats per byte'; default: "
-            "nats per token."
-        ),
-    ] = None
+    hold_out: str | None = option(
+        "Column whose largest level is held out of the check (N*ptpp: tokens of "
+        "pre-training); default: that along which the plan lies farthest beyond the "
+        "table."
+    )
+    quick: bool = option(
+        "Leave out what the answer does not need: further hold-outs, and runs to buy.",
+        default=False,
+    )
+    question: list[str] | None = option(
+        "What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
+        "loss_before=2.3 ... (repeatable); of mixtures: --plan N=1B --plan "
+        "max_loss=web=2.5,code=1.9 --plan share_code=5%:40%.",
+        "--plan",
+    )
+    unit: str | None = option(
+        "Unit of the losses, as the page names it: 'nats per byte'; default: "
+        "nats per token."
+    )
     where: Where = None
     column: Column = None
     reference: Reference = None
     seed: Seed = 0
-    accept_diagnostics: Annotated[
-        bool,
-        typer.Option(
-            "--accept-diagnostics", help="Report fits whose diagnostics fail."
-        ),
-    ] = False
+    accept_diagnostics: bool = option(
+        "Report fits whose diagnostics fail.", default=False
+    )
     as_json: AsJson = False
 
 
@@ -230,8 +206,8 @@ def report(options: ReportOptions) -> None:
         say(f"-> {', '.join(map(str, page.saved.values()))}")
 
     record = {
-        "report": str(page.path),
-        "fits": {domain: str(path) for domain, path in page.saved.items()},
+        "report": page.path,
+        "fits": page.saved,
         "seconds": page.seconds,
         "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
         "plan": page.plan.to_dict() if page.plan else None,

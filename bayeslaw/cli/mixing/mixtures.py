@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from bayeslaw._base.files import atomic_write
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.limits import LOSS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
-from bayeslaw.cli.options import AsJson, Seed, TrustLawFile, command
-from bayeslaw.cli.output import check_writable, emit, finite, keep_warning
+from bayeslaw.cli.options import AsJson, Seed, TrustLawFile
+from bayeslaw.cli.output import check_writable, emit, keep_warning, write_json
 from bayeslaw.cli.parsing import (
     assignments,
     by_name,
@@ -30,72 +27,43 @@ from bayeslaw.cli.parsing import (
 class MixtureOptions:
     """Options of ``mixture``."""
 
-    loss: Annotated[
-        list[str],
-        typer.Option(
-            help="Fit of an evaluation set's loss, by name: code=code.nc (repeatable).",
-            metavar="NAME=F.nc",
-        ),
-    ]
-    N: Annotated[str, typer.Option("--N", help="Model parameters: 1B.")]
-    max_loss: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Most of a set's loss, nats per token: code=1.2 (repeatable)."
-        ),
-    ] = None
-    max_mean_loss: Annotated[
-        str | None, typer.Option(help="Most of the weighted mean of the losses.")
-    ] = None
-    weight: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Weight of a set in the mean: code=2 (repeatable); default: all alike."
-        ),
-    ] = None
-    D: Annotated[
-        str | None,
-        typer.Option(
-            "--D",
-            help="In place of limits: the best mixture of so many tokens.",
-        ),
-    ] = None
-    confidence: Annotated[
-        str, typer.Option(help="Probability of keeping all limits together.")
-    ] = "0.9"
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Least and largest share of a domain: code=5%:30%, or one that is "
-            "fixed: code=30% (repeatable); default: those fitted."
-        ),
-    ] = None
-    unique_tokens: Annotated[
-        list[str] | None,
-        typer.Option(help="Tokens there are of a domain: wiki=3e9 (repeatable)."),
-    ] = None
-    max_epochs: Annotated[
-        str, typer.Option(help="How often each of them may be seen.")
-    ] = "1"
-    max_tokens: Annotated[str | None, typer.Option(help="Largest budget: 20B.")] = None
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another column the laws read, source_loss_before=2.7, or by set, "
-            "loss_before=fr=3.2,de=3.4 (repeatable)."
-        ),
-    ] = None
-    law_mean: Annotated[
-        bool,
-        typer.Option(
-            "--law-mean",
-            help="Limits on the law's mean, not on the run that will be made.",
-        ),
-    ] = False
+    loss: list[str] = option(
+        "Fit of an evaluation set's loss, by name: code=code.nc (repeatable).",
+        default=MISSING,
+        metavar="NAME=F.nc",
+    )
+    N: str = option("Model parameters: 1B.", "--N", default=MISSING)
+    max_loss: list[str] | None = option(
+        "Most of a set's loss, nats per token: code=1.2 (repeatable)."
+    )
+    max_mean_loss: str | None = option("Most of the weighted mean of the losses.")
+    weight: list[str] | None = option(
+        "Weight of a set in the mean: code=2 (repeatable); default: all alike."
+    )
+    D: str | None = option(
+        "In place of limits: the best mixture of so many tokens.", "--D"
+    )
+    confidence: str = option(
+        "Probability of keeping all limits together.", default="0.9"
+    )
+    share: list[str] | None = option(
+        "Least and largest share of a domain: code=5%:30%, or one that is "
+        "fixed: code=30% (repeatable); default: those fitted."
+    )
+    unique_tokens: list[str] | None = option(
+        "Tokens there are of a domain: wiki=3e9 (repeatable)."
+    )
+    max_epochs: str = option("How often each of them may be seen.", default="1")
+    max_tokens: str | None = option("Largest budget: 20B.")
+    covariate: list[str] | None = option(
+        "Another column the laws read, source_loss_before=2.7, or by set, "
+        "loss_before=fr=3.2,de=3.4 (repeatable)."
+    )
+    law_mean: bool = option(
+        "Limits on the law's mean, not on the run that will be made.", default=False
+    )
     seed: Seed = 0
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="JSON file for the answer.")
-    ] = None
+    output: Path | None = option("JSON file for the answer.", "-o", "--output")
     trust_law_file: TrustLawFile = False
     as_json: AsJson = False
 
@@ -110,8 +78,7 @@ def mixture(options: MixtureOptions) -> None:
     """
     import bayeslaw
 
-    if options.output is not None:
-        check_writable(options.output)
+    check_writable(options.output)
     question = _question(options)
     paths = values_by_name(options.loss, "--loss")
     losses = {
@@ -125,9 +92,7 @@ def mixture(options: MixtureOptions) -> None:
                 losses, **question, D=limit("--D", options.D)
             )
     record = answer.to_dict()
-    if options.output is not None:
-        with atomic_write(options.output) as part:
-            part.write_text(json.dumps(finite(record), indent=1) + "\n")
+    write_json(record, options.output)
     for line in record.get("warnings", []):
         keep_warning(line)
     emit(record, options.as_json, lambda: say_block(answer.sentence()))

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from bayeslaw._base.arguments import command
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.adaptation import at_replays
@@ -50,39 +49,25 @@ def _targets(folders: list[Path]) -> Path | dict[str, Path]:
 class MeasureArguments:
     """Arguments of ``python -m bayeslaw.datasets.microcpt``."""
 
-    source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")]
-    target: Annotated[
-        list[Path],
-        typer.Option(
-            help="Folder of text of the target domain; of several each, named so."
-        ),
-    ]
-    output: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Table of runs (CSV); rows are appended."),
-    ]
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of saved states (default: the table's name with .work)."
-        ),
-    ] = None
-    table: Annotated[
-        str, typer.Option(help=f"A bundled table's grid: {', '.join(GRIDS)}.")
-    ] = "microcpt"
-    sizes: Annotated[str | None, typer.Option(help=f"Some of {','.join(SIZES)}.")] = (
-        None
+    source: Path = option("Folder of text of the source domain.", default=MISSING)
+    target: list[Path] = option(
+        "Folder of text of the target domain; of several each, named so.",
+        default=MISSING,
     )
-    seeds: Annotated[str | None, typer.Option(help="For instance 0,1.")] = None
-    stages: Annotated[
-        str | None, typer.Option(help="Pre-training tokens per parameter.")
-    ] = None
-    replay: Annotated[
-        str | None, typer.Option(help="Shares of source data, in the usual runs.")
-    ] = None
-    ladder: Annotated[
-        str | None, typer.Option(help="Adaptation tokens per parameter.")
-    ] = None
+    output: Path = option(
+        "Table of runs (CSV); rows are appended.", "-o", "--output", default=MISSING
+    )
+    work: Path | None = option(
+        "Folder of saved states (default: the table's name with .work)."
+    )
+    table: str = option(
+        f"A bundled table's grid: {', '.join(GRIDS)}.", default="microcpt"
+    )
+    sizes: str | None = option(f"Some of {','.join(SIZES)}.")
+    seeds: str | None = option("For instance 0,1.")
+    stages: str | None = option("Pre-training tokens per parameter.")
+    replay: str | None = option("Shares of source data, in the usual runs.")
+    ladder: str | None = option("Adaptation tokens per parameter.")
 
 
 @command

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._report.pages.single import page_path, write_template
 from bayeslaw._running.following.course import UNITS
 from bayeslaw._running.following.follow import Follower, Posteriors
 from bayeslaw._running.following.followed import Followed, Following, format_final
@@ -80,19 +80,9 @@ def follow_page(
     >>> Path("run.html").is_file()
     True
     """
-    page = Path(path)
-    _check_writable(page)
+    page = page_path(path, "run.html")
     start = Follower.start(posterior, curve, until, **question)
     return write_page(start, curve, page, warmup=warmup, progress=progress)
-
-
-def _check_writable(page: Path) -> None:
-    """Refuse a folder as the page's path, and try to write there."""
-    if page.is_dir():
-        raise PlanError(
-            f"{page} is a folder; give the name of a file, such as run.html"
-        )
-    try_writing(page)
 
 
 def write_page(
@@ -104,15 +94,24 @@ def write_page(
     progress: Progress | None = None,
 ) -> Following:
     """Write the page of `follow_page` from a follower at the run's start."""
-    _check_writable(page)
     frames = []
     for frame, count in _frames(start, start.read(curve, warmup)):
         frames.append(frame)
         if progress is not None:
             progress(len(frames), count)
-    html = _render(frames, _run_name(curve), start.question.prob)
-    with atomic_write(page) as part:
-        part.write_text(html, encoding="utf-8")
+    # escaped, so that the name of a domain cannot end the script
+    text = json.dumps(_data(frames), allow_nan=False).replace("<", "\\u003c")
+    script = files("bayeslaw._report").joinpath("templates", "follow.js")
+    write_template(
+        page,
+        "follow.html.jinja",
+        run=_run_name(curve),
+        last=frames[-1].following,
+        data=_data(frames),
+        interval=f"{start.question.prob:.0%}",
+        text=Markup(text),
+        script=Markup(script.read_text(encoding="utf-8")),
+    )
     return frames[-1].following
 
 
@@ -263,31 +262,3 @@ def _number(value: float) -> float | None:
     if not math.isfinite(value):
         return None
     return float(f"{value:.6g}")
-
-
-# -- the page --------------------------------------------------------------------------
-
-
-def _render(frames: list[Frame], run: str, prob: float) -> str:
-    """Render the page's HTML."""
-    import jinja2
-    from markupsafe import Markup
-
-    folder = files("bayeslaw._report").joinpath("templates")
-    # a misspelt name in the template is an error, not a blank
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.filters["count"] = format_count
-    template = folder.joinpath("follow.html.jinja").read_text(encoding="utf-8")
-    data = _data(frames)
-    # escaped, so that the name of a domain cannot end the script
-    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    return environment.from_string(template).render(
-        run=run,
-        last=frames[-1].following,
-        data=data,
-        interval=f"{prob:.0%}",
-        text=Markup(text),
-        script=Markup(folder.joinpath("follow.js").read_text(encoding="utf-8")),
-    )

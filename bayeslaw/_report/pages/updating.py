@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayeslaw import plots
-from bayeslaw._base.errors import PlanError
-from bayeslaw._base.files import atomic_write, try_writing
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._report.pages.single import Drawing, data_uri, page_path, write_template
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
-
-
-class Drawing(NamedTuple):
-    """A picture as a data URI, with its caption and a description in words."""
-
-    uri: str
-    caption: str
-    alt: str
 
 
 def update_page(updated: Updated, path: str | Path) -> Path:
@@ -50,23 +38,10 @@ def update_page(updated: Updated, path: str | Path) -> Path:
     >>> bayeslaw.update_page(updated, "changes.html").is_file()
     True
     """
-    import jinja2
-
-    page = Path(path)
-    if page.is_dir():
-        raise PlanError(
-            f"{page} is a folder; give the name of a file, such as changes.html"
-        )
-    try_writing(page)
-    # a misspelt name in the template is an error, not a blank
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.filters["count"] = format_count
-    environment.filters["chance"] = format_chance
-    folder = files("bayeslaw._report").joinpath("templates")
-    template = folder.joinpath("update.html.jinja").read_text(encoding="utf-8")
-    html = environment.from_string(template).render(
+    page = page_path(path, "changes.html")
+    write_template(
+        page,
+        "update.html.jinja",
         updated=updated,
         verdict=updated.verdict(),
         surprising=bool(updated.surprising) and updated.action != "moved",
@@ -74,8 +49,6 @@ def update_page(updated: Updated, path: str | Path) -> Path:
         domains=[_domain(domain) for domain in updated.domains.values()],
         drawing=_of_plan(updated),
     )
-    with atomic_write(page) as part:
-        part.write_text(html, encoding="utf-8")
     return page
 
 
@@ -172,5 +145,4 @@ def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> 
         draw(figure.subplots())
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    return Drawing(f"data:image/svg+xml;base64,{encoded}", caption, alt)
+    return Drawing(data_uri(buffer.getvalue(), "svg+xml"), caption, alt)

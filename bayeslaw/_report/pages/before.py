@@ -4,13 +4,11 @@ priors' forecasts and the first runs to buy.
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,23 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.files import atomic_write, try_writing
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.numbers import format_count
 from bayeslaw._designs.anchor_list import Anchors
 from bayeslaw._designs.anchors import anchors
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._report.pages.single import Drawing, data_uri, page_path, write_template
 from bayeslaw.plots.axes import COLOURS
-
-
-class PriorPicture(NamedTuple):
-    """A picture as a data URI, with its caption and a description in words."""
-
-    uri: str
-    caption: str
-    alt: str
 
 
 @dataclass(frozen=True)
@@ -116,11 +106,8 @@ def prior_page(
     >>> len(page.first.picks) > 0
     True
     """
-    file = Path(path)
-    if file.is_dir():
-        raise PlanError(f"{file} is a folder; give the name of a file: before.html")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try_writing(file)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    file = page_path(path, "before.html")
     planned, goal = None, runs
     if question is not None:
         if source is None:
@@ -135,9 +122,7 @@ def prior_page(
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
     table = None if planned is not None else forecast(posterior, goal, keep=True)
     page = PriorPage(file, posterior.warnings, table, planned, first, offered)
-    html = _render(page, _pictures(posterior, goal, offered), budget)
-    with atomic_write(file) as part:
-        part.write_text(html, encoding="utf-8")
+    _write(page, _pictures(posterior, goal, offered), budget)
     return page
 
 
@@ -189,19 +174,13 @@ def _shorter(
 # -- the page --------------------------------------------------------------------------
 
 
-def _render(page: PriorPage, pictures: list[PriorPicture], budget: float) -> str:
+def _write(page: PriorPage, pictures: list[Drawing], budget: float) -> None:
     """Render the page's HTML from its template."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.filters |= {"count": format_count, "chance": format_chance}
-    folder = files("bayeslaw._report").joinpath("templates")
-    template = folder.joinpath("before.html.jinja").read_text(encoding="utf-8")
     forecasts = page.forecast
     bought = page.first.table(page.offered) if page.first.picks else None
-    return environment.from_string(template).render(
+    write_template(
+        page.path,
+        "before.html.jinja",
         page=page,
         pictures=pictures,
         budget=budget,
@@ -214,7 +193,7 @@ def _render(page: PriorPage, pictures: list[PriorPicture], budget: float) -> str
 
 def _pictures(
     posterior: Posterior, goal: pd.DataFrame, offered: pd.DataFrame
-) -> list[PriorPicture]:
+) -> list[Drawing]:
     """Draw the priors' forecasts along tokens, and of every run on the page."""
     dearest = goal.loc[[(goal["N"] * goal["D"]).idxmax()]]
     size = format_count(float(dearest["N"].iloc[0]))
@@ -277,11 +256,10 @@ def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axe
     return ax
 
 
-def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> PriorPicture:
+def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> Drawing:
     """Draw a picture and encode it as a data URI."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     draw(figure.subplots())
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return PriorPicture(f"data:image/png;base64,{data}", caption, alt)
+    return Drawing(data_uri(buffer.getvalue(), "png"), caption, alt)
