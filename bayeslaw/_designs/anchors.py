@@ -41,7 +41,7 @@ from bayeslaw._designs.menu import Menu, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_readable
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import as_runs
 
@@ -269,8 +269,7 @@ def _check_readable(
     tables = [(candidates, posterior)]
     tables += [(of_source(candidates), source) for source in arguments.sources.values()]
     for table, reader in tables:
-        names = dict.fromkeys(c for piece in reader.pieces() for c in piece.covariates)
-        check_readable(table, names, "the table of candidates")
+        check_readable(table, columns_read(reader), "the table of candidates")
 
 
 def _had(

@@ -24,7 +24,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -294,7 +294,7 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
     """Refuse a law that does not read N and D, or that reads a column without a given
     value.
     """
-    covariates = {column for piece in posterior.pieces() for column in piece.covariates}
+    covariates = set(columns_read(posterior))
     if not {"N", "D"} <= covariates:
         raise RunTableError(
             f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "

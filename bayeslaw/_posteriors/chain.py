@@ -22,7 +22,13 @@ from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws, places, shuffled
-from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
+from bayeslaw._posteriors.posterior import (
+    Draw,
+    Piece,
+    Posterior,
+    along_tokens,
+    columns_read,
+)
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
@@ -94,14 +100,14 @@ def chain(
     >>> bayeslaw.forecast(chained, new).shape
     (1, 6)
     """
-    covariates = _covariates(posterior)
+    covariates = columns_read(posterior)
     for column, fit in before.items():
         if column not in covariates:
             raise LawError(
                 f"the law does not read {column!r}, so nothing is to forecast; "
                 f"it reads: {', '.join(covariates)}"
             )
-        unknown = _covariates(fit) - {"D", *CHECKPOINT}
+        unknown = set(columns_read(fit)) - {"D", *CHECKPOINT}
         if unknown:
             raise LawError(
                 f"the fit for {column!r} reads {min(unknown)!r}, which a checkpoint "
@@ -109,10 +115,6 @@ def chain(
                 "chinchilla, to the table of checkpoints"
             )
     return Chain(posterior, dict(before), seed)
-
-
-def _covariates(posterior: Posterior) -> set[str]:
-    return {c for piece in posterior.pieces() for c in piece.covariates}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +249,7 @@ class Chain:
         """
         measured = {c: _column(runs, c) for c in self.before}
         unknown = np.isnan(np.stack(list(measured.values()))).any(axis=0)
-        of_law = _covariates(self.posterior)
+        of_law = columns_read(self.posterior)
         table = {}
         for name in covariates:
             table[name] = _column(runs, name)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.formula import units_of
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.fitting import fitted
@@ -63,14 +63,13 @@ def own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
     table = table_of(posterior)
     if table is None:
         return []
-    covariates = [c for piece in posterior.pieces() for c in piece.covariates]
     # an average has members; a fit has one law
     members = getattr(posterior, "members", (posterior,))
     units: dict[str, str] = {}
     for member in members:
         law = getattr(member, "law", None)
         units |= units_of(law) if law is not None else {}
-    return own_beyond(table, runs, covariates, units=units)
+    return own_beyond(table, runs, columns_read(posterior), units=units)
 
 
 def doubts_of_tables(
@@ -106,8 +105,7 @@ def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:
     low, high = 0.0, 1.0
     for posterior in posteriors.values():
         table = table_of(posterior)
-        reads_replay = any("replay" in piece.covariates for piece in posterior.pieces())
-        if table is None or not reads_replay or "replay" not in table:
+        if table is None or "replay" not in {*columns_read(posterior)} & {*table}:
             continue
         shares = table["replay"]
         low = max(low, float(shares.min()))

@@ -300,6 +300,12 @@ class KeptPosterior(Posterior, Protocol):
         ...
 
 
+def columns_read(*posteriors: Posterior) -> list[str]:
+    """List the columns that laws of posteriors read, each once."""
+    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
+    return list(dict.fromkeys(c for piece in pieces for c in piece.covariates))
+
+
 def is_prior_only(posterior: object) -> bool:
     """Tell whether a posterior is of priors alone, without measured runs."""
     return getattr(posterior, "is_prior_only", False)

@@ -20,7 +20,7 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
 from bayeslaw._posteriors.averaging.folds import stage_axis
 from bayeslaw._posteriors.outcomes import check_readable
-from bayeslaw._posteriors.posterior import KeptPosterior
+from bayeslaw._posteriors.posterior import KeptPosterior, columns_read
 
 
 class Rule(NamedTuple):
@@ -143,7 +143,8 @@ def choose_runs(
     offered = on_offer(runs, planned, costs)
     if offered is None:
         return None
-    columns = read_before(fits["target"], fits["source"])
+    inputs = columns_read(fits["target"], fits["source"])
+    columns = [column for column in LOSSES_BEFORE if column in inputs]
     offered, lines = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
     budget = RULE.budget * price
@@ -325,12 +326,6 @@ def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, 
             }
         )
     return lines
-
-
-def read_before(*posteriors: KeptPosterior) -> list[str]:
-    """List the checkpoint's losses before adaptation that laws read."""
-    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
-    return [c for c in LOSSES_BEFORE if any(c in piece.covariates for piece in pieces)]
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

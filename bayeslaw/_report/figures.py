@@ -22,6 +22,7 @@ from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._posteriors.posterior import columns_read
 from bayeslaw._report.pages.single import data_uri
 
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
@@ -201,8 +202,7 @@ def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | N
     compute without replay; None for other tables, or for a law that reads more than N
     and D.
     """
-    reads = {column for piece in fit.pieces() for column in piece.covariates}
-    if reads != {"N", "D"} or "replay" in runs or not sweeps_of(runs):
+    if set(columns_read(fit)) != {"N", "D"} or "replay" in runs or not sweeps_of(runs):
         return None
     best = optimum(fit)
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")

@@ -319,8 +319,9 @@ def load_befores(
 
     A file without a name belongs to the one such column that the laws read.
     """
-    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
-    columns = {c for piece in pieces for c in piece.covariates if c in LOSSES_BEFORE}
+    from bayeslaw._posteriors.posterior import columns_read
+
+    columns = [c for c in columns_read(*posteriors) if c in LOSSES_BEFORE]
     unnamed = [option for option in options or [] if "=" not in option]
     if len(columns) == len(unnamed) == 1:
         pairs = [(column, unnamed[0]) for column in columns]

@@ -35,7 +35,7 @@ from bayeslaw._posteriors.pairs import (
     doubts,
     table_of,
 )
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.fitting import by_domain, losses
 
 
@@ -367,12 +367,7 @@ def _plan_command(
             value = f"{goal[column].iloc[0]:g}"
         words.append(f"--{column} {value}")
     words.append("--max-target-loss LOSS --max-forgetting 2%")
-    covariates = {
-        column
-        for posterior in posteriors.values()
-        for piece in posterior.pieces()
-        for column in piece.covariates
-    }
+    covariates = columns_read(*posteriors.values())
     if SOURCE_LOSS_BEFORE in covariates or any(map(_diverges, sources.values())):
         words.append("--baseline-loss LOSS")
     if LOSS_BEFORE in covariates:

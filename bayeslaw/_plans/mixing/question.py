@@ -19,7 +19,7 @@ from bayeslaw._law.columns import share_domains
 from bayeslaw._plans.mixing.sampled import SampledLosses
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -127,8 +127,7 @@ def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
     """Find the domains of the laws' shares, which must be the same for all laws."""
     domains_of: dict[str, set[str]] = {}
     for name, posterior in posteriors.items():
-        columns = [c for piece in posterior.pieces() for c in piece.covariates]
-        domains_of[name] = set(share_domains(columns))
+        domains_of[name] = set(share_domains(columns_read(posterior)))
         if not domains_of[name]:
             raise PlanError(
                 f"the law of {name} reads no shares: fit a law of mixtures "

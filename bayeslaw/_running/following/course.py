@@ -13,7 +13,7 @@ from scipy.interpolate import PchipInterpolator
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 
@@ -97,23 +97,15 @@ def unit_of(posterior: Posterior) -> str:
     PlanError
         No law reads either.
     """
-    covariates = read_by(posterior)
+    covariates = columns_read(posterior)
     if "D" in covariates:
         return "D"
-    if covariates & set(AREAS):
+    if set(covariates) & set(AREAS):
         return "step"
     raise PlanError(
         f"{posterior.name} reads neither tokens D nor areas of a schedule: "
         "its loss does not change along a run"
     )
-
-
-def read_by(posterior: Posterior) -> set[str]:
-    """Collect the columns that some law of a posterior reads."""
-    covariates: set[str] = set()
-    for piece in posterior.pieces():
-        covariates.update(piece.covariates)
-    return covariates
 
 
 def course(
@@ -143,7 +135,7 @@ def course(
         A column is missing, or it changes along the run without a schedule.
     """
     unit = unit_of(posterior)
-    covariates = read_by(posterior) - {unit}
+    covariates = set(columns_read(posterior)) - {unit}
     if schedule is None:
         places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})

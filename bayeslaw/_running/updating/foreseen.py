@@ -14,7 +14,7 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
-from bayeslaw._posteriors.posterior import Posterior, row_sds
+from bayeslaw._posteriors.posterior import Posterior, columns_read, row_sds
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.fitting import losses
 
@@ -151,5 +151,4 @@ def _effects(
     learned = getattr(posterior, "effects", None)
     if learned is not None:
         return learned(rows, rng)
-    covariates = [column for piece in posterior.pieces() for column in piece.covariates]
-    return sizes * noise.draw_shared(rows, list(dict.fromkeys(covariates)), rng)
+    return sizes * noise.draw_shared(rows, columns_read(posterior), rng)

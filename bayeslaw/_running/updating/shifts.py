@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -152,7 +152,7 @@ def _moved(
 # -- which runs to forecast ------------------------------------------------------------
 
 
-def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
+def largest_rows(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Choose default rows: the longest run of the largest model at the last stage, and
     the same with the size first, with the columns that laws read.
     """

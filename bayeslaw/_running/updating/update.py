@@ -25,7 +25,12 @@ from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
+from bayeslaw._posteriors.posterior import (
+    KeptPosterior,
+    Posterior,
+    columns_read,
+    is_kept,
+)
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import Foreseen, foresee
 from bayeslaw._running.updating.plans import PlanChange, plan_change, planned_rows
@@ -275,7 +280,7 @@ def _posterior(old: object) -> KeptPosterior:
 def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
     """Select the rows of a posterior's own domain, and find the new ones."""
     part, name = _own_domain(old.runs, runs)
-    covariates = dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
+    covariates = columns_read(old)
     missing = [c for c in covariates if c not in part]
     if missing:
         raise RunTableError(
@@ -324,14 +329,12 @@ def _goal(
     """Select the runs to forecast before and after, with names in the index."""
     if at is not None:
         return _named(at, "the run asked for")
-    covariates = tuple(
-        dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
-    )
+    covariates = columns_read(old)
     # only covariates: the row of the plan has no other columns
     largest = _named(largest_rows(part, covariates), "the largest run")
     if planned is None:
         return largest
-    return pd.concat([planned[list(covariates)], largest[list(covariates)]])
+    return pd.concat([planned[covariates], largest[covariates]])
 
 
 def _named(rows: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -351,13 +351,10 @@ def _losses_read(target: Any, source: Any) -> list[str]:
     """List losses before adaptation that fits read; a source's own is
     ``source_loss_before`` in a table of runs.
     """
+    from bayeslaw._posteriors.posterior import columns_read
+
     sources = source.values() if isinstance(source, dict) else [source]
-    columns = _columns_read(target)
-    if any(fit is not None and _columns_read(fit) for fit in sources):
+    columns = set(LOSSES_BEFORE).intersection(columns_read(target))
+    if set(LOSSES_BEFORE).intersection(columns_read(*filter(None, sources))):
         columns.add(SOURCE_LOSS_BEFORE)
     return sorted(columns)
-
-
-def _columns_read(fit: Any) -> set[str]:
-    covariates = {column for piece in fit.pieces() for column in piece.covariates}
-    return covariates & set(LOSSES_BEFORE)
