@@ -57,3 +57,16 @@ def coloured_groups(
     order = list(levels) if levels is not None else [level for level, _ in groups]
     for level, group in groups:
         yield level, group, COLOURS[order.index(level) % len(COLOURS)]
+
+
+def line_in_band(
+    ax: Axes,
+    x: Any,
+    band: Any,
+    colour: str,
+    label: str | None = None,
+    **style: Any,
+) -> None:
+    """Draw ``band["median"]`` as a line in a band from ``low`` to ``high``."""
+    ax.fill_between(x, band["low"], band["high"], color=colour, alpha=0.2, lw=0)
+    ax.plot(x, band["median"], color=colour, label=label, **style)

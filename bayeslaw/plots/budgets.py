@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._forecasts.optimum import sweeps_of
-from bayeslaw.plots.axes import COLOURS, STAR, plain_log
+from bayeslaw.plots.axes import COLOURS, STAR, line_in_band, plain_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,20 +28,10 @@ def isoflops(
     for row, curve, colour in zip(
         best.rows, best.curves, cycle(COLOURS[:-2]), strict=False
     ):
-        sizes = np.array(curve["N"])
-        low, median, high = (np.array(curve[k]) for k in ("low", "median", "high"))
-        middle = row["N"] or sizes[median.argmin()]
-        in_reach = (sizes > middle / reach) & (sizes < middle * reach)
-        label = f"{row['budget']:.2g}"
-        ax.plot(sizes[in_reach], median[in_reach], color=colour, label=label)
-        ax.fill_between(
-            sizes[in_reach],
-            low[in_reach],
-            high[in_reach],
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-        )
+        band = pd.DataFrame(curve)
+        middle = row["N"] or band["N"][band["median"].idxmin()]
+        band = band[(band["N"] > middle / reach) & (band["N"] < middle * reach)]
+        line_in_band(ax, band["N"], band, colour, f"{row['budget']:.2g}")
         for sweep in sweeps:
             if abs(np.log(sweep.attrs["flops"] / row["budget"])) < np.log(1.3):
                 ax.plot(sweep["N"], sweep["loss"], "o", color=colour, markersize=3.5)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
-from bayeslaw.plots.axes import BLACK, COLOURS, GREY
+from bayeslaw.plots.axes import BLACK, COLOURS, GREY, line_in_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,11 @@ def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> A
     Grey is the forecast from before the run; the dotted line is the limit.
     """
     history, path = followed.history, followed.path
-    x = path[followed.unit]
-    before = {"color": GREY, "label": "before the run"}
-    foreseen = followed.foreseen
-    band = foreseen[["before_low", "before_median", "before_high"]]
-    _line_in_band(ax, foreseen[followed.unit], band, **before)
-    here = {"color": colour, "label": "from here"}
-    _line_in_band(ax, x, path[["low", "median", "high"]], **here)
+    dashed = {"lw": 1.2, "ls": "--"}
+    foreseen = followed.foreseen.rename(columns=lambda c: c.removeprefix("before_"))
+    x = foreseen[followed.unit]
+    line_in_band(ax, x, foreseen, GREY, "before the run", **dashed)
+    line_in_band(ax, path[followed.unit], path, colour, "from here", **dashed)
     dots = {"ms": 4, "mec": "white", "mew": 0.4}
     ax.plot(
         history["at"],
@@ -119,26 +117,6 @@ def _before_the_run(followed: Followed) -> float:
     if followed.points:
         first = float(followed.history["at"].min())
     return first / 1.6
-
-
-def _line_in_band(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
-    """Draw columns low, median and high: a dashed line in a band."""
-    low, median, high = (rows[name] for name in rows)
-    ax.fill_between(
-        x,
-        low,
-        high,
-        color=style["color"],
-        alpha=0.2,
-        lw=0,
-    )
-    ax.plot(
-        x,
-        median,
-        lw=1.2,
-        ls="--",
-        **style,
-    )
 
 
 def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:

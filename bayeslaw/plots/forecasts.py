@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw.plots.axes import COLOURS, GREY, MOST_TICKS, coloured_groups
+from bayeslaw.plots.axes import COLOURS, GREY, MOST_TICKS, coloured_groups, line_in_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,8 @@ def forecast_curve(
         ordered = group.sort_values(along)
         x = ordered[along]
         label = None if level is None else f"{by} {level:g}"
-        _forecast_line(ax, x, rows.loc[ordered.index], colour, label)
+        band = rows.loc[ordered.index]
+        line_in_band(ax, x, band, colour, label, lw=1.2, ls="--")
         if "loss" in ordered:
             dots = {"ms": 3.5, "mec": "white", "mew": 0.4}
             ax.plot(
@@ -64,29 +65,6 @@ def forecast_curve(
     ax.set_xlabel(names.get(along, along))
     ax.set_ylabel("loss (nats per token)")
     return ax
-
-
-def _forecast_line(
-    ax: Axes, x: pd.Series, rows: pd.DataFrame, colour: str, label: str | None
-) -> None:
-    """Draw the median as a line in a new run's band."""
-    low, high = rows["low"], rows["high"]
-    ax.fill_between(
-        x,
-        low,
-        high,
-        color=colour,
-        alpha=0.2,
-        lw=0,
-    )
-    ax.plot(
-        x,
-        rows["median"],
-        color=colour,
-        lw=1.2,
-        ls="--",
-        label=label,
-    )
 
 
 def learning_curves(
@@ -111,10 +89,11 @@ def learning_curves(
     for name, group, colour in coloured_groups(runs, by):
         ordered = group.sort_values(along)
         label = "forecast" if name is None else str(name)
-        _forecast_line(ax, ordered[along], rows.loc[ordered.index], colour, label)
+        x, band = ordered[along], rows.loc[ordered.index]
+        line_in_band(ax, x, band, colour, label, lw=1.2, ls="--")
         if "loss" in ordered:
             ax.plot(
-                ordered[along],
+                x,
                 ordered["loss"],
                 ".",
                 ms=4,

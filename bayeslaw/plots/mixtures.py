@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayeslaw.plots.axes import BLACK, COLOURS, GREY, STAR
+from bayeslaw.plots.axes import BLACK, COLOURS, GREY, STAR, line_in_band
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -99,10 +99,7 @@ def mixture_tradeoff(ax: Axes, plan: MixturePlan, domain: str) -> Axes:
     row = plan.along[domain]
     for i, limit in enumerate(plan.limits):
         colour, losses = COLOURS[i % len(COLOURS)], row["losses"][limit["name"]]
-        ax.fill_between(
-            row["share"], losses["low"], losses["high"], color=colour, alpha=0.2
-        )
-        ax.plot(row["share"], losses["median"], color=colour, label=limit["name"])
+        line_in_band(ax, row["share"], losses, colour, limit["name"])
         ax.axhline(limit["limit"], color=colour, linestyle="--", linewidth=1)
     ax.axvline(plan.shares[domain], color=GREY, linestyle=":", linewidth=1)
     ax.set(xlabel=f"share of {domain}", ylabel="loss (nats per token)")

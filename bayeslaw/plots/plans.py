@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw.plots.axes import BLACK, COLOURS, STAR, plain_log
+from bayeslaw.plots.axes import BLACK, COLOURS, STAR, line_in_band, plain_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -273,10 +273,7 @@ def _band(
     label: str,
 ) -> None:
     """Draw median, 90% band and limit of one promise."""
-    ax.plot(replay, band["median"], color=colour, label=label)
-    ax.fill_between(
-        replay, band["low"], band["high"], color=colour, alpha=0.2, linewidth=0
-    )
+    line_in_band(ax, replay, band, colour, label)
     ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)
 
 
