@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,12 +14,13 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.draws import Draws, take_draws
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
 from bayeslaw._schedules.phases import finite_number
 from bayeslaw._tables.rates.areas import COLUMNS
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
 
 class WeightedDomain(NamedTuple):
@@ -31,7 +31,7 @@ class WeightedDomain(NamedTuple):
 
     name: str
     weight: float
-    parts: tuple[tuple[Piece, Int[np.ndarray, " draw"]], ...]
+    parts: tuple[Draws, ...]
     pairs: int
 
     def loss(
@@ -47,7 +47,8 @@ class WeightedDomain(NamedTuple):
         by_draw = any(values.ndim == 2 for values in columns.values())
         points = max(values.shape[-1] for values in columns.values())
         losses: Float[np.ndarray, "draw point"] | None = None
-        for piece, rows in self.parts:
+        for part in self.parts:
+            piece, rows = part.piece, part.rows
             inputs = _needed(piece, columns, self.name)
             if by_draw:
                 shape = (self.pairs, points)
@@ -134,9 +135,7 @@ def sides_of(
         _side(name, weights[name], of_domain, pairs, seed)
         for name, of_domain in pieces.items()
     )
-    covariates = set()
-    for piece in chain.from_iterable(pieces.values()):
-        covariates.update(piece.covariates)
+    covariates = {c for piece in chain(*pieces.values()) for c in piece.covariates}
     if not covariates & set(reads):
         raise PlanError(
             f"no law here reads {' or '.join(reads)}, on which the answer depends"
@@ -154,15 +153,7 @@ def _side(
     order = np.arange(total)
     if name == "target":
         order = np.random.default_rng(seed).permutation(total)
-    order = np.resize(order, pairs)
-    parts, first = [], 0
-    for piece in pieces:
-        rows = np.flatnonzero((order >= first) & (order < first + piece.draws))
-        draws = order[rows] - first
-        first += piece.draws
-        if len(rows):
-            values = {k: np.asarray(v)[draws] for k, v in piece.values.items()}
-            parts.append((replace(piece, values=values), rows))
+    parts = take_draws(pieces, np.resize(order, pairs))
     return WeightedDomain(name, weight, tuple(parts), pairs)
 
 
