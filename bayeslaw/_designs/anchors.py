@@ -39,7 +39,7 @@ from bayeslaw._designs.goals.goal import (
 from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, days_of, menu
 from bayeslaw._designs.search import Limits
-from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
@@ -58,7 +58,7 @@ class AnchorArguments:
     goal: pd.DataFrame | str | Path | Mapping[str, Any]
     budget: float
     _: KW_ONLY
-    source: Posterior | str | Path | Mapping[str, Posterior | str | Path] | None = None
+    source: Posteriors | None = None
     gain: GainName | None = None
     replicates: int = 4
     max_picks: int | None = None

@@ -25,7 +25,7 @@ from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem, search
-from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _said(row: Mapping[str, Any]) -> str:
 def influence(
     plan: Plan,
     target: Posterior | str | Path,
-    source: Posterior | str | Path | Mapping[str, Posterior | str | Path],
+    source: Posteriors,
     *,
     again: int = 2,
     **question: Any,

@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec
 
 from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
@@ -297,7 +298,7 @@ def sample(
     *,
     seed: int,
     program: Program = ONE_TABLE,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     most_halvings: int = 3,
 ) -> Chains:
     """Draw from the posterior by NUTS.

@@ -13,7 +13,7 @@ its forecast is compared with the truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import lru_cache
@@ -27,6 +27,7 @@ from scipy.stats import norm
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._designs.anchors import GainName, anchors, appraise
 from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._inference import coordinates
@@ -486,7 +487,7 @@ class StudyArguments:
     tau: float = 0.0
     plan: bool = False
     executor: Executor | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
 
     def check(self) -> None:
         """Refuse arguments that cannot be studied."""

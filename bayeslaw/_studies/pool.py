@@ -10,7 +10,7 @@ score of the intervals.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -23,6 +23,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import NextRuns, next_runs
 from bayeslaw._designs.criteria import Information
@@ -55,7 +56,7 @@ class PoolStudyArguments:
     rules: Sequence[str] = ("chosen",)
     path: Path | None = None
     executor: Executor | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
 
 
 @takes(PoolStudyArguments)

@@ -15,6 +15,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.machine.executors import as_done
+from bayeslaw._base.progress.time_left import Progress
 
 Job = Mapping[str, Any]
 Results = list[dict[str, Any]]
@@ -27,7 +28,7 @@ def study(
     path: Path | None = None,
     *,
     executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Collect the rows of all jobs: read the rows of jobs already in the file, and make
     the rest.

@@ -16,7 +16,13 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._law.columns import LOSS_BEFORE
-from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
+from bayeslaw._tables.rows.naming import (
+    LOSSES,
+    NAMES,
+    ColumnMap,
+    as_names,
+    check_repeated,
+)
 from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_name
 
 # 1e9 in tokens_B*1e9, with the sign that comes before it
@@ -35,7 +41,7 @@ BOTH = {"target": "target_loss", "source": "source_loss"}
 
 def renamed(
     table: pd.DataFrame,
-    columns: Mapping[str, str | Sequence[str]],
+    columns: ColumnMap,
     schema: Collection[str],
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
@@ -100,8 +106,8 @@ def _with_bare_names(
 
 
 def as_mapping(
-    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None,
-) -> Mapping[str, str | Sequence[str]]:
+    columns: ColumnMap | Sequence[str] | None,
+) -> ColumnMap:
     """Read a mapping of the user's expressions to names of the schema (theirs -> ours).
     It is a dictionary, or texts ``ours=theirs`` as on the command line.
 
@@ -151,9 +157,7 @@ def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
     return inverted
 
 
-def replaced(
-    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
-) -> list[str]:
+def replaced(table: pd.DataFrame, columns: ColumnMap) -> list[str]:
     """List the table's columns that ``columns`` replaces by other columns."""
     names = set(map(str, table.columns))
     inputs = {name for theirs in columns for name in _read(theirs, names)}
@@ -179,7 +183,7 @@ def is_there(
     )
 
 
-def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
+def _pairs(columns: ColumnMap) -> list[tuple[str, str]]:
     """List pairs (theirs, ours); one expression of theirs can have several of ours."""
     return [
         (theirs, name)
@@ -427,9 +431,7 @@ def _number_or_nan(cell: object) -> float:
         return math.nan
 
 
-def _without_replaced(
-    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
-) -> pd.DataFrame:
+def _without_replaced(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     """Drop the columns of `replaced`, with a warning for each."""
     theirs = {ours: name for name, ours in _pairs(columns)}
     names = set(map(str, table.columns))

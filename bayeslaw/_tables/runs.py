@@ -33,6 +33,7 @@ from bayeslaw._tables.rows.cells import plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
     CURVE,
     NAMES,
+    ColumnMap,
     as_names,
     check_repeated,
     names_of,
@@ -109,7 +110,7 @@ def read_runs(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
+    columns: ColumnMap | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read, select and validate a table of runs.
 
@@ -188,7 +189,7 @@ def read_with_notes(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
+    columns: ColumnMap | Sequence[str] | None = None,
     grows: bool = False,
 ) -> Reading:
     """Read runs as `read_runs` does, with notes on how the source was read; from a file

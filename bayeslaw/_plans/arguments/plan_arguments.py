@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.posterior import Posterior
 
@@ -20,8 +20,8 @@ from bayeslaw._posteriors.posterior import Posterior
 class PlanArguments:
     # raw arguments, documented in `bayeslaw.plan`
 
-    target: Posterior | str | Path | Mapping[str, Posterior | str | Path]
-    source: Posterior | str | Path | Mapping[str, Posterior | str | Path]
+    target: Posteriors
+    source: Posteriors
     _: KW_ONLY
     N: float | Sequence[float]
     ptpp: float | Sequence[float]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ from bayeslaw._base.html import table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._plans.plan import plan, posed
 from bayeslaw._plans.result import Plan
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors
 
 BASE = "as asked"  # the scenario without changes
 
@@ -93,8 +92,8 @@ class WhatIf:
 
 
 def what_if(
-    target: Posterior | str | Path | Mapping[str, Posterior | str | Path],
-    source: Posterior | str | Path | Mapping[str, Posterior | str | Path],
+    target: Posteriors,
+    source: Posteriors,
     scenarios: Mapping[str, Mapping[str, Any]],
     **question: Any,
 ) -> WhatIf:

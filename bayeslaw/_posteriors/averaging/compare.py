@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law.columns import (
     LOSSES_BEFORE,
@@ -81,7 +82,7 @@ class Comparing:
     discrepancy: bool = True
     seed: int = 0
     executor: Executor | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
 
     def columns(self, runs: pd.DataFrame) -> list[str]:
         """List the columns by which stages are left out."""
@@ -464,7 +465,7 @@ def _judge(
 class ProgressCounter:
     """Counts posteriors done by all threads."""
 
-    def __init__(self, total: int, progress: Callable[[int, int], None] | None):
+    def __init__(self, total: int, progress: Progress | None):
         self.total = total
         self.progress = progress
         self.done = 0

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._inference.point import PointFit
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.fits.artifact import (
-    read,
-)
+from bayeslaw._posteriors.fits.artifact import read
 from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._posteriors.posterior import Posterior
 
-if TYPE_CHECKING:
-    from bayeslaw._posteriors.posterior import Posterior
+# one, or several by name
+Posteriors = Posterior | str | Path | Mapping[str, Posterior | str | Path]
 
 
 def as_posterior(given: Posterior | str | Path) -> Posterior:

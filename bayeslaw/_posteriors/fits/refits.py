@@ -21,6 +21,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.machine import executors, runtime
 from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
@@ -97,7 +98,7 @@ def refits(
     draws: int = Importance.draws,
     seed: int = 0,
     executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Refit]:
     """Draw posteriors of a law on a table whose rows have different weights each time.
 
@@ -234,7 +235,7 @@ def spread(
     task: Callable[..., list],
     jobs: Sequence[tuple],
     executor: Executor | None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     total: int | None = None,
 ) -> list:
     """Map a task over jobs, here or on an executor, and return the results in order;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._law.priors import Prior
@@ -24,7 +25,7 @@ class SamplingArguments:
     draws: int = NUTS.draws
     max_draws: int | None = 4000
     seed: int = 0
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
     on_failure: str = "raise"
 
     @property

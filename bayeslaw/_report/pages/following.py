@@ -17,9 +17,10 @@ from markupsafe import Markup
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._posteriors.averaging.loading import Posteriors
 from bayeslaw._report.pages.single import page_path, write_template
 from bayeslaw._running.following.course import UNITS
-from bayeslaw._running.following.follow import Follower, Posteriors
+from bayeslaw._running.following.follow import Follower
 from bayeslaw._running.following.followed import Followed, Following, format_final
 
 

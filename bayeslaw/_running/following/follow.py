@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
@@ -30,8 +30,6 @@ from bayeslaw._running.following.side import (
 )
 from bayeslaw._running.following.track import Moment
 from bayeslaw._tables.runs import as_runs
-
-Posteriors = Posterior | str | Path | Mapping[str, Posterior | str | Path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

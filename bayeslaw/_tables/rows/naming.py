@@ -12,6 +12,8 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.rates.areas import COLUMNS
 
+# the table's names, and the schema's for each: one, or several
+ColumnMap = Mapping[str, str | Sequence[str]]
 # columns of the schema that hold names, spelled as they are written
 NAMES = ("run", "checkpoint", "domain", "schedule")
 # what people and trackers call a run, in small letters with spaces for signs
@@ -47,7 +49,7 @@ def _spelled(column: object) -> str:
     return name.replace("_", " ").replace("-", " ").replace(".", " ")
 
 
-def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
+def names_of(columns: ColumnMap) -> set[str]:
     """List the columns that hold names in the schema."""
     return {
         theirs
