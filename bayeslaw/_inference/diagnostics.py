@@ -4,7 +4,7 @@ thresholds of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,6 +130,29 @@ def _generalised_pareto(
     shape = np.mean(np.log1p(-b * excess))
     weighed = (draws * shape + prior_draws * prior_shape) / (draws + prior_draws)
     return weighed, -shape / b
+
+
+def weighted_student(
+    log_density: Callable[[np.ndarray], np.ndarray],
+    centre: Float[np.ndarray, " coordinate"],
+    root: Float[np.ndarray, "coordinate coordinate"],
+    dof: float,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[Float[np.ndarray, "draw coordinate"], Float[np.ndarray, " draw"], float]:
+    """Draw from a Student-t and weigh the draws by a density: importance sampling.
+    Returns draws, weights with smoothed tails, and k-hat.
+
+    ``root`` times its transpose is the Student-t's scale matrix.
+    """
+    size = len(centre)
+    # Student-t: a normal over the root of a chi-square.
+    mixed = rng.chisquare(dof, (draws, 1)) / dof
+    standard = rng.standard_normal((draws, size)) / np.sqrt(mixed)
+    square = np.sum(standard**2, axis=1)
+    log_q = -0.5 * (dof + size) * np.log1p(square / dof)
+    tried = centre + standard @ root.T
+    return tried, *pareto_smoothed(log_density(tried) - log_q)
 
 
 def by_weight(

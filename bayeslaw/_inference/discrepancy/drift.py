@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
+from bayeslaw._inference.diagnostics import by_weight, weighted_student
 from bayeslaw._inference.discrepancy.axes import AXES, position
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
@@ -262,14 +262,10 @@ def draw_scales(
         return log_p
 
     centre, root = np.zeros(size), sampler.widened * np.eye(size)
-    dof = sampler.dof
     for _ in range(sampler.rounds):
-        mixed = rng.chisquare(dof, (sampler.tries, 1)) / dof
-        step = rng.standard_normal((sampler.tries, size)) / np.sqrt(mixed)
-        square = np.sum(step**2, axis=1)
-        log_q = -0.5 * (dof + size) * np.log1p(square / dof)
-        tried = centre + step @ root.T
-        weight, _ = pareto_smoothed(log_density(tried) - log_q)
+        tried, weight, _ = weighted_student(
+            log_density, centre, root, sampler.dof, sampler.tries, rng
+        )
         centre = weight @ tried
         away = (tried - centre) * np.sqrt(weight)[:, None]
         root = np.linalg.cholesky(away.T @ away + 1e-3 * np.eye(size))

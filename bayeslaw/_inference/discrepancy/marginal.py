@@ -20,7 +20,7 @@ import numpy as np
 from scipy import linalg, optimize
 from scipy.linalg import lapack
 
-from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
+from bayeslaw._inference.diagnostics import by_weight, weighted_student
 from bayeslaw._inference.discrepancy.process import Process, Spectrum
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -284,8 +284,7 @@ class Marginal:
 
         The proposal is a Student-t around the mode, with ``dof`` degrees of freedom.
         """
-        size = len(mode)
-        steps = step * np.eye(size)
+        steps = step * np.eye(len(mode))
         slopes = [
             self.gradient(mode + s)[1] - self.gradient(mode - s)[1] for s in steps
         ]
@@ -294,14 +293,13 @@ class Marginal:
         curvature = -np.array(slopes) / (2 * step)
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
         root = axes / np.sqrt(np.maximum(sizes, flattest))
-        # Student-t: a normal over the root of a chi-square.
-        mixed = rng.chisquare(dof, (tries, 1)) / dof
-        standard = rng.standard_normal((tries, size)) / np.sqrt(mixed)
-        square = np.sum(standard**2, axis=1)
-        log_q = -0.5 * (dof + size) * np.log1p(square / dof)
-        tried = mode + standard @ root.T
-        log_p = np.array([self.log_density(log_scales) for log_scales in tried])
-        weight, khat = pareto_smoothed(log_p - log_q)
+
+        def log_densities(tried):
+            return np.array([self.log_density(log_scales) for log_scales in tried])
+
+        tried, weight, khat = weighted_student(
+            log_densities, mode, root, dof, tries, rng
+        )
         return tried[by_weight(weight, count, rng)], khat
 
     def draw_linear(
