@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import PlanError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs
@@ -37,7 +37,7 @@ from bayeslaw._designs.goals.goal import (
     goal_of_plan,
 )
 from bayeslaw._designs.goals.kinds import unit_of
-from bayeslaw._designs.menu import Menu, days_of, menu
+from bayeslaw._designs.menu import Menu, check_count, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.outcomes import check_readable
@@ -159,7 +159,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     """
     posterior, goal = as_posterior(arguments.posterior), arguments.goal
     if isinstance(arguments.candidates, pd.DataFrame):
-        _check_rows(arguments.candidates)
+        check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
     costs = arguments.costs
     if not isinstance(goal, Mapping):
@@ -253,15 +253,6 @@ def appraise(
 # -- the question ----------------------------------------------------------------------
 
 
-def _check_rows(candidates: pd.DataFrame) -> None:
-    """Refuse candidates that share a row number."""
-    if not candidates.index.is_unique:
-        row = candidates.index[candidates.index.duplicated()][0]
-        raise RunTableError(
-            f"two candidates are called row {row}: number the rows anew (reset_index)"
-        )
-
-
 def _check_readable(
     candidates: pd.DataFrame, posterior: Posterior, arguments: AnchorArguments
 ) -> None:
@@ -286,9 +277,9 @@ def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     The budget must pay for the cheapest candidate.
     """
     replicates, max_picks = arguments.replicates, arguments.max_picks
-    _check_count("replicates", replicates)
+    check_count("replicates", replicates)
     if max_picks is not None:
-        _check_count("max_picks", max_picks)
+        check_count("max_picks", max_picks)
     budget = positive("budget", arguments.budget)
     first = np.argmin(offered.first_cost)
     run, stop = np.unravel_index(first, offered.cost.shape)
@@ -302,11 +293,6 @@ def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     runs = len(offered.cost)
     most = int(max_picks or runs * replicates)
     return Limits(budget, int(replicates), most)
-
-
-def _check_count(name: str, count: float) -> None:
-    if count != int(count) or count < 1:
-        raise PlanError(f"{name} must be a whole number of at least 1, got {count!r}")
 
 
 def _goal(

@@ -4,7 +4,7 @@ their checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -126,6 +126,20 @@ class Menu:
         if "run" in self.table and pd.notna(self.table["run"].iloc[row]):
             return str(self.table["run"].iloc[row])
         return str(self.table.index[row])
+
+
+def check_rows(candidates: pd.DataFrame) -> None:
+    """Refuse candidates that share a row number."""
+    if not candidates.index.is_unique:
+        row = candidates.index[candidates.index.duplicated()][0]
+        raise RunTableError(
+            f"two candidates are called row {row}: number the rows anew (reset_index)"
+        )
+
+
+def check_count(name: str, count: float) -> None:
+    if count != int(count) or count < 1:
+        raise PlanError(f"{name} must be a whole number of at least 1, got {count!r}")
 
 
 def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
@@ -266,22 +280,18 @@ def candidates(
         raise RunTableError(
             "candidates need model sizes: give N, or runs with a column 'N'"
         )
-    table = _crossed(levels | {"atpp": _checked("atpp", atpp)})
+    levels["atpp"] = _checked("atpp", atpp)
+    table = pd.DataFrame(product(*levels.values()), columns=[*levels])
     table["D"] = table["atpp"] * table["N"]
     table["cost"] = [
         _price(costs, N, D, once=True)
         for N, D in zip(table["N"], table["D"], strict=True)
     ]
     table = _with_checkpoints(table, runs, costs)
-    settings = [*levels] if along_run else [*levels, "atpp"]
+    settings = [name for name in levels if name != "atpp" or not along_run]
     table["run"] = "new " + _joined(table[settings], lambda level: f"{level:g}")
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
     return table.drop(columns="atpp")
-
-
-def _crossed(levels: Mapping[str, Sequence[float]]) -> pd.DataFrame:
-    """List all combinations of levels, with the last column changing fastest."""
-    return pd.DataFrame(list(product(*levels.values())), columns=[*levels])
 
 
 def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:

@@ -113,6 +113,12 @@ def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:
     return (low, high) if low <= high else (0.0, 1.0)
 
 
+def one_domain(posterior: Posterior) -> str | None:
+    """Find the one domain of a posterior's table; None if there is none, or several."""
+    table = table_of(posterior)
+    return None if table is None else _domain(table)
+
+
 def _domain(table: pd.DataFrame) -> str | None:
     """Return the domain of a table; None if the table has no domain, or several."""
     if "domain" not in table:

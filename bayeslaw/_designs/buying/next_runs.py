@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import PlanError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
@@ -41,7 +41,7 @@ from bayeslaw._designs.buying.purchase import (
 from bayeslaw._designs.buying.settings import NextArguments
 from bayeslaw._designs.goals.goal import Goal, gain_for
 from bayeslaw._designs.goals.kinds import KINDS, GainName
-from bayeslaw._designs.menu import days_of, menu
+from bayeslaw._designs.menu import check_count, check_rows, days_of, menu
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
@@ -292,13 +292,9 @@ def _check(
     """Refuse a wrong batch size, candidates that share a row number, and source laws
     without a plan.
     """
-    batch = arguments.batch
-    if batch is not None and (batch != int(batch) or batch < 1):
-        raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
-    if not candidates.index.is_unique:
-        raise RunTableError(
-            "two candidates have the same row number: number them anew (reset_index)"
-        )
+    if arguments.batch is not None:
+        check_count("batch", arguments.batch)
+    check_rows(candidates)
     if arguments.source_laws is not None and FORGETTING not in columns:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
 

@@ -30,11 +30,7 @@ from bayeslaw._posteriors.averaging.folds import Fold, folds_named
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.goodness import explains_little
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._posteriors.pairs import (
-    check_posteriors,
-    doubts,
-    table_of,
-)
+from bayeslaw._posteriors.pairs import check_posteriors, doubts, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.fitting import by_domain, losses
 
@@ -331,16 +327,7 @@ def _target_first(posteriors: Mapping[str, Fit | Average]) -> list[str]:
 
 
 def _is_target(name: str, posterior: Posterior) -> bool:
-    return name == "target" or _domain(posterior) == "target"
-
-
-def _domain(posterior: Posterior) -> str | None:
-    """Find the one domain of a posterior's table; None if there is none, or several."""
-    table = table_of(posterior)
-    if table is None or "domain" not in table:
-        return None
-    domains = list(by_domain(table))
-    return domains[0] if len(domains) == 1 else None
+    return name == "target" or one_domain(posterior) == "target"
 
 
 def _reads(posterior: Posterior, columns: Sequence[str]) -> bool:
@@ -358,7 +345,7 @@ def _plan_command(
     words = [f"bayeslaw plan --target {shlex.quote(target)}"]
     for i, (name, source) in enumerate(sources.items(), start=1):
         # several sources have names
-        called = _domain(source) or f"source{i}"
+        called = one_domain(source) or f"source{i}"
         named = name if len(sources) == 1 else f"{called}={name}"
         words.append(f"--source {shlex.quote(named)}")
     for column in ("N", "ptpp"):

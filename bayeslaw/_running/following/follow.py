@@ -15,7 +15,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
-from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.pairs import one_domain, table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
 from bayeslaw._running.following.decision import decide, together
@@ -274,17 +274,10 @@ def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
 
 def domain_of(posterior: Posterior) -> str:
     """Name the domain of a posterior's losses; "loss" if it has no name."""
-    fitted = table_of(posterior)
-    if fitted is None:
+    if table_of(posterior) is None:
         # a domain of a pool keeps no table, but has a name
         return getattr(posterior, "domain", None) or "loss"
-    if "domain" not in fitted:
-        return "loss"
-    named = fitted["domain"].astype(str)
-    names = named.unique()
-    if len(names) > 1:
-        return "loss"
-    return str(names[0])
+    return one_domain(posterior) or "loss"
 
 
 def _followed(side: TrackedDomain, question: RunQuestion) -> Followed:
