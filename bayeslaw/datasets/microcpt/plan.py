@@ -8,11 +8,13 @@ the run keeps the limits of the plan.
 from __future__ import annotations
 
 import json
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from bayeslaw._base.arguments import command, option
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
@@ -72,32 +74,31 @@ def train_plan(
     }
 
 
-def main(
-    source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")],
-    target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")],
-    work: Annotated[
-        Path, typer.Option(help="Folder of saved states, as the grid left it.")
-    ],
-    size: Annotated[str, typer.Option(help="For instance 259k.")],
-    ptpp: Annotated[
-        float,
-        typer.Option(
-            help="Stage of the checkpoint: pre-training tokens per parameter."
-        ),
-    ],
-    replay: Annotated[
-        str, typer.Option(help="Share of source data, for instance 34%.")
-    ],
-    d: Annotated[
-        str, typer.Option("--D", help="Adaptation tokens, for instance 2.3M.")
-    ],
-    seed: Annotated[int, typer.Option(help="Seed of the checkpoint.")] = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanRunArguments:
+    """Arguments of ``python -m bayeslaw.datasets.microcpt.plan``."""
+
+    source: Path = option("Folder of text of the source domain.", default=MISSING)
+    target: Path = option("Folder of text of the target domain.", default=MISSING)
+    work: Path = option("Folder of saved states, as the grid left it.", default=MISSING)
+    size: str = option("For instance 259k.", default=MISSING)
+    ptpp: float = option(
+        "Stage of the checkpoint: pre-training tokens per parameter.", default=MISSING
+    )
+    replay: str = option("Share of source data, for instance 34%.", default=MISSING)
+    D: str = option("Adaptation tokens, for instance 2.3M.", "--D", default=MISSING)
+    seed: int = option("Seed of the checkpoint.", default=0)
+
+
+@command
+def main(arguments: PlanRunArguments) -> None:
     """Adapt a saved checkpoint to one plan and print both losses as JSON."""
     try:
-        opened = open_work(source, target, work)
-        share, tokens = parse_number(replay), parse_number(d)
-        plan = train_plan(opened, size, ptpp, share, tokens, seed)
+        work = open_work(arguments.source, arguments.target, arguments.work)
+        share, tokens = parse_number(arguments.replay), parse_number(arguments.D)
+        plan = train_plan(
+            work, arguments.size, arguments.ptpp, share, tokens, arguments.seed
+        )
     except BayeslawError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
