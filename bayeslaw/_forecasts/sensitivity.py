@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._law.law import Law
+from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables import fitting
 
@@ -248,7 +248,7 @@ def gate_or_floor(
     columns = fitting.covariates(law, beyond)
     changes = _changes(
         law,
-        {column: jnp.asarray(v) for column, v in columns.items()},
+        as_arrays(columns),
         jnp.full(len(beyond), last),
         {name: jnp.asarray(values[name]) for name in law.priors},
     )

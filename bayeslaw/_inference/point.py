@@ -29,7 +29,7 @@ from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.find import as_law
-from bayeslaw._law.law import Law, log_loss
+from bayeslaw._law.law import Law, as_arrays, log_loss
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -86,14 +86,13 @@ class PointFit:
         parameters: Mapping[str, Float[np.ndarray, " resample"]],
     ) -> Float[np.ndarray, "resample run"]:
         """Compute the law's log loss at runs for each resample, shape (resample, run)."""
-        covariates = fitting.covariates(self.law, as_runs(runs))
-        x = {name: jnp.asarray(v) for name, v in covariates.items()}
+        x = as_arrays(fitting.covariates(self.law, as_runs(runs)))
 
         def one(values):
             of_law = self.law.from_paper(values)
             return log_loss(self.law, x, of_law)
 
-        draws = {name: jnp.asarray(v) for name, v in parameters.items()}
+        draws = as_arrays(parameters)
         return np.asarray(jax.vmap(one)(draws))
 
 
@@ -176,7 +175,7 @@ def start_points(
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
         exponents[e.name][0] = e.prior.median
-    draws = {name: jnp.asarray(v) for name, v in exponents.items()}
+    draws = as_arrays(exponents)
     return _starts(law, starts, table, points, draws)
 
 
@@ -189,7 +188,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
     open.
     """
     x, y = table.covariates, jnp.exp(table.y)
-    reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
+    reference = as_arrays(law.reference)
     offset = 0.0 if law.offset is None else law.offset(x)
     centre = jnp.array([t.prior.median for t in law.terms])
     is_positive = jnp.array([t.prior.support == "positive" for t in law.terms])

@@ -18,12 +18,11 @@ from bayeslaw._law.expression import latex, names, parse, units
 from bayeslaw._law.formula_parts import REFERENCE, Offset, split
 from bayeslaw._law.formula_priors import (
     exponents_of,
-    reference_run,
     spelled,
     term_of,
     warn_guessed,
 )
-from bayeslaw._law.law import NATS, Law, Term, check_parameter_name
+from bayeslaw._law.law import NATS, Law, Term, as_arrays, check_parameter_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +107,7 @@ def law_from_formula(
     )
     published = law.coefficients(values) | medians
     plausible = {n: float(v) for n, v in published.items() if n not in ones}
-    if not math.isfinite(float(law.loss(reference_run(reference), values))):
+    if not math.isfinite(float(law.loss(as_arrays(reference), values))):
         at = ", ".join(f"{c} = {value:g}" for c, value in reference.items())
         raise LawError(f"formula {text!r} has no finite loss at {at}")
     return replace(law, plausible=plausible)

@@ -11,23 +11,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-from jax import Array
 
 from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.catalogue import laws
 from bayeslaw._law.expression import evaluate, latex, names, symbol
 from bayeslaw._law.formula_parts import REFERENCE, FormulaTerm
-from bayeslaw._law.law import NATS, Basis, Exponent, Law, Term, Values, constant
+from bayeslaw._law.law import (
+    NATS,
+    Basis,
+    Exponent,
+    Law,
+    Term,
+    Values,
+    as_arrays,
+    constant,
+)
 from bayeslaw._law.priors import Prior, fixed, lognormal
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    pass
 
 NUMBER = lognormal(1.0, 1.0, "guessed")
-
-
-def reference_run(reference: Mapping[str, float]) -> dict[str, Float[Array, ""]]:
-    return {c: jnp.asarray(v) for c, v in reference.items()}
 
 
 def _nearest(columns: Collection[str]) -> list[Law]:
@@ -39,11 +43,11 @@ def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
     """Find the law of the catalogue that equals a formula: same columns and parameters,
     and the same loss at plausible parameters.
     """
-    run = reference_run(reference)
+    run = as_arrays(reference)
     for law in laws():
         if {*law.covariates, *law.plausible} != names(tree):
             continue
-        plausible = {n: jnp.asarray(v) for n, v in law.plausible.items()}
+        plausible = as_arrays(law.plausible)
         loss = evaluate(tree, {**run, **plausible})
         if jnp.allclose(loss, law.loss(run, law.from_paper(plausible)), rtol=1e-3):
             return law
@@ -66,7 +70,7 @@ def term_of(
         unit_prior = fixed(1.0, "the term has no coefficient of its own")
         name = f"one{index + 1}"
         return Term(name, basis, unit_prior, written, part.sign, in_nats=False)
-    size = float(basis(reference_run(reference), medians))
+    size = float(basis(as_arrays(reference), medians))
     # a basis that vanishes at the reference run cannot carry a contribution in nats
     in_nats = math.isfinite(size) and size > 1e-30
     lenders = [equal_law] if equal_law else []

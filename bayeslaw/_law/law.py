@@ -91,6 +91,10 @@ def constant(x: Covariates, e: Values) -> Float[Array, ""]:
     return jnp.ones(())
 
 
+def as_arrays(by_name: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: jnp.asarray(value) for name, value in by_name.items()}
+
+
 def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
     """Keep the replay ratio off 0 and 1 by 1e-9 (Goffinet 2025, fitting constraints)."""
     return jnp.clip(replay, 1e-9, 1 - 1e-9)
@@ -286,7 +290,7 @@ class Law:
         """Compute the coefficient of each term from its contribution in nats at the
         reference run.
         """
-        at_reference = {c: jnp.asarray(v) for c, v in self.reference.items()}
+        at_reference = as_arrays(self.reference)
         return {
             t.coefficient: values[t.site]
             / (t.basis(at_reference, values) if t.in_nats else 1.0)
@@ -344,7 +348,7 @@ class Law:
             {k: jnp.asarray(v, float) for k, v in parameters.items()}
         )
         exponents = {e.name: inner[e.name] for e in self.exponents}
-        at_reference = {c: jnp.asarray(v) for c, v in self.reference.items()}
+        at_reference = as_arrays(self.reference)
         return {
             t.site: inner[t.coefficient]
             * (t.basis(at_reference, exponents) if t.in_nats else 1.0)

@@ -17,7 +17,7 @@ from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE, share_domains
 from bayeslaw._law.find import find_law
-from bayeslaw._law.law import Law
+from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
@@ -245,7 +245,7 @@ def _diverges_without_tokens(law: Law) -> bool:
     """Tell whether the law has no finite loss at D = 0, at the medians of its priors."""
     # the run at which the baseline is evaluated: pure replay, no tokens
     run = dict(law.reference) | {"D": 0.0, "replay": 1.0}
-    covariates = {column: jnp.asarray(value) for column, value in run.items()}
+    covariates = as_arrays(run)
     medians = {n: jnp.asarray(prior.quantile(0.5)) for n, prior in law.priors.items()}
     return not np.isfinite(float(law.loss(covariates, medians)))
 

@@ -27,7 +27,7 @@ from bayeslaw._law.experience.tables import (
     TableFits,
     learned,
 )
-from bayeslaw._law.law import Law
+from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -229,9 +229,9 @@ def _floors(
     """Compute for each draw of the shares the floor at which the law agrees with the
     measured losses (median over runs), shape (draw,).
     """
-    at_one = {n: jnp.asarray(v) for n, v in shares.items()}
+    at_one = as_arrays(shares)
     at_one[floor] = jnp.ones(len(shares[floor]))
-    columns = {c: jnp.asarray(v) for c, v in measured.covariates.items()}
+    columns = as_arrays(measured.covariates)
     relative = jax.vmap(partial(law.loss, columns))(at_one)
     return np.median(measured.losses / np.asarray(relative), axis=1)
 
@@ -340,9 +340,9 @@ def _contributions(
     """Restate contributions at the reference run of ``target``, which is the same law;
     each of shape (draw,).
     """
-    arrays = {name: jnp.asarray(v) for name, v in values.items()}
+    arrays = as_arrays(values)
     coefficients = law.coefficients(arrays)
-    target_run = {c: jnp.asarray(v) for c, v in target.reference.items()}
+    target_run = as_arrays(target.reference)
     restated = dict(values)
     for term in law.terms:
         if term.in_nats:
