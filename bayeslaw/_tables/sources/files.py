@@ -7,7 +7,6 @@ import codecs
 import csv
 import gzip
 import lzma
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rows.naming import check_repeated, is_name
 from bayeslaw._tables.rows.records import read_records
 from bayeslaw._tables.sources.layout import sheet_of_rows, with_decimal_points
@@ -177,11 +176,9 @@ def _decoded(path: Path, content: bytes) -> str:
         if b"\0" in content:
             raise
         text = content.decode("cp1252")
-        warnings.warn(
+        warn(
             f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its names "
-            "are right",
-            RunTableWarning,
-            stacklevel=5,
+            "are right"
         )
         return text
 

@@ -5,11 +5,10 @@ it, decimal commas.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._tables.rows.naming import is_name
 
@@ -50,7 +49,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
     """
     start = _header(rows)
     if start:
-        _say(
+        warn(
             f"{where}: the header is line {start + 1}, where each column has a name; "
             f"{start} line{'s' if start > 1 else ''} above it {'are' if start > 1 else 'is'}"
             " left out"
@@ -61,7 +60,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
     if units is None:
         return Sheet(names, below)
     stated = [f"{name} {unit}" for name, unit in zip(names, units, strict=True) if unit]
-    _say(
+    warn(
         f"{where}: the row below the header states units ({', '.join(stated[:4])}) and "
         "is no run; it is left out"
     )
@@ -84,7 +83,7 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
         return sheet
     for i in columns:
         _refuse_unclear(sheet, i, where)
-    _say(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
+    warn(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
     rows = [
         [_pointed(cell) if i in columns else cell for i, cell in enumerate(row)]
         for row in sheet.rows
@@ -181,8 +180,3 @@ def _text(cell: Any) -> str:
     """Return a cell's text; an empty one for missing cells."""
     # NaN is the one value that differs from itself
     return "" if cell is None or cell != cell else str(cell).strip()
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        warnings.warn(line, RunTableWarning, stacklevel=5)
