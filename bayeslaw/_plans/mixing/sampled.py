@@ -17,7 +17,6 @@ from jax import Array
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._law.columns import SHARE
-from bayeslaw._law.law import as_arrays
 from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
 from bayeslaw._posteriors.posterior import Draw, Posterior
 from bayeslaw._posteriors.streams import generator
@@ -137,7 +136,7 @@ class SampledLosses:
         losses = self.noise.copy()
         slopes = np.zeros((*losses.shape, len(columns)))
         for i, parts in enumerate(self.parts):
-            fixed = as_arrays(self.fixed[i])
+            fixed = {name: jnp.asarray(value) for name, value in self.fixed[i].items()}
             for part in parts:
                 rows = part.rows
                 points = dict(
