@@ -36,6 +36,8 @@ class Rule(NamedTuple):
         Number of sizes above the table's largest, up to and including the plan's.
     replays
         Number of replays on offer: those of the table nearest to the plan's.
+    pilots
+        Number of token budgets of the plan's own model.
     saving
         Share of the plan's cost that runs must save beyond their own.
     errors
@@ -48,6 +50,7 @@ class Rule(NamedTuple):
     picks: int = 6
     sizes: int = 3
     replays: int = 2
+    pilots: int = 3
     saving: float = 0.01
     errors: float = 2.0
     same: float = 0.01
@@ -145,6 +148,7 @@ def choose_runs(
         return None
     inputs = columns_read(fits["target"], fits["source"])
     columns = [column for column in LOSSES_BEFORE if column in inputs]
+    offered = _with_planned_losses(offered, planned, question)
     offered, lines = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
     budget = RULE.budget * price
@@ -164,6 +168,22 @@ def choose_runs(
         costs=costs,
     )
     return Purchase(offered, picked, price, unit, tuple(lines))
+
+
+def _with_planned_losses(
+    offered: pd.DataFrame, planned: Mapping[str, Any], question: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Fill in the losses before adaptation of the plan's own model as the plan has them,
+    at the median where they are forecast.
+    """
+    given = question.get("covariates") or {}
+    is_own = (offered["N"] == planned["N"]) & (offered["ptpp"] == planned["ptpp"])
+    medians = {
+        column: offered[column].mask(is_own, float(np.median(given[column])))
+        for column in LOSSES_BEFORE
+        if column in offered and not isinstance(given.get(column, {}), Mapping)
+    }
+    return offered.assign(**medians)
 
 
 def worth_buying(
@@ -231,7 +251,8 @@ def on_offer(
 
     Their sizes go from the table's largest to the plan's. Their stage is the plan's,
     and their replays are near the plan's. Their tokens go from those of the table's
-    longest runs up to the plan's.
+    longest runs up to the plan's. Short runs of the plan's own model
+    come with them.
 
     Parameters
     ----------
@@ -245,6 +266,7 @@ def on_offer(
         return None
     shares = np.unique(runs["replay"].dropna())
     nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[: RULE.replays]
+    replays = sorted(shares[nearest].tolist())
     most, end = float(runs["D"].max()), float(planned["D"])
     is_longer = most < (1 - RULE.same) * end
     tokens = np.geomspace(most, end, 3) if is_longer else np.array([end])
@@ -253,15 +275,40 @@ def on_offer(
             runs,
             N=[size],
             ptpp=[_stage(runs, planned, size)],
-            replay=sorted(shares[nearest].tolist()),
+            replay=replays,
             atpp=(tokens / size).tolist(),
             costs=costs,
         )
         for size in sizes
     ]
+    if planned["N"] > (1 + RULE.same) * max(sizes):
+        tables.append(_pilots(runs, planned, replays, costs))
     table = pd.concat(tables, ignore_index=True)
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
     return table
+
+
+def _pilots(
+    runs: pd.DataFrame,
+    planned: Mapping[str, Any],
+    replays: Sequence[float],
+    costs: Costs | None,
+) -> pd.DataFrame:
+    """Make short runs of the plan's own model, with tokens as the table's runs have
+    them. Its checkpoint costs nothing: the plan adapts it, so it is there.
+    """
+    least = float(runs["D"][runs["D"] > 0].min())
+    most = min(float(runs["D"].max()), float(planned["D"]))
+    tokens = np.geomspace(min(least, most), most, RULE.pilots)
+    table = candidates(
+        runs,
+        N=[planned["N"]],
+        ptpp=[planned["ptpp"]],
+        replay=replays,
+        atpp=np.unique(tokens / planned["N"]).tolist(),
+        costs=costs,
+    )
+    return table.assign(checkpoint_cost=0.0)
 
 
 def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:

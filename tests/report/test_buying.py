@@ -1,11 +1,13 @@
-"""Runs to buy lie between the table and the plan, and are none where none is worth it."""
+"""Runs to buy lie between the table and the plan, or are short runs of the plan's own
+model, and are none where none is worth it.
+"""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bayeslaw._report.buying import is_worth_it, on_offer
+from bayeslaw._report.buying import _with_planned_losses, is_worth_it, on_offer
 from known.stranger import read_stranger
 
 PLAN = {"N": 7e9, "ptpp": 300e9 / 7e9, "D": 72e9, "replay": 0.4}
@@ -19,9 +21,8 @@ def runs():
 
 def test_runs_lie_between_the_table_and_the_plan(runs):
     """No smaller model, no earlier stage, no fewer tokens than the table's farthest."""
-    offered = on_offer(runs, PLAN)
+    offered = on_offer(runs, PLAN).query("N < 7e9")
     assert offered["N"].min() == runs["N"].max()
-    assert offered["N"].max() < PLAN["N"]
     assert offered["N"].nunique() == 3
     np.testing.assert_allclose(offered["N"] * offered["ptpp"], 300e9)
     assert offered["D"].min() == pytest.approx(runs["D"].max())
@@ -34,11 +35,37 @@ def test_runs_lie_between_the_table_and_the_plan(runs):
 def test_a_checkpoint_of_the_table_is_not_trained_again(runs):
     """Its stage is written as a quotient, and found all the same."""
     offered = on_offer(runs, PLAN)
-    is_there = offered["N"] == runs["N"].max()
+    is_there = offered["N"].isin([runs["N"].max(), PLAN["N"]])
     assert (offered.loc[is_there, "checkpoint_cost"] == 0).all()
     size = offered.loc[~is_there, "N"]
     np.testing.assert_allclose(
         offered.loc[~is_there, "checkpoint_cost"], 6 * size * 300e9
+    )
+
+
+def test_short_runs_of_the_plans_own_model_are_offered(runs):
+    """Its checkpoint is there, since the plan adapts it: only tokens are paid."""
+    offered = on_offer(runs, PLAN).query("N == 7e9")
+    np.testing.assert_allclose(np.unique(offered["D"]), [2e9, np.sqrt(40) * 1e9, 20e9])
+    np.testing.assert_allclose(offered["cost"], 6 * 7e9 * offered["D"])
+    np.testing.assert_allclose(offered["ptpp"], PLAN["ptpp"])
+    assert set(offered["replay"]) == {0.25, 0.5}
+    assert offered["source_loss_before"].isna().all()
+    shorter = on_offer(runs, PLAN | {"D": 1e9}).query("N == 7e9")
+    np.testing.assert_allclose(shorter["D"], 1e9)
+
+
+def test_short_runs_start_from_the_losses_that_the_plan_has(runs):
+    """Measured ones, or the median of those that are forecast."""
+    drawn = np.array([1.9, 2.0, 2.2])
+    question = {"covariates": {"loss_before": 3.8, "source_loss_before": drawn}}
+    offered = _with_planned_losses(on_offer(runs, PLAN), PLAN, question)
+    own = offered.query("N == 7e9")
+    assert set(own["loss_before"]) == {3.8}
+    assert set(own["source_loss_before"]) == {2.0}
+    others = offered.query("N < 7e9")
+    assert others["loss_before"].equals(
+        on_offer(runs, PLAN).query("N < 7e9")["loss_before"]
     )
 
 

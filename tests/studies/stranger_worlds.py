@@ -1,6 +1,7 @@
 """Check the page's plans against a known truth: whether they are kept, what they cost, and whether the advised runs save as much as stated.
 
     python tests/studies/stranger_worlds.py [--worlds 20] [--processes 16] [--rows stranger_worlds.csv] [-o docs/stranger_worlds.txt]
+    python tests/studies/stranger_worlds.py --plan-only -o docs/stranger_plans.txt
 
 In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is not one
 of the laws) is drawn with the world's seed. `bayeslaw.report` reads it as the command does, with the laws that suit and nothing set by hand. It plans the
@@ -11,6 +12,12 @@ The true formula then tells whether the plan keeps both limits, and how its cost
 to buy before the plan are simulated in the world, with .3% of noise. The page is made again with them, and the new plan's cost is compared with the promised
 one. If the page advises against all runs, they are bought all the same, and marked in the table.
 
+With `--plan-only`, no page is made and nothing is bought, which is faster. `--more 2.7e9` adds nine runs of a
+size to the table, at the plan's stage, to see what they would save; with the plan's own size its losses before are measured.
+
+It splits the widths of the forecasts at the cheapest plan into their parts (`bayeslaw.width_parts`). Beside them it shows what a plan costs if both losses are
+known up to a normal error of a given sd.
+
 Worlds are made in parallel, each on one core. After an interruption, the same command goes on.
 """
 
@@ -19,15 +26,19 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 from processes import processes
 from scipy.special import ndtr
 
 import bayeslaw
+from bayeslaw._base.numbers import Z90
 from bayeslaw._report.buying import Purchase, choose_runs
 from bayeslaw._report.planned import completed
 from bayeslaw._report.question import check_question
@@ -47,6 +58,7 @@ QUESTION = {
 }
 REPLAYS = np.linspace(0.05, 0.5, 451)  # that the tables have runs at
 TOKENS = np.geomspace(1e9, 1e12, 8001)
+ERRORS = (0.003, 0.005, 0.006, 0.008, 0.01)  # sd of both log losses
 
 
 def losses(
@@ -71,10 +83,22 @@ def margins(tokens: Any, replay: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.log(TARGET / truth["target"]), np.log(most / truth["source"])
 
 
-def cheapest() -> float:
-    """Fewest tokens that keep both limits, without noise."""
+@cache
+def cheapest() -> tuple[float, float]:
+    """Fewest tokens that keep both limits, without noise, and their replay."""
     kept = np.minimum(*margins(TOKENS[:, None], REPLAYS[None, :])) >= 0
-    return float(TOKENS[kept.any(axis=1)][0])
+    first = int(np.argmax(kept.any(axis=1)))
+    return float(TOKENS[first]), float(REPLAYS[kept[first]].mean())
+
+
+def times_cheapest(sd: float, probability: float = 0.9) -> float:
+    """Cost over the cheapest where both losses are known but for a normal error; infinite
+    where no plan keeps both limits with this probability.
+    """
+    target, source = margins(TOKENS[:, None], REPLAYS[None, :])
+    kept = ndtr(target / sd) * ndtr(source / sd) >= probability
+    is_kept = kept.any(axis=1)
+    return float(TOKENS[is_kept][0]) / cheapest()[0] if is_kept.any() else np.inf
 
 
 def world(*, seed: int, start: str) -> list[dict[str, Any]]:
@@ -93,7 +117,7 @@ def world(*, seed: int, start: str) -> list[dict[str, Any]]:
         row |= outcome(page.plan)
         bought = purchase(page, runs, question)
         if bought is not None and bought.picked is not None and bought.picked.picks:
-            more = pd.concat([runs, measured(bought, seed)], ignore_index=True)
+            more = pd.concat([runs, measured(chosen(bought), seed)], ignore_index=True)
             again = bayeslaw.report(more, folder, question=question, quick=True)
             row |= {
                 "advised": bought.is_advised,
@@ -103,6 +127,55 @@ def world(*, seed: int, start: str) -> list[dict[str, Any]]:
             }
             row |= {f"{name}_after": v for name, v in outcome(again.plan).items()}
     return [row | {"seconds": time.perf_counter() - began}]
+
+
+def only_planned(*, seed: int, start: str, more: float) -> list[dict[str, Any]]:
+    """One world: the plan, and the parts of the forecasts' widths at the cheapest."""
+    began = time.perf_counter()
+    question: dict[str, Any] = dict(QUESTION)
+    if start == "measured" or more == SIZE:
+        question |= given_start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = read_stranger(seed)
+        if more:
+            runs = pd.concat([runs, measured(of_size(more), seed)], ignore_index=True)
+        parts = by_domain(runs)
+        fits = {name: bayeslaw.average(part, seed=0) for name, part in parts.items()}
+        asked = check_question(question, parts, dict.fromkeys(parts, ()))
+        keywords, _ = completed(asked, parts, seed=0)
+        plan = bayeslaw.plan(fits["target"], fits["source"], **keywords)
+    row = outcome(plan)
+    for domain, fit in fits.items():
+        row |= {f"{domain}_{part}": width for part, width in widths(fit, domain)}
+    jax.clear_caches()
+    return [row | {"seconds": time.perf_counter() - began}]
+
+
+def of_size(size: float) -> pd.DataFrame:
+    """Nine runs of a size at the plan's stage, as the table's own are spread."""
+    tokens, replays = np.meshgrid([2e9, 6e9, 20e9], [0.05, 0.25, 0.5])
+    columns = {"D": tokens.ravel(), "replay": replays.ravel()}
+    return pd.DataFrame({"N": size, "ptpp": PRETRAINED / size, **columns})
+
+
+def widths(fit: Any, domain: str) -> Iterator[tuple[str, float]]:
+    """Width of the forecast of the cheapest plan by part, drift by side."""
+    tokens, replay = cheapest()
+    before = start(SIZE, PRETRAINED)
+    run = {
+        "N": SIZE,
+        "D": tokens,
+        "replay": replay,
+        "ptpp": PRETRAINED / SIZE,
+        "loss_before": before[domain],
+        "source_loss_before": before["source"],
+    }
+    runs = pd.DataFrame([run])
+    parts = bayeslaw.width_parts(fit, runs).drop(columns="drift").iloc[0]
+    sides = bayeslaw.drift_parts(fit, runs).iloc[0]
+    yield from parts.items()
+    yield from ((f"drift, {side}", width) for side, width in sides.items())
 
 
 def given_start() -> dict[str, float]:
@@ -132,7 +205,7 @@ def outcome(plan: bayeslaw.Plan) -> dict[str, Any]:
         "forgetting_margin": source,
         "kept": bool(min(target, source) >= 0),
         "chance": float(ndtr(target / NOISE) * ndtr(source / NOISE)),
-        "times_cheapest": plan.D / cheapest(),
+        "times_cheapest": plan.D / cheapest()[0],
         "plug_in_chance": plug_in_chance(plan),
     }
 
@@ -156,10 +229,15 @@ def purchase(
     return choose_runs(page.fits, keywords, page.plan, parts["target"])
 
 
-def measured(bought: Purchase, seed: int) -> pd.DataFrame:
-    """The chosen runs made in the world: rows of both domains, as tables have them."""
+def chosen(bought: Purchase) -> pd.DataFrame:
+    """The runs to buy."""
     rows = [row for pick in bought.picked.picks for row in pick["rows"]]
-    made = bought.offered.loc[list(dict.fromkeys(rows)), ["N", "D", "replay", "ptpp"]]
+    return bought.offered.loc[list(dict.fromkeys(rows)), ["N", "D", "replay", "ptpp"]]
+
+
+def measured(made: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Runs made in the world: rows of both domains, as tables have them."""
+    made = made.assign(run=[f"made-{i:03d}" for i in range(len(made))])
     pretrained = made["N"] * made["ptpp"]
     truth = losses(made["N"], pretrained, made["D"], made["replay"])
     before = losses(made["N"], pretrained, 0.0, 0.5)
@@ -185,13 +263,15 @@ def table(rows: pd.DataFrame) -> str:
     plans = rows[rows["feasible"].astype(bool)]
     lines = [
         f"{len(plans)} of {len(rows)} worlds have a plan; cheapest in the truth: "
-        f"{cheapest() / 1e9:.1f}B tokens. Plans by best estimates alone keep both limits with a "
+        f"{cheapest()[0] / 1e9:.1f}B tokens. Plans by best estimates alone keep both limits with a "
         f"chance of {plans['plug_in_chance'].mean():.0%}.",
         "",
         "| plan | worlds | kept | chance with noise | stated | median cost over the cheapest |",
         "|---|---|---|---|---|---|",
         line("from the table", plans, ""),
     ]
+    if "target_noise" in rows:
+        return "\n".join([*lines, "", *parts_table(rows), "", *errors_table()]) + "\n"
     bought = plans[plans.get("feasible_after", pd.Series(index=plans.index)).eq(True)]
     if bought.empty:
         return "\n".join(lines) + "\n"
@@ -222,6 +302,39 @@ def line(name: str, plans: pd.DataFrame, suffix: str) -> str:
     )
 
 
+def parts_table(rows: pd.DataFrame) -> list[str]:
+    """Mean parts of the widths at the cheapest plan, over worlds."""
+    lines = [
+        "| part of the width at the cheapest plan | target | source |",
+        "|---|---|---|",
+    ]
+    names = dict.fromkeys(
+        column.partition("_")[2]
+        for column in rows
+        if column.startswith(("target_", "source_")) and "margin" not in column
+    )
+    totals = {"target": 0.0, "source": 0.0}
+    for name in names:
+        means = {d: rows.get(f"{d}_{name}", pd.Series([0.0])).mean() for d in totals}
+        if max(means.values()) > 0:
+            totals = {domain: totals[domain] + means[domain] for domain in totals}
+            lines.append(f"| {name} | {means['target']:.2%} | {means['source']:.2%} |")
+    return [*lines, f"| all | {totals['target']:.2%} | {totals['source']:.2%} |"]
+
+
+def errors_table() -> list[str]:
+    """What a plan costs by the error of both losses, where nothing else is unknown."""
+    lines = [
+        "| sd of both losses | 90% interval | cost over the cheapest |",
+        "|---|---|---|",
+    ]
+    for sd in ERRORS:
+        times = times_cheapest(sd)
+        cost = f"{times:.2f}" if np.isfinite(times) else "no plan at 90%"
+        lines.append(f"| {sd:.1%} | {2 * Z90 * sd:.1%} | {cost} |")
+    return lines
+
+
 def saving(name: str, part: pd.DataFrame) -> str:
     """Slope through the origin of what was realised over what was promised."""
     promised = part["promised"].to_numpy(float)
@@ -241,13 +354,22 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first world")
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time")
     parser.add_argument("--start", choices=("forecast", "measured"), default="forecast")
+    parser.add_argument("--plan-only", action="store_true")
+    parser.add_argument(
+        "--more", type=float, default=0.0, help="size of nine more runs"
+    )
     parser.add_argument("--rows", type=Path, default=Path("stranger_worlds.csv"))
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.worlds)
+    jobs: list[dict[str, Any]]
     jobs = [{"seed": seed, "start": options.start} for seed in seeds]
+    task = world
+    if options.plan_only:
+        task = only_planned
+        jobs = [job | {"more": options.more} for job in jobs]
     with processes(options.processes) as executor:
-        rows = study(world, jobs, options.rows, executor=executor, progress=print)
+        rows = study(task, jobs, options.rows, executor=executor, progress=print)
     text = table(rows)
     print(text)
     if options.output:
