@@ -251,8 +251,7 @@ def on_offer(
 
     Their sizes go from the table's largest to the plan's. Their stage is the plan's,
     and their replays are near the plan's. Their tokens go from those of the table's
-    longest runs up to the plan's. Short runs of the plan's own model
-    come with them.
+    longest runs up to the plan's. Short runs of the plan's own model come with them.
 
     Parameters
     ----------
