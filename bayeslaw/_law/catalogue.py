@@ -5,20 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.programs.compiled import program_name
-from bayeslaw._law.columns import OWN, SHARE, own_first, share_domains
-from bayeslaw._law.law import Basis, Covariates, Law, Term, Values
-
-if TYPE_CHECKING:
-    from bayeslaw._base.arrays import AnyArray
+from bayeslaw._law.columns import share_domains
+from bayeslaw._law.law import Law
 
 PACKAGE = "bayeslaw.models"
-SET = "set:"  # prefix of the origin of a law made by `law_of_set`
 
 
 @lru_cache(maxsize=1)
@@ -86,51 +80,6 @@ def laws() -> tuple[Law, ...]:
     return tuple(map(law, names))
 
 
-@dataclass(frozen=True)
-class _OfSet:
-    """Basis of a pooled law that reads ``share_<domain>`` in the place of
-    ``share_own``.
-    """
-
-    basis: Basis
-    domain: str
-
-    def __call__(self, x: Covariates, e: Values) -> AnyArray:
-        return self.basis(own_first(x, self.domain), e)
-
-
-@lru_cache(maxsize=256)
-def law_of_set(pooled: Law, domain: str) -> Law:
-    """Make the law of one evaluation set from a law of mixtures whose first domain is
-    ``own``. It has the same parameters and reads the shares of the table's domains.
-
-    Examples
-    --------
-    >>> pooled = bayeslaw.law("mixture-coupled", ("own", "web", "code"))
-    >>> law_of_set(pooled, "web").covariates
-    ('N', 'D', 'share_web', 'share_code')
-    """
-    own_share, domain_share = f"{SHARE}{OWN}", f"{SHARE}{domain}"
-    covariates = tuple(c for c in pooled.covariates if c != own_share)
-
-    def of_set(term: Term) -> Term:
-        if term.is_floor:
-            return term
-        return replace(term, basis=_OfSet(term.basis, domain))
-
-    along = domain_share if domain_share in covariates else own_share
-    return replace(
-        pooled,
-        covariates=covariates,
-        terms=tuple(map(of_set, pooled.terms)),
-        exponents=tuple(
-            replace(e, covariate=along) if e.covariate == own_share else e
-            for e in pooled.exponents
-        ),
-        origin=f"{SET}{domain}",
-    )
-
-
 @program_name.register(Law)
 @lru_cache(maxsize=256)
 def _program_name(record: Law) -> str | None:
@@ -139,13 +88,11 @@ def _program_name(record: Law) -> str | None:
     """
     if record.name not in law_names():
         return None
-    own_law = law(record.name, share_domains(record.reference))
-    if record.origin.startswith(SET):
-        own_law = law_of_set(own_law, record.origin.removeprefix(SET))
+    own_law = law(record.name, share_domains(record.covariates))
     if _functions(record) != _functions(own_law):
         return None
     numbers = (record.priors, dict(record.reference), dict(record.plausible))
-    return repr((record.name, numbers, *filter(None, [record.origin])))
+    return repr((record.name, numbers))
 
 
 def _functions(record: Law) -> tuple:

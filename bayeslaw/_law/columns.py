@@ -20,7 +20,6 @@ COMPOUND = {
 }
 
 SHARE = "share_"  # prefix of a column with a domain's share of the tokens
-OWN = "own"  # in a law of several evaluation sets: the domain of the row's loss
 
 
 def starts_from_losses(columns: Iterable[str]) -> bool:
@@ -36,23 +35,6 @@ def is_share(column: object) -> bool:
 def share_domains(columns: Iterable[object]) -> tuple[str, ...]:
     """List the domains that a table mixes, in the order of its columns ``share_NAME``."""
     return tuple(str(c).removeprefix(SHARE) for c in columns if is_share(c))
-
-
-def own_first(columns: Mapping[str, Any], domain: str) -> dict[str, Any]:
-    """Move the share of the loss's domain to ``share_own``, and set its column to 0.
-
-    Then a transfer factor between two domains has the same name in all evaluation sets.
-    ``share_own`` is 0 for a set that is none of the domains. If the columns have
-    ``share_own`` already, nothing changes.
-    """
-    own_share, domain_share = f"{SHARE}{OWN}", f"{SHARE}{domain}"
-    if own_share in columns:
-        return dict(columns)
-    if domain_share in columns:
-        shares = columns[domain_share]
-        return {**columns, own_share: shares, domain_share: 0.0 * shares}
-    any_shares = next(column for name, column in columns.items() if is_share(name))
-    return {**columns, own_share: 0.0 * any_shares}
 
 
 def powers_of(axis: str) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayeslaw._base.errors import FitWarning, LawError, warn
-from bayeslaw._law.catalogue import PACKAGE, SET, law_of_set
+from bayeslaw._law.catalogue import PACKAGE
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
 from bayeslaw._law.formula import law_from_formula, table_columns
@@ -177,7 +177,4 @@ def law_from_origin(
         parts = json.loads(place)
         base = law_from_origin(parts["law"], parts["origin"], columns)
         return with_setting(base, parts["column"], parts["at"])
-    law = law_by_name(name, share_domains(columns or ()))
-    if f"{kind}:" == SET:
-        return law_of_set(law, place)
-    return law
+    return law_by_name(name, share_domains(columns or ()))

@@ -217,8 +217,8 @@ class Law:
     version
         Number that increases when a change of the law makes its saved fits wrong.
     origin
-        Origin of a law that is not in the catalogue: ``"formula:..."``,
-        ``"file:..."``, or ``"set:..."``, a pool's law for one evaluation set.
+        Origin of a law that is not in the catalogue: ``"formula:..."`` or
+        ``"file:..."``.
     digest
         SHA-256 of the file of ``origin``.
     """

@@ -17,18 +17,17 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import FitWarning, LawError, warn
+from bayeslaw._base.errors import FitWarning, LawError, RunTableError, warn
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
-from bayeslaw._law.columns import LOSS_SD
+from bayeslaw._law.columns import LOSS_SD, share_domains
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._pooling.coordinates import POOLED
 from bayeslaw._pooling.domain import DomainPosterior
 from bayeslaw._pooling.hierarchy import Domains, pooled_priors, values_of
 from bayeslaw._pooling.modes import own_shares, prepare
-from bayeslaw._pooling.roles import by_role, law_for_set, unread
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
@@ -91,17 +90,13 @@ class Pool:
         """Tabulate the share of the information about each parameter that comes from
         the domain's own runs: a row for each domain, a column for each parameter. At 0
         all information is borrowed from the other domains, at 1 none. The share is one
-        minus the pooling factor of Gelman and Pardoe 2006; NaN if a domain has no such
-        parameter.
+        minus the pooling factor of Gelman and Pardoe 2006.
         """
         data = self.inference_data["own"].to_dataset()
-        weights = pd.DataFrame(
+        return pd.DataFrame(
             {str(n): v.to_numpy() for n, v in data.data_vars.items()},
             index=list(self.domains),
         )
-        for domain in self.domains:
-            weights.loc[domain, list(unread(self.law, domain))] = np.nan
-        return weights
 
     def domain(self, name: str, *, discrepancy: bool = True) -> DomainPosterior:
         """Return the posterior of one domain.
@@ -126,15 +121,15 @@ class Pool:
         i, draws = self.domains.index(name), self.posterior
         values = {n: draws[n][:, i] for n in (*self.law.priors, "sigma")}
         values["dof"] = draws["dof"]
-        shares = {str(n): float(w) for n, w in self.own.iloc[i].dropna().items()}
+        shares = {str(n): float(w) for n, w in self.own.iloc[i].items()}
         runs = self.runs
         rows = runs[runs[self.by].astype(str) == name]
-        law, training = law_for_set(self.law, name), None
+        training = None
         if discrepancy:
-            training = TrainingRuns.of(law, rows, independent=True)
+            training = TrainingRuns.of(self.law, rows, independent=True)
         other_domains = len(self.domains) - 1
         return DomainPosterior(
-            law,
+            self.law,
             values,
             name,
             len(rows),
@@ -145,10 +140,9 @@ class Pool:
             rows,
         )
 
-    def unseen(self, name: str | None = None, *, seed: int = 0) -> DomainPosterior:
+    def unseen(self, *, seed: int = 0) -> DomainPosterior:
         """Return the posterior of a domain without runs: every draw takes a domain from
-        the population. ``name``: for laws of mixtures, the domain whose share counts as
-        its own.
+        the population.
         """
         rng, draws = np.random.default_rng(seed), self.posterior
         size = len(draws["dof"])
@@ -162,8 +156,9 @@ class Pool:
         }
         values["dof"] = draws["dof"]
         shares = dict.fromkeys(self.own.columns, 0.0)
-        law, others = law_for_set(self.law, name or ""), len(self.domains)
-        return DomainPosterior(law, values, name, 0, shares, others, self.warnings)
+        return DomainPosterior(
+            self.law, values, None, 0, shares, len(self.domains), self.warnings
+        )
 
     def statements(self) -> tuple[str, ...]:
         """State for each domain what it knows from its own runs, and what it borrows."""
@@ -175,10 +170,7 @@ class Pool:
         """
         draws, rows, tail = self.posterior, {}, (1 - prob) / 2
         for i, domain in enumerate(self.domains):
-            absent = unread(self.law, domain)
             for name in (*self.law.parameters, "sigma"):
-                if name in absent:
-                    continue
                 column = draws[name][:, i]
                 low, high = np.quantile(column, [tail, 1 - tail])
                 rows[domain, name] = {
@@ -276,10 +268,9 @@ def pool(arguments: PoolArguments) -> Pool:
         A table as `read_runs` returns it. A domain needs at least one run. Errors of
         rows are taken as independent.
     law
-        A law, its name, a formula, or a Python file that defines ``LAW``. For a law of
-        mixtures, given by its name, the domains are evaluation sets. The worth of a
-        domain's tokens for the others is pooled under one name, and the set's own share
-        is ``share_own``.
+        A law, its name, a formula, or a Python file that defines ``LAW``. A law of
+        mixtures is not pooled over evaluation sets that are domains of the mixtures:
+        each of them has another law.
     by
         Column that names each row's domain.
     priors, reference
@@ -309,15 +300,15 @@ def pool(arguments: PoolArguments) -> Pool:
     began = time.perf_counter()
     by, spread, seed = arguments.by, arguments.spread, arguments.seed
     runs = as_runs(arguments.runs)
-    roles = by_role(arguments.law, runs, by)
-    names = roles.names
-    law = arguments.find(roles.law, roles.runs)
+    law = arguments.find(arguments.law, runs)
+    names = _domain_names(runs, by)
+    _refuse_evaluation_sets(law, names)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    law = fitting.settled(law, roles.runs, arguments.requested)
-    _check(law, roles.runs, names, arguments.requested)
+    law = fitting.settled(law, runs, arguments.requested)
+    _check(law, runs, names, arguments.requested)
     runtime.start()
-    domains, levels = _domains(law, roles.runs, names)
+    domains, levels = _domains(law, runs, names)
     chains = sample(
         law,
         prepare(law, domains, spread, seed),
@@ -336,6 +327,43 @@ def pool(arguments: PoolArguments) -> Pool:
     result = Pool(law, by, tree)
     artifact.raise_or_warn(result.warnings, arguments.on_failure, 'on_failure="warn"')
     return result
+
+
+def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
+    """Read each row's domain as text; refuse a table of one domain."""
+    if by not in runs:
+        raise RunTableError(
+            f"the table has no column {by!r} to pool by; "
+            f"it has: {', '.join(map(str, runs.columns))}"
+        )
+    empty = runs.index[runs[by].isna()]
+    if len(empty):
+        raise RunTableError(
+            f"row {empty[0]}, column {by!r}: empty; every row belongs to a domain"
+        )
+    names = runs[by].astype(str)
+    count = names.nunique()
+    if count < 2:
+        raise RunTableError(
+            f"column {by!r} has one domain only ({names.iloc[0]!r}): "
+            "there is none to pool it with; use fit"
+        )
+    return names
+
+
+def _refuse_evaluation_sets(law: Law, names: pd.Series) -> None:
+    """Refuse a law of mixtures for domains whose shares it reads: it begins with the
+    domain of the loss, so that each of them has another law.
+    """
+    sets = sorted(set(names) & set(share_domains(law.covariates)))
+    # a formula, or a file of one's own, names the shares that it reads
+    if sets and not law.origin:
+        raise LawError(
+            f"law {law.name!r} is another law for each domain of the mixtures "
+            f"({', '.join(sets)}), so that pool cannot share its parameters: fit each "
+            f"evaluation set by itself, fit(runs[runs[{names.name!r}] == {sets[0]!r}], "
+            f"{law.name!r})"
+        )
 
 
 def _check(

@@ -1,14 +1,16 @@
 """A domain of a pool stands where a fit does, or is refused in a line."""
 
 import warnings
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import BayeslawError
+from bayeslaw import BayeslawError, LawError
 from bayeslaw._pooling import pool
 from bayeslaw._pooling.domain import DomainPosterior
+from bayeslaw._tables.simulate import mixture_grid
 from known import saved
 
 LAW = bayeslaw.law("chinchilla")
@@ -53,6 +55,21 @@ def test_what_needs_a_fit_says_so_in_a_line(name):
     with pytest.raises(BayeslawError) as caught:
         REFUSED[name](domain())
     assert "\n" not in str(caught.value)
+
+
+def test_evaluation_sets_of_a_mixture_are_fitted_apart():
+    """A law of mixtures is another law for each domain; other domains are pooled as they are."""
+    grid = mixture_grid().assign(loss=3.0)
+    runs = pd.concat([grid.assign(domain=name) for name in ("web", "code")])
+    with pytest.raises(LawError, match=r"each domain of the mixtures \(code, web\)"):
+        bayeslaw.pool(runs, "mixture-coupled")
+    law = bayeslaw.law("mixture-coupled")
+    with pytest.raises(LawError, match=r"fit\(runs\[runs\['domain'\] == 'code'\]"):
+        bayeslaw.pool(runs, law.with_priors({"q": "lognormal(0.5, 0.3)"}))
+    pool._refuse_evaluation_sets(law, pd.Series(["a", "b"], name="team"))
+    # a formula names the shares that it reads
+    formula = replace(law, origin="formula:E + A/N^alpha + C*(1 - share_web)^gamma")
+    pool._refuse_evaluation_sets(formula, runs["domain"])
 
 
 def test_what_is_followed_has_the_name_of_the_domain():
