@@ -357,7 +357,8 @@ def _refuse_evaluation_sets(law: Law, names: pd.Series) -> None:
     """
     sets = sorted(set(names) & set(share_domains(law.covariates)))
     # a formula, or a file of one's own, names the shares that it reads
-    if sets and not law.origin:
+    is_own = law.origin.startswith(("formula:", "file:"))
+    if sets and not is_own:
         raise LawError(
             f"law {law.name!r} is another law for each domain of the mixtures "
             f"({', '.join(sets)}), so that pool cannot share its parameters: fit each "
