@@ -18,10 +18,9 @@ from bayeslaw._forecasts.checking.holdouts import SAME, HoldOut
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
-from bayeslaw._posteriors.averaging.compare import Comparing
+from bayeslaw._posteriors.averaging.compare import Comparing, law_of_few
 from bayeslaw._posteriors.averaging.folds import axis_values
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.fits.candidates import law_of_few
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures

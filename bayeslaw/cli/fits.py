@@ -159,7 +159,7 @@ def _law_of_few(table: pd.DataFrame) -> list[str] | None:
     """Choose the law of a table that is too small for an average, and print which it
     is; None for a larger table.
     """
-    from bayeslaw._posteriors.fits.candidates import law_of_few
+    from bayeslaw._posteriors.averaging.compare import law_of_few
 
     name = law_of_few(table)
     if name is None:
@@ -193,6 +193,7 @@ def _several_laws(
             reference=settings["reference"],
             independent=options.independent,
             discrepancy=not options.plain,
+            experience=options.experience,
             seed=options.seed,
             progress=progress,
             on_failure=options.on_failure,

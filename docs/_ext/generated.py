@@ -521,6 +521,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "campaigns": Kept("campaigns.csv", by_rows(campaigns.markdown)),
     "handful": Kept("handful.csv", by_rows(handful.markdown)),
+    "handful_default": Kept(
+        "handful.csv", by_rows(partial(handful.markdown, law=handful.DEFAULT))
+    ),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(
         "measured_grids.csv", by_rows(partial(measured_grid.markdown, table="microcpt"))

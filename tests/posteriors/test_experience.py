@@ -17,6 +17,7 @@ from bayeslaw._law.experience.priors import (
     populations,
 )
 from bayeslaw._law.experience.tables import learned
+from bayeslaw._posteriors.averaging.compare import _chosen
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._tables.kinds import kind_of
 
@@ -198,3 +199,26 @@ def test_a_handful_of_runs_drifts_as_the_prior_of_averages_has_it(tmp_path):
     np.testing.assert_array_equal(again.log_loss(beyond), handful.log_loss(beyond))
     assert quick(few(25)).drift is None
     assert quick(few(6), discrepancy=False).drift is None
+
+
+def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
+    names = ["chinchilla", "coupled"]
+
+    def sources(rows: int, experience: str | None = None) -> set[str]:
+        laws = _chosen(few(rows), names, {"N": 1e9}, experience)
+        assert all(law.reference["N"] == 1e9 for law in laws)
+        return {law.priors["beta"].source for law in laws}
+
+    own = {bayeslaw.law(name).priors["beta"].source for name in names}
+    assert sources(24) == {"learned: web text, 10 labs"}
+    assert sources(25) == sources(24, "none") == own
+    assert sources(25, "web-text") == sources(24)
+
+
+def test_an_average_s_priors_at_another_run_say_the_same_there():
+    """They are restated, not only named so."""
+    here, there = (
+        _chosen(few(12), ["chinchilla"], {"N": size}, None)[0].priors["A_nats"].median
+        for size in (1e8, 1e9)
+    )
+    assert 0.3 < there / here < 0.6  # ten times the size, to the power -.4

@@ -17,6 +17,7 @@ from bayeslaw._posteriors.averaging.compare import (
     among,
     best_probabilities,
     informed,
+    law_of_few,
     weigh,
 )
 from bayeslaw._posteriors.averaging.folds import folds
@@ -197,6 +198,25 @@ def test_laws_of_stages_need_several_sizes_too():
     # a law that is blind to stages is compared, and not averaged with those that are not
     blind = runs.drop(columns=["loss_before", "source_loss_before"])
     assert default_laws(blind) == of_stages
+
+
+def test_laws_are_weighed_where_a_stage_can_be_left_out_and_else_one_is_fitted():
+    """Eight rows are left for the fit at least."""
+
+    def sweep(rows: int) -> pd.DataFrame:
+        size = np.geomspace(1e7, 1e9, rows)
+        return pd.DataFrame({"N": size, "D": 20 * size, "loss": 3.0})
+
+    assert [law_of_few(sweep(rows)) for rows in (2, 6, 8)] == 3 * ["coupled"]
+    assert law_of_few(sweep(9)) is None
+    alike = pd.concat(12 * [sweep(2).head(1)], ignore_index=True)
+    assert law_of_few(alike) == "coupled"
+    # of so many rows it is said that nothing can be left out
+    assert law_of_few(pd.concat(3 * [alike], ignore_index=True)) is None
+    state = sweep(6).assign(
+        loss_before=3.0, source_loss_before=2.6, replay=[0.1] * 5 + [0.2]
+    )
+    assert law_of_few(state) is None  # one law needs no weights
 
 
 def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_reads_them():

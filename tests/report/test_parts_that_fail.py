@@ -99,8 +99,8 @@ def test_a_handful_of_runs_is_judged_by_one_law(monkeypatch):
     two, many = np.arange(3) < 2, np.ones(len(saved.runs()), bool)
     of_three = saved.runs()[["N", "D", "loss"]].iloc[::20].iloc[:3]
     asked = (setting, None, None)
-    assert domains.fit_laws(of_three, two, [], *asked) == (2, "chinchilla")
-    assert domains.fit_laws(of_three, two, ["coupled"], *asked) == (2, "coupled")
+    assert domains.fit_laws(of_three, two, [], *asked) == (2, "coupled")
+    assert domains.fit_laws(of_three, two, ["chinchilla"], *asked) == (2, "chinchilla")
     assert domains.fit_laws(saved.runs(), many, [], *asked) == "an average"
 
 

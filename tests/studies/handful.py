@@ -1,11 +1,12 @@
 """Forecast expensive runs from a handful of cheap ones: from none, 3, 6, 12 and 24.
 
-    python tests/studies/handful.py [--data ../shared/data] [--only chinchilla]
-        [--processes 16] [--rows docs/handful.csv]
+    python tests/studies/handful.py [--data ../shared/data] [--only farseer]
+        [--law default] [--processes 16] [--rows docs/handful.csv]
 
 Every published table of sizes and tokens is cut to its cheapest runs. The most expensive
-tenth of its runs (by N D) is forecast by `chinchilla` with its misfit, with priors learned
-from the tables of all other labs, and with the law's own priors.
+tenth of its runs (by N D) is forecast by a law with its misfit, or by what the command
+`fit` chooses without `--law`, with priors learned from the tables of all other labs, and
+with the laws' own priors.
 
 ``bought`` compares the five cheapest runs with five runs that `anchors` names from
 nothing. These are on offer: all runs that cost at most a hundredth of the most expensive
@@ -31,15 +32,17 @@ import bayeslaw
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.experience.priors import NONE
 from bayeslaw._law.experience.tables import learned
+from bayeslaw._posteriors.averaging.compare import law_of_few
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._studies.resumable import study
 
-LAW = "chinchilla"
+LAWS = ("chinchilla", "coupled")
+DEFAULT = "default"  # the law or the average that the command fits by itself
 COUNTS = (0, 3, 6, 12, 24)
 PRIORS = ("learned", "own")
-TABLES = {name: table for name, table in tables().items() if LAW in table.laws}
+TABLES = {n: table for n, table in tables().items() if table.laws == LAWS}
 
 
 def split(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -50,21 +53,32 @@ def split(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return ordered[:-dear], ordered[-dear:]
 
 
-def law_for(table: Table, priors: str, runs: pd.DataFrame) -> bayeslaw.Law:
-    """The law with its own priors, or those that the other labs teach."""
-    law = bayeslaw.law(LAW)
+def laws_for(
+    table: Table, name: str, priors: str, runs: pd.DataFrame
+) -> list[bayeslaw.Law]:
+    """The laws of a fit, with their own priors or those that the other labs teach."""
+    names = [name]
+    if name == DEFAULT:
+        alone = law_of_few(runs)
+        names = [alone] if alone else list(LAWS)
+    laws = [bayeslaw.law(name) for name in names]
     if priors == "own":
-        return law
-    others = learned().without(table.lab)
+        return laws
+    teach = partial(choose_priors, experience=learned().without(table.lab))
     measured = runs if len(runs) else None
-    return choose_priors(law, measured, table.kind, experience=others).law
+    return [teach(law, measured, table.kind).law for law in laws]
 
 
-def posterior(law: bayeslaw.Law, runs: pd.DataFrame, span: pd.DataFrame) -> Posterior:
+def posterior(
+    laws: list[bayeslaw.Law], runs: pd.DataFrame, span: pd.DataFrame
+) -> Posterior:
     """What the runs say, or what the priors do."""
     if not len(runs):
-        return from_priors([law], span)
-    fit = partial(bayeslaw.fit, runs, law, experience=NONE, on_failure="ignore")
+        return from_priors(laws, span)
+    kept = {"experience": NONE, "on_failure": "ignore"}  # the priors that laws have
+    if len(laws) > 1:
+        return bayeslaw.average(runs, laws, **kept)
+    fit = partial(bayeslaw.fit, runs, laws[0], **kept)
     quick = fit(preview=True)
     return fit(chains=2) if quick.warnings else quick
 
@@ -82,14 +96,14 @@ def score(known: Posterior, dear: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def anchored(law: bayeslaw.Law, cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
+def anchored(laws: list[bayeslaw.Law], cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
     """The five runs that `anchors` names from nothing."""
     cost = 6 * cheap["N"] * cheap["D"]
     dearest = float((6 * dear["N"] * dear["D"]).max())
     # of a narrow table the cheaper half
     offered = cheap[cost <= max(dearest / 100, float(cost.median()))]
     span = pd.concat([offered, dear])
-    nothing = from_priors([law], span)
+    nothing = from_priors(laws, span)
     on_offer = offered.drop(columns="loss").assign(
         cost=6.0 * offered["N"] * offered["D"]
     )
@@ -101,19 +115,22 @@ def anchored(law: bayeslaw.Law, cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
     return cheap.loc[[pick["row"] for pick in picked.picks]]
 
 
-def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]:
-    """A row of a table, a number of runs, and whose priors."""
+def case(
+    name: str, count: str, priors: str, law: str, data: Path
+) -> list[dict[str, Any]]:
+    """A row of a table, a number of runs, whose priors, and a law."""
     table = TABLES[name]
     cheap, dear = split(table.runs(data)[["N", "D", "loss"]].astype(float))
     none = cheap[:0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if count == "bought":
-            runs = anchored(law_for(table, priors, none), cheap, dear)
+            nothing = laws_for(table, law, priors, none)
+            runs = anchored(nothing, cheap, dear)
         else:
             runs = cheap[: int(count.removeprefix("first "))]
-        law = law_for(table, priors, runs)
-        known = posterior(law, runs.reset_index(drop=True), dear)
+        laws = laws_for(table, law, priors, runs)
+        known = posterior(laws, runs.reset_index(drop=True), dear)
         result = {k: round(v, 5) for k, v in score(known, dear).items()}
     jax.clear_caches()  # else programs of every table stay in memory
     reach = (
@@ -124,15 +141,23 @@ def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]
     return [{"lab": table.lab, "rows": len(runs), "reach": reach, **result}]
 
 
-def markdown(rows: pd.DataFrame) -> str:
-    """A line for each number of runs: labs count alike, however many tables they have."""
-    wide = rows.pivot_table(index=["lab", "name", "count"], columns="priors")
+def markdown(rows: pd.DataFrame, law: str = LAWS[0], base: str = LAWS[0]) -> str:
+    """A line for each number of runs: ``law`` with learned priors, ``base`` with its
+    own. Labs count alike, however many tables they have.
+    """
+    of_law = (rows["law"] == law) & (rows["priors"] == "learned")
+    of_base = (rows["law"] == base) & (rows["priors"] == "own")
+    results = ["cover", "error", "width", "score"]
+    wide = rows[of_law | of_base].pivot_table(
+        results, index=["lab", "name", "count"], columns="priors"
+    )
+    wide = wide.dropna()  # tables that only one of them was fitted to
     lines = [
         "| runs | tables (labs) | cover, learned | own | labs under 60% | error, learned | own "
         "| score, learned | own | lower by |",
         "|" + "---|" * 10,
     ]
-    for count in sorted(rows["count"].unique(), key=place):
+    for count in sorted(wide.index.unique("count"), key=place):
         group = wide.xs(count, level="count")
         by_lab = group.groupby(level="lab").mean()
         mean = by_lab.mean()
@@ -167,17 +192,22 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=Path("docs/handful.csv"))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--law", choices=[*LAWS, DEFAULT], default=LAWS[0])
+    parser.add_argument("--tables", type=int, help="at most so many of each lab")
+    parser.add_argument("--priors", default=",".join(PRIORS))
     parser.add_argument(
         "--counts",
         default=",".join([*(f"first {n}" for n in COUNTS), "first 5", "bought"]),
     )
     options = parser.parse_args()
     names = [n for n in TABLES if not options.only or any(o in n for o in options.only)]
+    labs = pd.Series({name: TABLES[name].lab for name in names})
+    names = labs.groupby(labs).head(options.tables or len(names)).index
     jobs = [
-        {"name": name, "count": count, "priors": priors}
+        {"name": name, "count": count, "priors": priors, "law": options.law}
         for name in names
         for count in options.counts.split(",")
-        for priors in PRIORS
+        for priors in options.priors.split(",")
     ]
     task = partial(case, data=options.data)
 
@@ -185,8 +215,8 @@ def main() -> None:
         print(f"{done}/{total}", end="\r", file=sys.stderr, flush=True)
 
     with processes(options.processes) as executor:
-        rows = study(task, jobs, options.rows, executor=executor, progress=progress)
-    print(markdown(rows))
+        study(task, jobs, options.rows, executor=executor, progress=progress)
+    print(markdown(pd.read_csv(options.rows), options.law))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def average(arguments: AverageArguments) -> Average:
 
     Parameters
     ----------
-    runs, laws, reference, hold_out, independent, discrepancy, seed, executor, progress
+    runs, laws, reference, hold_out, independent, discrepancy, experience, seed,
+    executor, progress
         As for `compare`; by default the laws that suit the table's columns. A single
         law keeps all weight and gets its drift.
     drift

@@ -26,6 +26,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference.table import shared_error
+from bayeslaw._law import catalogue
 from bayeslaw._law.columns import (
     LOSSES_BEFORE,
 )
@@ -38,7 +39,8 @@ from bayeslaw._posteriors.averaging.folds import (
     folds,
 )
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
-from bayeslaw._posteriors.fits.candidates import candidate_laws
+from bayeslaw._posteriors.experience import choose_priors
+from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._tables import fitting
@@ -80,6 +82,7 @@ class Comparing:
     hold_out: str | Sequence[str] | None = None
     independent: bool = False
     discrepancy: bool = True
+    experience: str | None = None
     seed: int = 0
     executor: Executor | None = None
     progress: Progress | None = None
@@ -261,6 +264,9 @@ def compare(arguments: CompareArguments) -> Comparison:
         checkpoint or run share errors.
     discrepancy
         Learn the smooth misfit of each law; without it, plain laws are judged.
+    experience
+        Priors learned from fits of other tables, by default for up to 24 runs (see
+        `fit`); ``"none"`` for the laws' own.
     seed
         Same seed, same machine: same numbers.
     executor
@@ -303,7 +309,8 @@ def compare_part(
     """
     runtime.start()
     table = runs[fitted]
-    chosen = _chosen(table, laws, settings.reference or {})
+    reference = settings.reference or {}
+    chosen = _chosen(table, laws, reference, settings.experience)
     for law in chosen:
         fitting.check_fittable(law, table)
     stages = [
@@ -347,15 +354,38 @@ def _chosen(
     runs: pd.DataFrame,
     laws: Sequence[Law | str] | None,
     reference: Mapping[str, float],
+    experience: str | None,
 ) -> list[Law]:
-    """Collect the laws to compare, each once."""
-    chosen = [as_law(law, runs) for law in laws or candidate_laws(runs)]
-    chosen = [fitting.settled(law, runs) for law in at_reference(chosen, reference)]
+    """Collect the laws to compare, each once, with learned priors for a handful of
+    runs.
+    """
+    named = [as_law(law, runs) for law in laws or candidate_laws(runs)]
+    learned = [
+        choose_priors(law, runs, experience, reference=_read(law, reference)).law
+        for law in named
+    ]
+    chosen = [fitting.settled(law, runs) for law in at_reference(learned, reference)]
     counts = Counter(law.name for law in chosen)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise LawError(f"law {min(repeated)!r} is named twice; name each law once")
     return chosen
+
+
+def law_of_few(runs: pd.DataFrame) -> str | None:
+    """Choose the law to fit by itself, if runs are too few to weigh laws by stages that
+    are left out; None if they are not.
+
+    It is the coupled law where it suits: with priors learned from other labs it
+    forecasts better than the separable one (docs/decisions.md). Otherwise it is the
+    first that suits.
+    """
+    names = default_laws(runs)
+    most = max(len(catalogue.law(name).free_priors) for name in names)
+    can_weigh = len(names) == 1 or folds(runs, default_axes(runs), most)
+    if len(runs) >= most and (can_weigh or len(runs) > fitting.HANDFUL):
+        return None
+    return "coupled" if "coupled" in names else names[0]
 
 
 def _stages(
@@ -432,9 +462,14 @@ def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[La
         )
     placed = []
     for law in laws:
-        at = {c: v for c, v in reference.items() if c in law.covariates}
+        at = _read(law, reference)
         placed.append(law.with_reference(at) if at else law)
     return placed
+
+
+def _read(law: Law, reference: Mapping[str, float]) -> dict[str, float]:
+    """Select the columns of a reference run that a law reads."""
+    return {c: v for c, v in reference.items() if c in law.covariates}
 
 
 def _groups(runs: pd.DataFrame, independent: bool) -> Int[np.ndarray, " run"]:

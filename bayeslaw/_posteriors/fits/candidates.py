@@ -32,16 +32,6 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
     return as_law(law, runs)
 
 
-def law_of_few(runs: pd.DataFrame) -> str | None:
-    """Choose one law, the first that suits, if there are too few runs to weigh laws by
-    left-out stages; None if there are enough.
-    """
-    names = default_laws(runs)
-    if len(runs) >= max(len(catalogue.law(name).free_priors) for name in names):
-        return None
-    return names[0]
-
-
 def candidate_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are compared by default: those whose columns the table has,
     both separable and coupled ones.
