@@ -39,7 +39,8 @@ from bayeslaw._designs.goals.goal import (
 from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, check_count, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
-from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
+from bayeslaw._plans.question import FORGETTING
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
@@ -71,13 +72,7 @@ class AnchorArguments:
     @property
     def sources(self) -> dict[str, Posterior]:
         """Collect the source posteriors by name; a single one is called ``forgetting``."""
-        if self.source is None:
-            return {}
-        if isinstance(self.source, Mapping):
-            return {
-                name: as_posterior(posterior) for name, posterior in self.source.items()
-            }
-        return {"forgetting": as_posterior(self.source)}
+        return {} if self.source is None else by_name(self.source, FORGETTING)
 
 
 @takes(AnchorArguments)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._forecasts.sensitivity import kept_densities
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
 from bayeslaw._inference.table import labels
 from bayeslaw._plans.plan import problem_of
@@ -25,7 +26,7 @@ from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem, search
-from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ def influence(
     if plan.D is None or plan.replay is None or not plan.D:
         raise PlanError("there is no plan, so that no run carries it")
     several = isinstance(source, Mapping)
-    sources = source if isinstance(source, Mapping) else {FORGETTING: source}
-    posteriors = {TARGET: as_posterior(target)}
-    posteriors |= {name: as_posterior(posterior) for name, posterior in sources.items()}
+    posteriors = {TARGET: as_posterior(target)} | by_name(source, FORGETTING)
     cases = {name: _cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)}
     if not cases:
         raise PlanError(
@@ -198,20 +197,18 @@ def _keeps_likelihood(posterior: Any) -> bool:
 
 def _cases(fit: Any) -> list[_Case]:
     """Make a case for each run, left out with all its rows, and each prior, halved."""
-    tree = fit.inference_data
-    likelihood = tree["log_likelihood"]["log_loss"].to_numpy().astype(float)
+    densities = kept_densities(fit)
+    likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
     cases = []
     for name, rows in _runs(fit.runs).items():
         weights, k_hat = pareto_smoothed(-by_row[:, rows].sum(axis=1))
         cases.append(_Case("run", name, weights, k_hat))
-    for name, density in tree["log_prior"].data_vars.items():
-        draws = density.to_numpy()
-        thinned = draws[:, :: _step(draws, likelihood)]
-        log_prior = thinned.reshape(len(by_row), -1).sum(axis=1)
+    for name, density in densities["log_prior"].items():
+        log_prior = density.reshape(len(by_row), -1).sum(axis=1)
         if log_prior.std() > 0:  # fixed priors have no effect
             weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
-            cases.append(_Case("prior", str(name), weights, k_hat))
+            cases.append(_Case("prior", name, weights, k_hat))
     return cases
 
 
@@ -230,14 +227,6 @@ def _runs(table: pd.DataFrame) -> dict[str, list[int]]:
         f"run {level}": np.flatnonzero(codes == k).tolist()
         for k, level in enumerate(levels)
     }
-
-
-def _step(
-    draws: Float[np.ndarray, "chain draw ..."],
-    thinned: Float[np.ndarray, "chain kept row"],
-) -> int:
-    """Compute the thinning step of draws with a kept likelihood."""
-    return -(-draws.shape[1] // thinned.shape[1])
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def check(
     fitting.warn_other_domain(table, runs)
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
-    inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
+    inside = {f"{p:g}": within(new, y, p) for p in LEVELS}
     reach = reaches(y, low, point, high)
     worst = worst_group(runs, inside["0.9"])
     by_draw = point_metrics(law, y)
@@ -367,9 +367,10 @@ def crps(
     return distance - spread
 
 
-def _inside(
+def within(
     draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"], prob: float
 ) -> Bool[np.ndarray, " run"]:
+    """Tell which log losses are within the central interval of their draws."""
     low, high = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     return (low <= y) & (y <= high)
 

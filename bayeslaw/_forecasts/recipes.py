@@ -33,7 +33,7 @@ from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import COUNTS, as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 RECIPE = "recipe"  # column that names recipes
 LOSS = "loss"  # the loss that is compared, without a source
@@ -425,16 +425,16 @@ def _pair(
     prob: float,
 ) -> dict[str, Any]:
     """Compare two recipes, the likelier winner first."""
-    if _wins(domains, other, one).mean() > _wins(domains, one, other).mean():
-        one, other = other, one
+    there, back = _chances(domains, one, other), _chances(domains, other, one)
+    if back["probability"] > there["probability"]:
+        one, other, there = other, one, back
     quantiles = [0.5, (1 - prob) / 2, (1 + prob) / 2]
     of_domains = {}
     for domain in domains:
         difference = np.expm1(domain.new[:, one] - domain.new[:, other])
         ends = np.quantile(difference, quantiles)
         of_domains[domain.name] = {
-            "probability": float(_wins([domain], one, other).mean()),
-            "law_probability": float(_law_wins([domain], one, other).mean()),
+            **_chances([domain], one, other),
             "difference": dict(
                 zip(("median", "low", "high"), map(float, ends), strict=True)
             ),
@@ -442,28 +442,21 @@ def _pair(
     return {
         "recipe": names[one],
         "other": names[other],
-        "probability": float(_wins(domains, one, other).mean()),
-        "law_probability": float(_law_wins(domains, one, other).mean()),
+        **there,
         "domains": of_domains,
     }
 
 
-def _wins(
-    domains: Sequence[_Domain], one: int, other: int
-) -> Bool[np.ndarray, " draw"]:
-    """Tell for each draw whether a run of the first recipe has the lower loss in all
-    domains.
+def _chances(domains: Sequence[_Domain], one: int, other: int) -> dict[str, float]:
+    """Compute the probability that the first recipe has the lower loss in all domains,
+    of a new run and of the law.
     """
-    return np.all([d.new[:, one] < d.new[:, other] for d in domains], axis=0)
-
-
-def _law_wins(
-    domains: Sequence[_Domain], one: int, other: int
-) -> Bool[np.ndarray, " draw"]:
-    """Tell for each draw whether the first recipe's law has the lower loss in all
-    domains.
-    """
-    return np.all([d.law[:, one] < d.law[:, other] for d in domains], axis=0)
+    of_run = np.all([d.new[:, one] < d.new[:, other] for d in domains], axis=0)
+    of_law = np.all([d.law[:, one] < d.law[:, other] for d in domains], axis=0)
+    return {
+        "probability": float(of_run.mean()),
+        "law_probability": float(of_law.mean()),
+    }
 
 
 def _pair_sentence(pair: Mapping[str, Any], prob: float) -> str:

@@ -68,7 +68,7 @@ def sensitivity(
     last = log_loss.shape[1] - 1
     runs = np.unique(np.linspace(0, last, most_runs).astype(int))
     draws = thinned(fit, log_loss[:, runs], by_chain=True)
-    tree: Any = from_dict(_groups(fit) | {"posterior": {"log_loss": draws}})
+    tree: Any = from_dict(kept_densities(fit) | {"posterior": {"log_loss": draws}})
 
     def of_median_run(component: str) -> float:
         by_run = psense(tree, group=component, alphas=POWERS)["log_loss"]
@@ -89,7 +89,7 @@ def scaled_weights(
     import arviz_stats.base
 
     stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
-    parts = _groups(fit)[f"log_{component}"].values()
+    parts = kept_densities(fit)[f"log_{component}"].values()
     # summed over parameters or runs, shape (chain, draw)
     total = np.sum([p.reshape(*p.shape[:2], -1).sum(-1) for p in parts], axis=0)
     if power == 1:
@@ -99,7 +99,9 @@ def scaled_weights(
     return weight / weight.sum()
 
 
-def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
+def kept_densities(
+    fit: Fit,
+) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
     """Collect log prior and log likelihood by name, shape (chain, draw, ...).
 
     The draws are those with a kept log likelihood.

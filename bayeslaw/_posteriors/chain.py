@@ -28,6 +28,7 @@ from bayeslaw._posteriors.posterior import (
     Posterior,
     along_tokens,
     columns_read,
+    without_prefix,
 )
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
@@ -52,10 +53,7 @@ class Link(NamedTuple):
 
     def leaves(self, draw: Draw) -> dict[str, Float[Array, " ..."]]:
         """Select the leaves of this link, under their names in its fit."""
-        prefix = f"{self.column}:"
-        return {
-            k.removeprefix(prefix): v for k, v in draw.items() if k.startswith(prefix)
-        }
+        return without_prefix(f"{self.column}:", draw)
 
     def prefixed(
         self, draw: Mapping[str, Float[np.ndarray, "draw ..."]]

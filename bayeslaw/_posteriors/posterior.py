@@ -306,6 +306,15 @@ def columns_read(*posteriors: Posterior) -> list[str]:
     return list(dict.fromkeys(c for piece in pieces for c in piece.covariates))
 
 
+def without_prefix(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the values whose names begin with a prefix; remove the prefix."""
+    return {
+        name.removeprefix(prefix): leaf
+        for name, leaf in leaves.items()
+        if name.startswith(prefix)
+    }
+
+
 def is_prior_only(posterior: object) -> bool:
     """Tell whether a posterior is of priors alone, without measured runs."""
     return getattr(posterior, "is_prior_only", False)

@@ -53,7 +53,7 @@ def test_products_and_ratios_of_columns_are_read(columns, ours, expected):
 
 def test_columns_made_of_each_other_are_refused():
     table = {"x": [1.0], "loss": [2.0]}
-    with pytest.raises(RunTableError, match="each made of the other"):
+    with pytest.raises(RunTableError, match="each made from the other"):
         read(table, {"x*D": "N", "x*N": "D"})
 
 
@@ -285,7 +285,7 @@ def test_columns_are_taken_as_the_command_line_writes_them():
     [
         (["N=n", "N=tok"], "given twice"),
         (["N"], "says nothing"),
-        (["N=n", "D=n"], "of one column"),
+        (["N=n", "D=n"], "read the same column"),
         (["loss=eval_ppl"], r'perplexity by its name.* --column "loss=ln\(eval_ppl\)"'),
         (["loss=ln(nothing)"], "no column 'ln"),
     ],

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.posterior import Posterior
 
@@ -58,27 +58,19 @@ class PlanArguments:
     @property
     def targets(self) -> dict[str, Posterior]:
         """Collect the posteriors of targets by name; one without a name is ``target``."""
-        if isinstance(self.target, Mapping):
-            return {
-                name: as_posterior(posterior) for name, posterior in self.target.items()
-            }
-        return {TARGET: as_posterior(self.target)}
+        return by_name(self.target, TARGET)
 
     @property
     def sources(self) -> dict[str, Posterior]:
         """Collect the posteriors of sources by name; one without a name is
         ``forgetting``.
         """
-        if isinstance(self.source, Mapping):
-            return {
-                name: as_posterior(posterior) for name, posterior in self.source.items()
-            }
-        return {FORGETTING: as_posterior(self.source)}
+        return by_name(self.source, FORGETTING)
 
     def bytes_of(self, name: str) -> float | None:
         """Find the bytes of a token of one domain's text."""
-        by_name = self.bytes_per_token
-        return by_name.get(name) if isinstance(by_name, Mapping) else by_name
+        given = self.bytes_per_token
+        return given.get(name) if isinstance(given, Mapping) else given
 
 
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)

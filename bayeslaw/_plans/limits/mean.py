@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.sampled import Part, SampledConstraint
-from bayeslaw._posteriors.posterior import along_tokens
+from bayeslaw._posteriors.posterior import along_tokens, without_prefix
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -52,22 +52,16 @@ class MeanLogLoss:
         """Return the log of the mean as a function of one run's tokens, shape ()."""
         domains = []
         for name, log_losses in self.formulas:
-            columns = _under(name, covariates) | {"replay": covariates["replay"]}
+            columns = without_prefix(f"{name}:", covariates) | {
+                "replay": covariates["replay"]
+            }
             losses_at = [
-                along_tokens(log_loss, _under(f"{name}:{k}", draw), columns)
+                along_tokens(log_loss, without_prefix(f"{name}:{k}:", draw), columns)
                 for k, log_loss in enumerate(log_losses)
             ]
-            draws = _under(name, draw)
+            draws = without_prefix(f"{name}:", draw)
             domains.append((losses_at, draws["which"], draws["noise"], draws["weight"]))
         return Partial(_mean_at, domains)
-
-
-def _under(name: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the leaves of a domain, or of one of its formulas, by their own names."""
-    prefix = f"{name}:"
-    return {
-        k.removeprefix(prefix): v for k, v in leaves.items() if k.startswith(prefix)
-    }
 
 
 def _mean_at(

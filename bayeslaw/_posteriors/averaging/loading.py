@@ -39,6 +39,12 @@ def as_posterior(given: Posterior | str | Path) -> Posterior:
     return given
 
 
+def by_name(given: Posteriors, alone: str) -> dict[str, Posterior]:
+    """Read one posterior or several, by name; a single one is called ``alone``."""
+    several = given if isinstance(given, Mapping) else {alone: given}
+    return {name: as_posterior(posterior) for name, posterior in several.items()}
+
+
 def _instead(given: object) -> str:
     """Say what to give in place of a table or of a point fit."""
     if isinstance(given, pd.DataFrame):

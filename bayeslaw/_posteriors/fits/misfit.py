@@ -38,7 +38,7 @@ from bayeslaw._inference.table import (
 from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.artifact import NAMES
-from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
+from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws, without_prefix
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -231,24 +231,15 @@ def from_dataset(saved: Dataset) -> Misfit:
     process = process_from_dict(json.loads(saved.attrs["process"]))
     if process is None:
         raise ValueError("the saved misfit has no process")
-    scales = _after(NAMES.scale, arrays)
+    scales = without_prefix(NAMES.scale, arrays)
     return Misfit(
         process,
         arrays["weights"],
         arrays["sigma"],
         arrays["dof"],
-        _after(NAMES.tau, arrays),
-        _after(NAMES.effects, arrays),
+        without_prefix(NAMES.tau, arrays),
+        without_prefix(NAMES.effects, arrays),
         {name.replace(NAMES.slash, "/"): v for name, v in scales.items()},
         float(saved.attrs["khat"]),
         bool(saved.attrs["along_run"]),
     )
-
-
-def _after(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Select arrays whose names begin with a prefix; remove the prefix."""
-    return {
-        name.removeprefix(prefix): values
-        for name, values in arrays.items()
-        if name.startswith(prefix)
-    }

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from bayeslaw._base.numbers import format_chance, format_level
+from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.track import SURPRISING, UNUSUAL
@@ -120,7 +121,7 @@ def surprise_of(
     )
     return Surprise(
         n=len(y),
-        coverage={f"{p:g}": _coverage(batches, y, p) for p in probs},
+        coverage={f"{p:g}": float(within(batches, y, p).mean()) for p in probs},
         p_value=joint(foreseen, batches, seed),
         rows=missed,
         groups=telling(_groups(rows, batches - median, miss), ["miss", "sd"]),
@@ -242,10 +243,3 @@ def _groups(
             "sd": float(simulated.std()),
             "p_value": min(1.0, 2 * (1 + beyond) / (1 + len(simulated))),
         }
-
-
-def _coverage(
-    batches: Float[np.ndarray, "draw row"], y: Float[np.ndarray, " row"], prob: float
-) -> float:
-    low, high = np.quantile(batches, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
-    return float(np.mean((low <= y) & (y <= high)))
