@@ -1,7 +1,7 @@
 """Check the page's plans against a known truth: whether they are kept, what they cost, and whether the advised runs save as much as stated.
 
     python tests/studies/stranger_worlds.py [--worlds 20] [--processes 16] [--rows stranger_worlds.csv] [-o docs/stranger_worlds.txt]
-    python tests/studies/stranger_worlds.py --plan-only -o docs/stranger_plans.txt
+    python tests/studies/stranger_worlds.py --widths [--worlds 8] [-o docs/stranger_widths.txt]
 
 In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is not one
 of the laws) is drawn with the world's seed. `bayeslaw.report` reads it as the command does, with the laws that suit and nothing set by hand. It plans the
@@ -12,11 +12,8 @@ The true formula then tells whether the plan keeps both limits, and how its cost
 to buy before the plan are simulated in the world, with .3% of noise. The page is made again with them, and the new plan's cost is compared with the promised
 one. If the page advises against all runs, they are bought all the same, and marked in the table.
 
-With `--plan-only`, no page is made and nothing is bought, which is faster. `--more 2.7e9` adds nine runs of a
-size to the table, at the plan's stage, to see what they would save; with the plan's own size its losses before are measured.
-
-It splits the widths of the forecasts at the cheapest plan into their parts (`bayeslaw.width_parts`). Beside them it shows what a plan costs if both losses are
-known up to a normal error of a given sd.
+With `--widths` nothing is planned: the widths of the forecasts at the cheapest plan are split into their parts (`bayeslaw.width_parts`). Beside them stands what
+a plan costs if both losses are known up to a normal error of a given sd. `--more 7e9` adds three short runs of that size to the table, to see what they are worth.
 
 Worlds are made in parallel, each on one core. After an interruption, the same command goes on.
 """
@@ -129,38 +126,38 @@ def world(*, seed: int, start: str) -> list[dict[str, Any]]:
     return [row | {"seconds": time.perf_counter() - began}]
 
 
-def only_planned(*, seed: int, start: str, more: float) -> list[dict[str, Any]]:
-    """One world: the plan, and the parts of the forecasts' widths at the cheapest."""
+def only_fitted(*, seed: int, more: float) -> list[dict[str, Any]]:
+    """Split the forecasts of one world at the cheapest plan into the parts of their
+    widths.
+    """
     began = time.perf_counter()
-    question: dict[str, Any] = dict(QUESTION)
-    if start == "measured" or more == SIZE:
-        question |= given_start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runs = read_stranger(seed)
         if more:
-            runs = pd.concat([runs, measured(of_size(more), seed)], ignore_index=True)
+            runs = pd.concat([runs, measured(short_runs(more), seed)])
+            runs = runs.reset_index(drop=True)
         parts = by_domain(runs)
         fits = {name: bayeslaw.average(part, seed=0) for name, part in parts.items()}
-        asked = check_question(question, parts, dict.fromkeys(parts, ()))
-        keywords, _ = completed(asked, parts, seed=0)
-        plan = bayeslaw.plan(fits["target"], fits["source"], **keywords)
-    row = outcome(plan)
-    for domain, fit in fits.items():
-        row |= {f"{domain}_{part}": width for part, width in widths(fit, domain)}
+    row = {
+        f"{domain}_{part}": width
+        for domain, fit in fits.items()
+        for part, width in widths(fit, domain)
+    }
     jax.clear_caches()
     return [row | {"seconds": time.perf_counter() - began}]
 
 
-def of_size(size: float) -> pd.DataFrame:
-    """Nine runs of a size at the plan's stage, as the table's own are spread."""
-    tokens, replays = np.meshgrid([2e9, 6e9, 20e9], [0.05, 0.25, 0.5])
-    columns = {"D": tokens.ravel(), "replay": replays.ravel()}
-    return pd.DataFrame({"N": size, "ptpp": PRETRAINED / size, **columns})
+def short_runs(size: float) -> pd.DataFrame:
+    """Make three runs of a size at the plan's stage, with the tokens of the table's
+    shortest and its replays.
+    """
+    columns = {"N": size, "ptpp": PRETRAINED / size, "D": 2e9}
+    return pd.DataFrame(columns | {"replay": [0.05, 0.25, 0.5]})
 
 
 def widths(fit: Any, domain: str) -> Iterator[tuple[str, float]]:
-    """Width of the forecast of the cheapest plan by part, drift by side."""
+    """Split the width of the forecast of the cheapest plan, drift by side."""
     tokens, replay = cheapest()
     before = start(SIZE, PRETRAINED)
     run = {
@@ -270,8 +267,6 @@ def table(rows: pd.DataFrame) -> str:
         "|---|---|---|---|---|---|",
         line("from the table", plans, ""),
     ]
-    if "target_noise" in rows:
-        return "\n".join([*lines, "", *parts_table(rows), "", *errors_table()]) + "\n"
     bought = plans[plans.get("feasible_after", pd.Series(index=plans.index)).eq(True)]
     if bought.empty:
         return "\n".join(lines) + "\n"
@@ -302,28 +297,33 @@ def line(name: str, plans: pd.DataFrame, suffix: str) -> str:
     )
 
 
-def parts_table(rows: pd.DataFrame) -> list[str]:
-    """Mean parts of the widths at the cheapest plan, over worlds."""
+def widths_table(rows: pd.DataFrame) -> str:
+    """Average the parts of the widths over worlds, and show costs by error."""
     lines = [
-        "| part of the width at the cheapest plan | target | source |",
+        f"| width at the cheapest plan, mean of {len(rows)} worlds | target | source |",
         "|---|---|---|",
     ]
-    names = dict.fromkeys(
-        column.partition("_")[2]
-        for column in rows
-        if column.startswith(("target_", "source_")) and "margin" not in column
-    )
-    totals = {"target": 0.0, "source": 0.0}
-    for name in names:
-        means = {d: rows.get(f"{d}_{name}", pd.Series([0.0])).mean() for d in totals}
-        if max(means.values()) > 0:
-            totals = {domain: totals[domain] + means[domain] for domain in totals}
-            lines.append(f"| {name} | {means['target']:.2%} | {means['source']:.2%} |")
-    return [*lines, f"| all | {totals['target']:.2%} | {totals['source']:.2%} |"]
+    of_domains = {
+        domain: rows.filter(regex=f"^{domain}_").fillna(0.0).mean()
+        for domain in ("target", "source")
+    }
+    shares = pd.DataFrame(
+        {
+            d: means.set_axis(means.index.str.removeprefix(f"{d}_"))
+            for d, means in of_domains.items()
+        }
+    ).fillna(0.0)
+    shares = shares[shares.max(axis=1) > 0].sort_values("target", ascending=False)
+    shares.loc["all"] = shares.sum()
+    lines += [
+        f"| {part} | {row['target']:.2%} | {row['source']:.2%} |"
+        for part, row in shares.iterrows()
+    ]
+    return "\n".join([*lines, "", *errors_table()]) + "\n"
 
 
 def errors_table() -> list[str]:
-    """What a plan costs by the error of both losses, where nothing else is unknown."""
+    """Show what a plan costs by the error of both losses, all else known."""
     lines = [
         "| sd of both losses | 90% interval | cost over the cheapest |",
         "|---|---|---|",
@@ -354,23 +354,21 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first world")
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time")
     parser.add_argument("--start", choices=("forecast", "measured"), default="forecast")
-    parser.add_argument("--plan-only", action="store_true")
+    parser.add_argument("--widths", action="store_true")
     parser.add_argument(
-        "--more", type=float, default=0.0, help="size of nine more runs"
+        "--more", type=float, default=0.0, help="size of three more runs"
     )
     parser.add_argument("--rows", type=Path, default=Path("stranger_worlds.csv"))
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.worlds)
-    jobs: list[dict[str, Any]]
-    jobs = [{"seed": seed, "start": options.start} for seed in seeds]
-    task = world
-    if options.plan_only:
-        task = only_planned
-        jobs = [job | {"more": options.more} for job in jobs]
+    task, summary, setting = world, table, {"start": options.start}
+    if options.widths:
+        task, summary, setting = only_fitted, widths_table, {"more": options.more}
+    jobs = [{"seed": seed} | setting for seed in seeds]
     with processes(options.processes) as executor:
         rows = study(task, jobs, options.rows, executor=executor, progress=print)
-    text = table(rows)
+    text = summary(rows)
     print(text)
     if options.output:
         options.output.write_text(text)
