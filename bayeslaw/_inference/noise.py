@@ -37,8 +37,8 @@ NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length
 class ErrorPrior(NamedTuple):
     """Priors of the scales and tails of a run's error on log loss."""
 
-    # Scale of a run's own error. Measured between seeds: .1% (billions of parameters;
-    # Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
+    # Scale of a run's own error. Seeds differ by .1% (billions of parameters) to .6%
+    # (tiny models). The fits of Bethune 2025 and Wang 2025 miss by .2-1%.
     sigma: Prior = lognormal(
         0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%"
     )
@@ -304,8 +304,8 @@ class RunNoise:
     def correlation(
         self, gap: Float[np.ndarray, "*pair"], draws: int = 200
     ) -> Float[np.ndarray, "*pair"]:
-        """Compute the correlation between points of a run this many e-folds apart,
-        averaged over about a number of draws, in the shape of ``gap``.
+        """Compute the correlation between two points of a run that are ``gap`` e-folds
+        apart, in the shape of ``gap``: the mean over about ``draws`` draws.
         """
         if not self.run_length.any():
             return (gap == 0).astype(float)
@@ -328,8 +328,8 @@ class RunNoise:
     def draw_shared(
         self, rows: pd.DataFrame, columns: Sequence[str], rng: np.random.Generator
     ) -> Float[np.ndarray, "draw row"]:
-        """Draw the effects that rows of one checkpoint, run or setting share, all as
-        new ones, shape (draw, row). ``columns`` are those that laws read.
+        """Draw the effects that rows of one checkpoint, run or setting share, shape
+        (draw, row). All groups are new. ``columns`` are those that laws read.
         """
         total = np.zeros((len(self.sigma), len(rows)))
         for kind in KINDS:
@@ -393,21 +393,21 @@ def draw_errors(
         return effect + errors
     previous, gap = np.asarray(shared.previous), np.asarray(shared.gap)
     is_done = np.isinf(gap)
-    alike = np.exp(-gap / error["run_length"])
+    correlation = np.exp(-gap / error["run_length"])
     while not is_done.all():
         # the next point of each run, which may be anywhere in the table
-        next_ones = ~is_done & is_done[previous]
-        before, rho = errors[previous[next_ones]], alike[next_ones]
-        errors[next_ones] = rho * before + np.sqrt(1 - rho**2) * errors[next_ones]
-        is_done = is_done | next_ones
+        is_next = ~is_done & is_done[previous]
+        before, rho = errors[previous[is_next]], correlation[is_next]
+        errors[is_next] = rho * before + np.sqrt(1 - rho**2) * errors[is_next]
+        is_done = is_done | is_next
     return effect + errors
 
 
 def draw_new_effects(
     tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw group"]:
-    """Draw effects of new checkpoints or curves, normal of scale ``tau`` of shape (draw,);
-    shape (draw, group).
+    """Draw normal effects of new checkpoints or curves, shape (draw, group). Their
+    scale ``tau`` has shape (draw,).
     """
     size = (len(tau), groups)
     standard = rng.standard_normal(size)

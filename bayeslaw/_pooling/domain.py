@@ -37,6 +37,8 @@ class DomainPosterior:
     own
         Share of the information about each parameter that comes from the domain's own
         runs, by name. The rest comes from the population.
+    others
+        Number of other domains in the pool.
     training
         The domain's own runs, from which the law's misfit on this domain is learned.
         None for the law alone; ``sigma`` then holds the misfit.
@@ -87,8 +89,9 @@ class DomainPosterior:
         return log_loss_at(self.law, piece, runs, noise=noise, seed=seed)
 
     def statement(self, borrowed_below: float = 0.5) -> str:
-        """State what the domain knows from its own runs, and what it borrows:
-        parameters in which its own runs have a weight below ``borrowed_below``.
+        """State how much of the information is from the domain's own runs, and list the
+        borrowed parameters, in which these runs have a weight below
+        ``borrowed_below``.
         """
         if not self.runs:
             return (

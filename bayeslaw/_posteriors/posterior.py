@@ -1,5 +1,5 @@
-"""Define the protocol of posteriors: draws of the log loss at any table of runs. Rooms
-above know nothing else about laws.
+"""Define the protocol of posteriors: draws of the log loss at any table of runs.
+Forecasts, plans and designs read laws only through it.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ class LogLoss:
         The other covariates, each of shape (), are fixed. Their part of the misfit is
         computed once.
         """
-        of_law = LogLoss(self.law, training_range=self.training_range)
+        law_and_drift = LogLoss(self.law, training_range=self.training_range)
         values = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
-        beside_misfit = Partial(partial(_at_tokens, of_law), values, covariates)
+        beside_misfit = Partial(partial(_at_tokens, law_and_drift), values, covariates)
         if self.process is None:
             return beside_misfit
         columns = {c: covariates[c] for c in self.law.covariates if c in covariates}
@@ -316,7 +316,7 @@ def without_prefix(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_prior_only(posterior: object) -> bool:
-    """Tell whether a posterior is of priors alone, without measured runs."""
+    """Tell whether a posterior is only a prior, without measured runs."""
     return getattr(posterior, "is_prior_only", False)
 
 

@@ -128,11 +128,11 @@ def epochs_allowed(
     if asked > FEW_EPOCHS:
         raise PlanError(
             f"max_epochs {asked:g}: {why}, and beyond {FEW_EPOCHS:g} epochs it is worth "
-            "much less than a new one; give fewer, or more unique_target_tokens"
+            "much less than a new token; give fewer epochs, or more unique_target_tokens"
         )
     if measured is None:
-        return asked, [f"max_epochs {asked:g}: {why}; each is counted as new"]
+        return asked, [f"max_epochs {asked:g}: {why}; each token is counted as new"]
     return measured, [
         f"max_epochs {asked:g}: {why}, and the table's runs saw their corpus at most "
-        f"{measured:.3g} times: planned within that"
+        f"{measured:.3g} times: the plan repeats no more often"
     ]

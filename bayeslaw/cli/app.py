@@ -1,10 +1,10 @@
 """Build and run the command line: thin commands over the Python functions of the same
 names.
 
-``--json`` prints one JSON object on stdout and nothing else. Exit 0; 2 for bad input,
-one line; 3 when a fit fails its diagnostics; 4 and 5 where a review deserves a look or
-fails. Modules that compute are imported inside the commands, so ``--help`` answers at
-once.
+``--json`` prints one JSON object on stdout and nothing else. Exit codes are 0 for
+success, 2 for bad input, with a message of one line, 3 if a fit fails its diagnostics,
+and 4 or 5 if a review finds something that deserves a look or that fails. Modules that
+compute are imported inside the commands, so ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 study_app = typer.Typer(
-    help="Studies of what buying runs saves; an interrupted one goes on where it was.",
+    help="Studies of what buying runs saves. An interrupted study continues when it is "
+    "run again.",
     no_args_is_help=True,
 )
 app.add_typer(study_app, name="study")
@@ -103,8 +104,8 @@ def main() -> None:
     """
     warnings.showwarning = keep_warning
     forget_warnings()  # of an earlier command in the same process
-    # Show all warnings, because Python loses track of shown ones when warnings are
-    # caught on the way. `say_warnings` prints each once.
+    # Keep all warnings: Python's own filter against repeats is reset whenever code
+    # catches warnings. `say_warnings` prints each warning once.
     warnings.simplefilter("always")
     try:
         with _garbage_seldom():

@@ -135,8 +135,8 @@ def forecast(options: ForecastOptions) -> None:
         say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))
         wide_by = drift_sentence(forecaster, table, rows)
         moved_by = shift_sentence(forecaster, table)
-        for said in filter(None, (wide_by, moved_by)):
-            say(said)
+        for sentence in filter(None, (wide_by, moved_by)):
+            say(sentence)
 
     emit(record, options.as_json, show)
 
@@ -178,7 +178,8 @@ class OptimumOptions(CostOptions, SavedFitOptions):
         "of equal compute in the fit's table, and ten times the largest."
     )
     served_tokens: str = option(
-        "Tokens that the model will serve, paid for, too: 2T.", default="0"
+        "Tokens that the model will serve: 2T. The budget pays for them, too.",
+        default="0",
     )
     covariate: list[str] | None = option(
         "Another column the law reads: replay=0.2 (repeatable)."
@@ -239,8 +240,8 @@ class RecipesOptions(CostOptions, SavedFitOptions):
         metavar="SOURCE.nc",
     )
     budget: str | None = option(
-        "Of each recipe without D, in FLOPs, with --price in money: 1e21; "
-        "default: what the first recipe with D costs."
+        "Budget of each recipe without D, in FLOPs, with --price in money: 1e21; "
+        "default: the cost of the first recipe with D."
     )
     column: Column = None
     prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
@@ -293,9 +294,9 @@ class CheckOptions(SavedFitOptions):
     where: Where = None
     column: Column = None
     replicates: int = option(
-        "Is the inference right at the fitted runs? Posterior SBC with so many "
-        "replicates of them: 40 find gross faults (two minutes). Of a fit of one "
-        "law.",
+        "Is the inference right at the fitted runs? Posterior SBC with this "
+        "many replicates of the runs: 40 find gross faults (two minutes). Only for a "
+        "fit of one law.",
         default=0,
         min=0,
     )
@@ -305,8 +306,8 @@ class CheckOptions(SavedFitOptions):
         default=False,
     )
     hold_out: str | None = option(
-        "Of --conformal: what tells stages apart, a column, D/N or N*D; "
-        "default: that along which RUNS lie beyond the fitted runs.",
+        "With --conformal: what distinguishes stages, a column, D/N or N*D; "
+        "default: the axis along which RUNS lie beyond the fitted runs.",
         metavar="COLUMN",
     )
 
@@ -321,7 +322,7 @@ def check(options: CheckOptions) -> None:
 
     if options.hold_out is not None and not options.conformal:
         raise RunTableError(
-            "--hold-out is of the stages left out: give --conformal too"
+            "--hold-out names the stages that --conformal leaves out: give --conformal too"
         )
     options = with_file(options, options.runs)
     posterior = load_fit(options.fit_file, options.trust_law_file)
@@ -390,15 +391,16 @@ class ReviewOptions(SavedFitOptions):
     column: Column = None
     goal: Path | None = option("Table of runs to forecast.", metavar="GOAL.csv")
     at: list[str] | None = option(
-        "The run to forecast instead: --at N=8.1B,D=70B,ptpp=279 (repeatable: "
-        "a run each)."
+        "A run to forecast, in place of --goal: --at N=8.1B,D=70B,ptpp=279 "
+        "(repeatable)."
     )
     held_out: Path | None = option(
-        "Of fits: measured runs that they have not seen (--where selects them).",
+        "With fits: measured runs that were not fitted (--where selects them).",
         metavar="RUNS",
     )
     refit: bool = option(
-        "Of a fit of one law: leave stages out and fit again (a minute).", default=False
+        "With a fit of one law: leave stages out and fit again (a minute).",
+        default=False,
     )
 
 

@@ -216,7 +216,7 @@ def test_further_checks_are_made_when_asked_for_and_change_no_key(folder):
     assert refused.returncode == 2
     assert refused.stdout == ""
     assert refused.stderr.strip().splitlines() == [
-        "error: --hold-out is of the stages left out: give --conformal too"
+        "error: --hold-out names the stages that --conformal leaves out: give --conformal too"
     ]
 
 

@@ -56,7 +56,7 @@ def test_beyond_four_epochs_without_a_law_a_plan_is_refused(asked):
         (None, table(1), 1.0, None),
         (None, table(3), 1.0, None),
         (3, table(3), 3.0, None),
-        (3, table(1), 1.0, "planned within that"),
+        (3, table(1), 1.0, "the plan repeats no more often"),
         (3, table(2), 2.0, "at most 2 times"),
         (3, table(2).drop(columns="U"), 1.0, "at most 1 times"),
         (3, None, 3.0, "counted as new"),
@@ -96,7 +96,7 @@ def test_the_cap_reaches_the_plan():
     twice = plan(kept, source(**MADE), **asked, max_epochs=2)
     assert (once.D, once.replay) == (twice.D, twice.replay)
     assert not [line for line in once.warnings if "max_epochs" in line]
-    assert any("planned within that" in line for line in twice.warnings)
+    assert any("the plan repeats no more often" in line for line in twice.warnings)
 
 
 def test_a_law_of_repetition_reads_the_mixture_s_own_epochs():

@@ -1,4 +1,6 @@
-"""Judge a choice now, and as it is expected after runs are measured."""
+"""Compute the probability that a choice is the best, and its regret, now and as
+expected after runs are measured.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ which is normal with the law's scale tau (in the spirit of Kennedy and O'Hagan 2
 
 tau is learned from the errors of the law's own forecasts of left-out stages (`folds`).
 These forecasts include the misfit, whose walks widen beyond the runs by themselves, so
-tau and its prior are about the remaining error. Drifts have a mean if tables of many
-labs show one: at more tokens per parameter than they were fitted to, laws of N and D
-forecast too low a loss, and at more compute too high a loss. docs/discrepancy.md tells
-what was tried on real tables.
+tau and its prior are about the remaining error. Drifts of laws of N and D have a mean,
+which tables of many labs show: beyond the runs these laws forecast too low a loss at
+more tokens per parameter, and too high a loss at more compute. docs/discrepancy.md
+tells what was tried on real tables.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class DriftPrior(NamedTuple):
     """Prior of the drifts to all sides of a range, for each e-fold.
 
     ``scale``: prior of the scale that all sides have in common. ``mean``: mean drift to
-    each side, relative to the side's scale, but at most to ``widest``: a scale may be
-    large because forecasts missed stages in both directions.
+    each side, relative to the side's scale or to ``widest``, if this is smaller. A scale
+    may be large because forecasts missed stages in both directions, and then the mean
+    does not grow with it.
     """
 
     scale: Prior
@@ -164,13 +165,13 @@ def positions(
 
 
 def of_saved(saved: Mapping[str, Any]) -> Range:
-    """Read a saved range. Older files have an axis along replay itself, in units of a
-    quarter.
+    """Read a saved range. In older files one axis is the replay share itself, in units
+    of a quarter.
     """
     axes = saved["axes"]
 
-    def ends(of_axes: Sequence[float]) -> tuple[float, ...]:
-        pairs = zip(axes, of_axes, strict=True)
+    def ends(saved_ends: Sequence[float]) -> tuple[float, ...]:
+        pairs = zip(axes, saved_ends, strict=True)
         return tuple(_of_quarters(x) if axis == "replay" else x for axis, x in pairs)
 
     named = tuple(ALONG.target_share if axis == "replay" else axis for axis in axes)
@@ -244,8 +245,8 @@ def draw_scales(
     is_tested = np.zeros(sides, bool)
     for miss in misses:
         is_tested |= np.any(miss.distance > 0, axis=0)
-    # the common scale, and the departures of sides with a left-out stage, each over its
-    # prior sd
+    # Sample in prior sds: the log of the common scale, and the deviation from it of each
+    # side with a left-out stage.
     size = 1 + int(is_tested.sum())
     tested_mean = tuple(np.array(prior.mean)[is_tested])
     tested_prior = prior._replace(mean=tested_mean)
@@ -279,8 +280,8 @@ def draw_scales(
 def _scales(
     standard: Float[np.ndarray, "draw scale"], common_prior: Prior, side: float = 1.0
 ) -> Float[np.ndarray, "draw side"]:
-    """Compute the scales of sides from the common one and their departures, over prior
-    sds; ``side``: sd of the log of a side's scale around the common one.
+    """Compute the scales of sides. ``standard`` has the log of the common scale, then
+    each side's deviation from it, in prior sds. ``side``: sd of this deviation.
     """
     median, spread = common_prior.args
     common = np.log(median) + spread * standard[:, :1]

@@ -42,7 +42,7 @@ def refit_like(
     """
     common = {"seed": seed, "on_failure": on_failure, "progress": progress}
     if isinstance(old, Fit):
-        return fit(runs, _awake(old.law, old.runs), **_of_fit(old), **common)
+        return fit(runs, _with_freed(old.law, old.runs), **_of_fit(old), **common)
     if isinstance(old, Average):
         settings = _settings(old.attrs)
         laws = _compared(old, settings.pop("laws", None))
@@ -79,10 +79,10 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
             laws_by_name.get(str(name)) or find_law(str(name), old.runs)
             for name in old.table.index
         ]
-    return [_awake(law, old.runs) for law in laws]
+    return [_with_freed(law, old.runs) for law in laws]
 
 
-def _awake(law: Law, runs: pd.DataFrame) -> Law:
+def _with_freed(law: Law, runs: pd.DataFrame) -> Law:
     """Free the exponents of a law that `settled` had fixed at the prior's median only
     because their column had one level.
     """
@@ -94,8 +94,9 @@ def _awake(law: Law, runs: pd.DataFrame) -> Law:
     if not resting:
         return law
     recipe = recipe_of(law)
-    free = {n: text for n, text in recipe["priors"].items() if n not in resting}
-    base = law_of(recipe | {"priors": free}, trust_law_file=True)
+    others = {n: text for n, text in recipe["priors"].items() if n not in resting}
+    base = law_of(recipe | {"priors": others}, trust_law_file=True)
+    # a median other than the law's own was set by the user, so it stays
     replaced = {n for n in resting if law.priors[n].median != base.priors[n].median}
     priors = {n: law.priors[n] for n in replaced}
     return base.with_priors(priors) if priors else base

@@ -61,8 +61,8 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
     """
     naming = _naming(before, after)
     values = [c for c in numeric_columns(before) if c in after]
-    # rows with equal losses are matched first, so that of replicates the one with
-    # another loss is the new one
+    # Rows with equal losses are matched first. A new replicate of an old run then stays
+    # unmatched, because its loss differs.
     same_before, same_after = _paired(before, after, [*naming, *values])
     left_before = np.setdiff1d(np.arange(len(before)), same_before)
     left_after = np.setdiff1d(np.arange(len(after)), same_after)
@@ -101,7 +101,7 @@ def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     points = point_columns(before)
     if "run" in points and set(points) <= set(after):
         return points
-    # neither measurements nor costs
+    # measurements and costs do not identify a run
     columns = numeric_columns(before)
     numbers = [c for c in columns if c != "cost" and "loss" not in c]
     texts = [c for c in TEXT if c != "run" and c in before]
