@@ -1,5 +1,5 @@
-"""Hold the arguments of a public function or a command in one frozen record, written
-once and passed on whole.
+"""Hold the arguments of a public function or a command in one frozen record, which is
+written once and passed on as one object.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def argument(
 
 
 def command(function: Callable[[Record], None]) -> Callable[..., None]:
-    """Make the command of a function of one record, with an option for each field."""
+    """Turn a function that takes one record into a command with an option for each
+    field.
+    """
     # Annotations are strings here: get_type_hints resolves them; with extras it keeps
     # what `Annotated` tells typer.
     (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]

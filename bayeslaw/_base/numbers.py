@@ -74,8 +74,8 @@ def parse_number(
     digits, unit = match[1], match[2].lower()
     if unit and unit not in suffixes:
         raise RunTableError(
-            f"{str(text)!r} ends in {match[2]!r}, which no number has here; write it "
-            "in full, like 2.35"
+            f"{str(text)!r} ends in {match[2]!r}, a unit that is not allowed here; write "
+            "the number in full, like 2.35"
         )
     if "," in digits:
         _check_commas(str(text).strip(), digits, counts and not unit)
@@ -92,8 +92,8 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
     if not re.fullmatch(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
         point = text.replace(",", ".") if digits.count(",") == 1 else "1.8"
         raise RunTableError(
-            f"{text!r} has a comma that groups no thousands; "
-            f"decimals take a point ({point}), thousands commas or none (1,234,567)"
+            f"{text!r} has a comma that does not group thousands; write decimals with a "
+            f"point ({point}), and thousands with commas (1,234,567) or without"
         )
     ambiguous = digits.count(",") == 1 and "." not in digits
     if ambiguous and not counts:

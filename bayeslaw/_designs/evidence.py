@@ -167,8 +167,8 @@ def gaussian(
     effects = [_effects(menu, domains, k, wanted) for k in places]
     other_effects = [_other_effects(menu, domains, k, wanted) for k in places]
     of_goals = [
-        np.where((d.at >= 0)[:, None], loadings_of[d.at], 0.0)
-        for d, loadings_of in zip(domains, effects, strict=True)
+        np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)
+        for d, by_checkpoint in zip(domains, effects, strict=True)
     ]
     offer = Offer(
         loadings=_loadings(menu, law, effects),
@@ -226,8 +226,8 @@ def _effects(
 def _other_effects(
     menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint domain"]:
-    """Build loadings of each other checkpoint on its own effect in a domain, shape
-    (checkpoint, domain with effects).
+    """Build the loadings of the effects of checkpoints that no goal has, in a domain,
+    shape (checkpoint, domain with effects). Rows of the goals' checkpoints are 0.
     """
     have = _with_effects(domains)
     loadings = np.zeros((len(menu.checkpoint_cost), len(have)))
@@ -292,8 +292,8 @@ class Measurements(NamedTuple):
 
 
 def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
-    """List all rows that a list of picks measures, in order. If a run goes on from
-    measured points, the error that it shares with them is ignored.
+    """List all rows that a list of picks measures, in order. A run that continues
+    measured points shares an error with these points, which is ignored.
     """
     parts = []
     for i, (run, stop) in enumerate(picks):

@@ -116,9 +116,11 @@ def forecast_grid(
         ax.xaxis.label.set_size(6.5)
         ax.yaxis.label.set_size(6.5)
     _label_first_column(axes)
-    # Panels share lines: one legend serves them.
-    lines = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes]
-    by_label = {label: handle for pairs in lines for handle, label in pairs}
+    # one legend for all panels, with each label once
+    by_label = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        by_label |= dict(zip(labels, handles, strict=True))
     labels = sorted(by_label)
     handles = [by_label[label] for label in labels]
     if handles:
@@ -278,8 +280,9 @@ def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
     return _picture(
         figure,
         "What makes the 90% interval of a new run wide, at a middle run of each stage "
-        "and size: noise wants seeds, the law's parameters more runs anywhere, its "
-        "misfit runs near the forecast, drift runs further out.",
+        "and size. Seeds average out the noise, more runs anywhere narrow the law's "
+        "parameters, runs near the forecast narrow its misfit, and runs further out "
+        "narrow its drift.",
         f"Mean parts of the width: {listed}",
     )
 
@@ -301,8 +304,8 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
     _label_first_column(axes)
     return _picture(
         figure,
-        f"Where {law.name} is off: the misfit that the runs taught, along each column "
-        "at a middle run (line: median; band: 90%). Forecasts take it into account.",
+        f"Misfit of {law.name}, learned from the runs, along each column at a middle "
+        "run (line: median; band: 90%). Forecasts take it into account.",
         f"Misfit of {law.name} along {', '.join(columns)}",
     )
 
@@ -380,7 +383,7 @@ def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, .
         "Left: tokens per parameter of the cheapest plan at each confidence; the cross "
         "is the plan of parameters without uncertainty, at the probability with which "
         "it keeps the promises. Middle: that probability over replay and tokens; the "
-        "line is the confidence asked for, and hatched is what lies beyond the runs, in "
+        "line is the confidence asked for. Hatches mark plans beyond the runs, in "
         "replay (falling lines) or in tokens (rising). Right: forgetting and target loss along "
         "replay with 90% bands, limits dashed (as Goffinet 2025, fig. 2).",
         "Cost in tokens per parameter by confidence: "
@@ -403,9 +406,10 @@ def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in plan.shares.items())
     along = _picture(
         figure,
-        "Left: probability of all limits along each domain's share, the others as near "
-        f"to the plan's (dots) as can be. Right: the losses along the share of {steepest}, "
-        "which moves it most, with 90% bands; limits dashed, the plan dotted.",
+        "Left: probability that all limits are kept, along each domain's share; the "
+        "other shares stay as near to the plan's (dots) as possible. Right: the losses "
+        f"along the share of {steepest}, which changes the probability most, with 90% "
+        "bands; limits dashed, the plan dotted.",
         f"Probability along the share of each domain around the plan: {shares}",
         unit,
     )
@@ -415,8 +419,9 @@ def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
     plots.ternary(figure.subplots(), plan)
     over = _picture(
         figure,
-        "Probability of all limits over the mixtures of the three domains within their "
-        "bounds, at the plan's tokens; the star is the plan, each corner one domain alone.",
+        "Probability that all limits are kept, over the mixtures of the three domains "
+        "within their bounds, at the plan's tokens. The star is the plan; each corner is "
+        "one domain alone.",
         f"Probability over mixtures of three domains; the plan lies at {shares}",
         unit,
     )

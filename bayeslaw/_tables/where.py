@@ -72,9 +72,10 @@ def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
     except Exception as error:  # pandas raises errors of many types
         raise query.refusal(str(error).splitlines()[0] if str(error) else "") from None
     if not (isinstance(answers, pd.Series) and len(answers) == len(runs)):
-        raise query.refusal("it says the same of every row; compare a column")
+        raise query.refusal("it has one value for all rows; compare a column")
     is_truth = np.array([isinstance(answer, (bool, np.bool_)) for answer in answers])
-    if not (answers.isna() | is_truth).all() or answers.dtype.kind == "f":
+    has_values = not (answers.isna() | is_truth).all()
+    if has_values or answers.dtype.kind == "f":
         raise query.refusal("it is a value, not a condition; compare it with another")
     # rows where the comparison is missing (NaN) are not selected
     return is_truth & answers.where(is_truth, False).to_numpy(bool)
@@ -217,10 +218,12 @@ class _Query:
                     of_column and abs(power) <= 10
                 ):
                     return
-            raise self.refusal("powers are of columns, and at most 10")
+            raise self.refusal("only columns may have powers, of at most 10")
 
     def _check_function(self, function: ast.expr) -> None:
-        """Allow abs(...), column.isin(...), column.str.contains(...) and their like."""
+        """Refuse functions that are not listed: ``abs(...)``, ``column.isin(...)`` and
+        ``column.str.contains(...)`` are.
+        """
         match function:
             case ast.Name(id=name) if name in FUNCTIONS:
                 return

@@ -86,7 +86,7 @@ def test_nothing_is_said_of_one_stage():
 
 def test_failed_fits_and_stages_not_left_out_are_named():
     check = stages(1.5, failed=True)
-    assert "what forecast ptpp 0 failed its diagnostics" in check.sentence()
+    assert "diagnostics failed in forecasting ptpp 0" in check.sentence()
     some = StagesCheck("ptpp", check.stages, ("ptpp 31 (3 runs)",))
     assert "not left out: ptpp 31 (3 runs)" in some.sentence()
     assert "<table" in some._repr_html_()

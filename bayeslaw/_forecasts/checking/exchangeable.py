@@ -2,9 +2,9 @@
 2005), with a stage in place of a row. The score of a stage is the factor by which its
 90% intervals would have had to be wider. No distribution is assumed.
 
-If the next stage is exchangeable with m left-out stages, its factor is below their
-largest with probability m / (m + 1). A statement at 90% needs nine stages. This is a
-check, not a promise: in an extrapolation stages may not be exchangeable.
+If the next stage is exchangeable with m left-out stages, its factor is below the
+largest of theirs with probability m / (m + 1). A statement at 90% needs nine stages.
+This is a check, not a promise: in an extrapolation stages may not be exchangeable.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ class StagesCheck:
         else:
             lines.append(f"and {self.factor90:.2f} times as wide with 90% at least")
         lines.append(
-            "a check and no promise: a stage further beyond the runs than these were "
-            "beyond theirs is not exchangeable with them"
+            "this is a check and no promise: a next stage that lies further beyond the "
+            "runs than the stages left out did is not exchangeable with them"
         )
         failed = [stage.name for stage in self.stages if stage.failed]
         if failed:
-            lines.append(f"what forecast {', '.join(failed)} failed its diagnostics")
+            lines.append(f"diagnostics failed in forecasting {', '.join(failed)}")
         return (*lines, *(f"not left out: {why}" for why in self.skipped))
 
     def sentence(self) -> str:

@@ -26,8 +26,8 @@ def with_kept_losses(
     pieces: Mapping[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
     """Complete the arguments with losses of the checkpoint before adaptation that are
-    not given but are in the tables of the fits. Also returns the origin of each, a line
-    each.
+    not given but are in the tables of the fits. Also returns notes, a line for each
+    origin of a loss.
     """
     covariates, notes = dict(arguments.covariates or {}), []
     models = arguments.N, arguments.ptpp
@@ -37,8 +37,9 @@ def with_kept_losses(
         runs = getattr(posterior, "runs", None)
         if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
             return None
-        parts = dict.fromkeys(LOSSES_BEFORE.values(), runs)
-        losses = losses_at_hand(parts, [column], *models)
+        # the one table is that of the target and that of the source
+        tables = dict.fromkeys(LOSSES_BEFORE.values(), runs)
+        losses = losses_at_hand(tables, [column], *models)
         notes.extend(line for line in losses.told if line not in notes)
         return losses.measured.get(column)
 
@@ -46,13 +47,16 @@ def with_kept_losses(
     has_baseline = baselines is not None or arguments.baseline_tokens is not None
     if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
         limits = read_loss_limits(arguments, list(sources))
-        # in rows of a source or of a further domain, loss_before is that domain's loss
-        kept_losses = {
-            name: loss_in_table(p, LOSS_BEFORE)
-            if name in limits
-            else loss_in_table(p, SOURCE_LOSS_BEFORE, LOSS_BEFORE)
-            for name, p in sources.items()
-        }
+        kept_losses = {}
+        for name, posterior in sources.items():
+            # in rows of a source or of a further domain, loss_before is that domain's
+            is_further_domain = name in limits
+            columns = (
+                (LOSS_BEFORE,)
+                if is_further_domain
+                else (SOURCE_LOSS_BEFORE, LOSS_BEFORE)
+            )
+            kept_losses[name] = loss_in_table(posterior, *columns)
         if any(loss is not None for loss in kept_losses.values()):
             baselines = kept_losses
     by_source = baselines if isinstance(baselines, Mapping) else {"": baselines}

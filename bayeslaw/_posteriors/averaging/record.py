@@ -108,8 +108,8 @@ class Member:
 
     @property
     def inference_data(self) -> DataTree:
-        """ArviZ data (a DataTree) of this law's share: ``posterior`` has the paper's
-        parameters in one chain.
+        """ArviZ data (a DataTree) of this law's share, with one chain: ``posterior`` has
+        the parameters in the paper's units.
         """
         values = {name: v[None] for name, v in _in_paper_units(self)}
         return tree_of({"posterior": values}, {}, {})
@@ -281,8 +281,8 @@ class Average:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run): of the laws with their drift, or with
-        ``noise`` of a new run.
+        """Draw the log loss, shape (draw, run): of the laws with their drift, or of a
+        new run if ``noise`` is true.
 
         Rows of one checkpoint or run share its effect, as in a `Fit`. An average keeps
         no learned effects, so each effect is drawn anew.
@@ -360,8 +360,8 @@ class Average:
         laws.
         """
         members = []
-        places = {name: GROUP.match(name) for name in tree.children}
-        numbers = {name: int(match[1]) for name, match in places.items() if match}
+        matches = {name: GROUP.match(name) for name in tree.children}
+        numbers = {name: int(match[1]) for name, match in matches.items() if match}
         for name in sorted(numbers, key=lambda name: numbers[name]):
             node = tree[name]
             recipe = json.loads(node.attrs["member"])

@@ -97,8 +97,8 @@ def to_arviz(
 
     # the pointwise arrays (float32) keep at most 5e6 values, draws x runs
     thin = max(1, int(np.ceil(draws * n / 5e6)))
-    few = np.arange(draws).reshape(shape)[:, ::thin]
-    at = few.ravel()
+    kept = np.arange(draws).reshape(shape)[:, ::thin]
+    at = kept.ravel()
     effects = posterior.get(EFFECTS.get(table.shared.kind or "", ""))
     mean, likelihood = _at_runs(
         law,
@@ -114,7 +114,7 @@ def to_arviz(
             np.ones(n), np.asarray(table.shared.row_sd)[:n]
         )
     predictive = np.asarray(mean)[:, :n] + new_errors
-    pointwise_shape = (*few.shape, n)
+    pointwise_shape = (*kept.shape, n)
     groups = {
         "posterior": _by_chain(posterior, shape),
         "sample_stats": dict(chains.stats),
@@ -132,11 +132,12 @@ def to_arviz(
     kind = table.shared.kind
     if kind is not None:
         name, label = EFFECTS[kind], f"{kind}_label"
-        named = labels(kind, runs)
-        assert named is not None
-        levels = np.unique(named.to_numpy(str))  # in the order of `SharedError`'s codes
-        of_groups = groups["posterior"]
-        of_groups[name] = of_groups[name][..., : len(levels)]
+        row_labels = labels(kind, runs)
+        assert row_labels is not None
+        # sorted, which is the order of `SharedError`'s codes
+        levels = np.unique(row_labels.to_numpy(str))
+        posterior_group = groups["posterior"]
+        posterior_group[name] = posterior_group[name][..., : len(levels)]
         dims[name] = [label]
         coords[label] = np.asarray(levels, object)
     tree = artifact.tree_of(groups, dims, coords)
