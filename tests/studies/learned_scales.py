@@ -108,7 +108,7 @@ class Table(NamedTuple):
 
 
 def adapted(data: Path, grid: str, domain: str) -> Table:
-    """A bundled grid, for the laws that do not read the checkpoint's losses."""
+    """Read a bundled grid for the laws that do not read the checkpoint's losses."""
     table = datasets.load(grid)
     is_one = (table["domain"] == domain) & (table["seed"] == 0)
     runs = table[is_one & (table["D"] > 4 * table["N"])]
@@ -117,7 +117,9 @@ def adapted(data: Path, grid: str, domain: str) -> Table:
 
 
 def curves(data: Path) -> Table:
-    """A model of 70M parameters adapted to code at four shares of replay."""
+    """Read the curves of a model of 70M parameters, adapted to code at four shares of
+    replay.
+    """
     table = pd.read_csv(data / "cpt_replay_70m.csv")
     code = table[(table["domain"] == "starcoder.python") & (table["kind"] == "ct")]
     # tokens a step are not in the table: a million are assumed
@@ -128,7 +130,7 @@ def curves(data: Path) -> Table:
 
 
 def tuned(data: Path, dataset: str, family: str) -> Table:
-    """Models of one family, fine-tuned on growing numbers of examples."""
+    """Read models of one family, fine-tuned on growing numbers of examples."""
     table = pd.read_csv(data / "finetune_examples.csv")
     is_one = (table["dataset"] == dataset) & (table["family"] == family)
     runs = table[is_one & (table["D"] > 0)]
@@ -136,7 +138,7 @@ def tuned(data: Path, dataset: str, family: str) -> Table:
 
 
 def tuned_model(data: Path, dataset: str, model: str) -> Table:
-    """One model, fine-tuned on growing numbers of examples."""
+    """Read one model, fine-tuned on growing numbers of examples."""
     table = pd.read_csv(data / "finetune_examples.csv")
     is_one = (table["dataset"] == dataset) & (table["model"] == model)
     runs = table[is_one & (table["D"] > 0)]
@@ -182,7 +184,9 @@ def moments(prior: Prior) -> tuple[float, float]:
 
 
 def transformed(prior: Prior, draws: np.ndarray) -> np.ndarray:
-    """Draws on the whole real line: the log, the logit of a share, or as they are."""
+    """Transform draws to the whole real line: by the log, by the logit for a share, or
+    not at all.
+    """
     if prior.support == "positive":
         return np.log(draws)
     if prior.support == "unit":
@@ -191,7 +195,7 @@ def transformed(prior: Prior, draws: np.ndarray) -> np.ndarray:
 
 
 def told(name: str, prior: Prior, draws: np.ndarray) -> dict[str, Any]:
-    """A row: what a posterior says of one parameter, beside its prior."""
+    """Build a row: the posterior of one parameter, beside its prior."""
     centre, spread = moments(prior)
     at = transformed(prior, draws)
     return {
@@ -209,20 +213,21 @@ def of_law(law: bayeslaw.Law, values: Mapping[str, np.ndarray]) -> list[dict]:
 
 
 def is_piece(process: Process, name: str) -> bool:
-    """Whether a scale is the size of a smooth piece."""
+    """Tell whether a scale is the size of a smooth piece."""
     return name in process.pieces and not name.startswith("walk")
 
 
 def learned_name(process: Process, name: str) -> str:
-    """What a scale is called among tables: all pairs of axes are of one kind."""
+    """Name a scale as in all tables: all pairs of axes are of one kind."""
     if not is_piece(process, name):
         return name
     return "misfit pair" if " x " in name else f"misfit {name}"
 
 
 def of_all_pieces(process: Process, name: str, prior: Prior, by: float) -> Prior:
-    """The prior of a piece as of all pieces together (``by`` 1), or back (-1): one has
-    the median of all by the square root of their number.
+    """Convert the prior of one piece to the prior of all pieces together (``by`` 1), or
+    back (-1). The median of all is the median of one times the square root of their
+    number.
     """
     if not is_piece(process, name):
         return prior
@@ -232,7 +237,9 @@ def of_all_pieces(process: Process, name: str, prior: Prior, by: float) -> Prior
 
 
 def of_misfit(misfit: Misfit) -> list[dict]:
-    """Rows of the misfit's scales; sizes of pieces as of all together."""
+    """List rows of the misfit's scales, with sizes of pieces converted to those of all
+    pieces together.
+    """
     process = misfit.process
     priors = marginal.scale_priors(process, list(misfit.tau))
     draws = dict(misfit.scales) | {"sigma": misfit.sigma}
@@ -252,8 +259,8 @@ def of_misfit(misfit: Misfit) -> list[dict]:
 def of_drift(
     misses: Sequence[drift.Miss], prior: drift.DriftPrior, more: int = 400
 ) -> list[dict]:
-    """A row of the common scale of drift: the mean log of many sides of which no stage
-    tells, as each follows the common scale.
+    """Build the row of the common scale of drift: the mean log over many sides without
+    a left-out stage, because each of these follows the common scale.
     """
     if not misses:
         return []
@@ -296,8 +303,8 @@ SCALE_PRIORS, FADING_POWER = marginal.scale_priors, misfits.fading_power
 
 
 def kept_posterior(folder: Path, law, table, x, weights, starts, seed, *sizes):
-    """A law's posterior without misfit, from the folder if it is there: it does not
-    depend on priors of scales.
+    """Read a law's posterior without misfit from the folder, or compute and keep it; it
+    does not depend on priors of scales.
     """
     digest = hashlib.sha256()
     digest.update(law.name.encode())
@@ -328,7 +335,9 @@ def replaced(module: Any, **functions: Callable) -> Iterator[None]:
 
 
 def averaged(case: str, data: Path, cache: Path) -> tuple[Any, pd.DataFrame]:
-    """The default average of a case of `real_tables.py`, and the runs it forecasts."""
+    """Fit the default average of a case of `real_tables.py`; also return the runs it
+    forecasts.
+    """
     fitted, forecast, reference, laws = CASES[case](data)
     with replaced(judge, _posterior=partial(kept_posterior, cache)):
         found = bayeslaw.average(
@@ -338,7 +347,7 @@ def averaged(case: str, data: Path, cache: Path) -> tuple[Any, pd.DataFrame]:
 
 
 def statements(case: str, data: Path, cache: Path) -> list[dict[str, Any]]:
-    """What a table says of each law's parameters and scales, a row each."""
+    """List what a table says of each law's parameters and scales, a row each."""
     runtime.start()
     warnings.simplefilter("ignore")
     recorder = Recorder()
@@ -423,14 +432,14 @@ def is_state(rows: pd.DataFrame) -> pd.Series:
 
 
 def learned(rows: pd.DataFrame) -> dict[str, Population]:
-    """The population of each parameter in the rows of some laws."""
+    """Fit the population of each parameter to the rows of some laws."""
     normal = rows[rows["support"] != "half"]
     return {str(name): population(part) for name, part in normal.groupby("name")}
 
 
 def prior_of(found: Population, support: str) -> Prior:
-    """The prior of a further table: log-normal or normal; of a share the beta
-    distribution of these moments of its logit.
+    """Build the prior for a further table: log-normal or normal; for a share, the beta
+    distribution with these moments of its logit.
     """
     sd = float(found.predictive_sd(PRIOR_LABS))
     if support == "unit":
@@ -442,7 +451,7 @@ def prior_of(found: Population, support: str) -> Prior:
 
 
 def _beta_of(mean: float, sd: float) -> tuple[float, float]:
-    """The beta distribution whose logit has nearly this mean and sd."""
+    """Find the beta distribution whose logit has nearly this mean and sd."""
 
     def missed(logs: np.ndarray) -> np.ndarray:
         centre, spread = moments(Prior("beta", tuple(np.exp(logs))))
@@ -475,7 +484,7 @@ class Learned(NamedTuple):
         return cls(part, found, powers)
 
     def prior(self, name: str, state: bool, by_hand: Prior) -> Prior:
-        """A learned prior, or that set by hand where no table told of the scale."""
+        """Return a learned prior, or the one set by hand if no table has this scale."""
         found = self.found[state].get(name)
         if found is None:
             return by_hand
@@ -528,7 +537,7 @@ def power_sd(rows: pd.DataFrame) -> float:
 def contest(
     case: str, scales: str, data: Path, cache: Path, rows: pd.DataFrame
 ) -> list[dict[str, Any]]:
-    """The row of a case's forecast with scales learned from other labs."""
+    """Build the row of a case's forecast with scales learned from other labs."""
     runtime.start()
     warnings.simplefilter("ignore")
     others = rows[(rows["lab"] != lab_of(case)) & rows["case"].isin(list(CASES))]
@@ -578,7 +587,7 @@ HEAD = """\
 
 
 def toml(rows: pd.DataFrame) -> str:
-    """The populations by kind of table and law, as TOML."""
+    """Write the populations by kind of table and law, as TOML."""
     in_nats = rows["name"].str.endswith("_nats")
     comparable = rows[~(in_nats & rows["lab"].isin(ELSEWHERE))]
     parts = [HEAD]
@@ -614,7 +623,9 @@ def _section(kind: str, law: str, rows: pd.DataFrame) -> str:
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """Each case by hand and with what other labs say, and all of them together."""
+    """Write a table of the cases, with scales set by hand and learned from other labs,
+    and of all cases together.
+    """
     return summary(rows) + "\n\n" + by_case(rows)
 
 

@@ -41,7 +41,7 @@ CLOSE_TOKENS, CLOSE_REPLAY = 1.25, 0.1
 
 
 def measured(table: str) -> pd.DataFrame:
-    """A row for each point, with the losses of both domains."""
+    """Build a row for each point, with the losses of both domains."""
     runs = datasets.load(table)
     runs = runs[runs["step"] >= WARM]
     parts = {name: part.drop(columns="domain") for name, part in runs.groupby("domain")}
@@ -53,14 +53,14 @@ def measured(table: str) -> pd.DataFrame:
 
 
 def laws_of(domain: str) -> list[Law]:
-    """The law of checkpoint state of a domain, at the table's reference run."""
+    """Make the law of checkpoint state of a domain, at the table's reference run."""
     law = bayeslaw.law(f"state-{domain}")
     at = {c: v for c, v in REFERENCE.items() if c in law.covariates}
     return at_reference([law], at)
 
 
 def of_largest(runs: pd.DataFrame, stage: float) -> pd.Series:
-    """Which rows are of the largest size at a stage."""
+    """Tell which rows have the largest size of their stage."""
     return (runs["N"] == runs["N"].max()) & (runs["ptpp"] == stage)
 
 
@@ -68,21 +68,21 @@ def of_largest(runs: pd.DataFrame, stage: float) -> pd.Series:
 
 
 def forecast_parts(table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What is on offer, and the goal."""
+    """Split the table into the runs on offer and the goal."""
     runs = measured(table).drop(columns="source_loss")
     is_goal = of_largest(runs, LAST)
     return runs[~is_goal].reset_index(drop=True), runs[is_goal].reset_index(drop=True)
 
 
 def grids(offered: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The paper's grid, of all sizes and below the largest, as truth values of rows."""
+    """Select the rows of the paper's grid: with all sizes, and below the largest."""
     early = offered["ptpp"].isin(EARLY).to_numpy()
     small = (offered["N"] < offered["N"].max()).to_numpy()
     return {"grid": early, "small grid": early & small}
 
 
 def forecast(*, table: str, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
-    """One rule's purchase at the cost of 5% of the offer, or of a grid."""
+    """Make one rule's purchase for 5% of the offer's cost, or buy a grid."""
     offered, goal = forecast_parts(table)
     known = laws_of("target")
     if laws == "average":
@@ -126,7 +126,7 @@ def forecast_jobs(table: str) -> list[dict]:
 
 
 def offered_for(table: str, stage: float) -> pd.DataFrame:
-    """All runs but the planned checkpoint's own."""
+    """Select all runs but those of the planned checkpoint."""
     runs = measured(table)
     return runs[~of_largest(runs, stage)].reset_index(drop=True)
 
@@ -137,14 +137,16 @@ def as_source(runs: pd.DataFrame) -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def of_all_runs(table: str, stage: float) -> tuple:
-    """Averages of all runs on offer, of the target and the source."""
+    """Average the laws of target and source on all runs on offer."""
     runs = offered_for(table, stage)
     return of_runs(runs, np.ones(len(runs), bool))
 
 
 @lru_cache(maxsize=1)
 def of_random_runs(table: str, stage: float) -> tuple:
-    """The same of random runs for the budget, with their share of the cost."""
+    """Average the laws on random runs for the budget; also return their share of the
+    cost.
+    """
     runs = offered_for(table, stage)
     prices = menu(runs)
     whole = prices.price(np.ones(len(runs), bool))
@@ -153,7 +155,7 @@ def of_random_runs(table: str, stage: float) -> tuple:
 
 
 def of_runs(runs: pd.DataFrame, bought: np.ndarray) -> tuple:
-    """Averages of these runs, of the target and the source."""
+    """Average the laws of target and source on these runs."""
     target, source = runs.drop(columns="source_loss"), as_source(runs)
     return tuple(
         what_is_known(part, bought, laws_of(domain), 0)
@@ -162,7 +164,7 @@ def of_runs(runs: pd.DataFrame, bought: np.ndarray) -> tuple:
 
 
 def question(table: str, stage: float, confidence: float) -> tuple[dict, PlanGoal]:
-    """The limits asked for, and the plan of all runs."""
+    """Set the limits, and make the plan from all runs."""
     target, source = of_all_runs(table, stage)
     runs = measured(table)
     own = runs[of_largest(runs, stage)].iloc[0]
@@ -189,7 +191,7 @@ def question(table: str, stage: float, confidence: float) -> tuple[dict, PlanGoa
 
 
 def planned(*, table: str, rule: str, stage: float, confidence: float) -> list[dict]:
-    """A plan from bought runs, and that of all runs."""
+    """Make a plan from bought runs, beside the plan from all runs."""
     asked, best = question(table, stage, confidence)
     buy = {"chosen": of_chosen, "random": of_random}[rule]
     made, figures = buy(table, stage, asked)
@@ -206,7 +208,7 @@ def planned(*, table: str, rule: str, stage: float, confidence: float) -> list[d
 
 
 def of_chosen(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
-    """The plan of a sequence, and what it bought."""
+    """Make the plan from a sequence of purchases, and describe the purchases."""
     runs = offered_for(table, stage)
     whole = menu(runs).price(np.ones(len(runs), bool))
     laws = {"laws": laws_of("target"), "source_laws": laws_of("source")}
@@ -217,7 +219,7 @@ def of_chosen(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
 
 
 def of_random(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
-    """The plan of random runs, and what they are."""
+    """Make the plan from random runs, and describe these."""
     target, source, runs, spent = of_random_runs(table, stage)
     plan = present_plan(target, source, asked)
     made = {
@@ -241,7 +243,7 @@ def plan_jobs(table: str) -> list[dict]:
 
 
 def forecast_table(rows: pd.DataFrame) -> list[str]:
-    """Medians over seeds."""
+    """Write the table of medians over seeds."""
     lines = [
         "| laws | cost of | bought | seeds | of the offer | points | error | coverage | width | score | ours / theirs |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -259,7 +261,7 @@ def forecast_table(rows: pd.DataFrame) -> list[str]:
 
 
 def plan_table(rows: pd.DataFrame) -> list[str]:
-    """A line for each case, and how many decisions were the same."""
+    """Write a line for each case, and how many decisions were the same."""
     lines = [
         "| stage | confidence | bought | plan of all runs: D, replay | of the runs bought | tokens, of all runs' | kept, by all runs | share of the offer | same |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -284,7 +286,7 @@ def plan_table(rows: pd.DataFrame) -> list[str]:
 
 
 def is_same(row: dict) -> bool:
-    """Whether the runs bought lead to the decision of all runs."""
+    """Tell whether the runs bought lead to the same decision as all runs."""
     ratio = row["bought_tokens"] / row["tokens"]
     near = abs(row["bought_replay"] - row["replay"]) <= CLOSE_REPLAY
     is_plan = row["reaches"] == row["bought_reaches"]

@@ -117,7 +117,7 @@ class Outcome(NamedTuple):
 
 
 def mutations(file: str) -> list[Mutant]:
-    """Every mutant of a file."""
+    """List every mutant of a file."""
     source = (ROOT / file).read_text()
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
@@ -142,7 +142,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
-    """Nodes and what may stand in their place, those outside messages and types."""
+    """List nodes with their possible replacements, outside messages and types."""
     for child in _children(tree):
         yield from _of_node(child)
         yield from _changes(child)
@@ -164,8 +164,8 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_strict(node: object) -> bool:
-    """Whether this is the ``strict`` of a zip: an assertion, and what holds may be left
-    out.
+    """Tell whether a node is the ``strict`` of a zip, which is not mutated: it is an
+    assertion, and code without it behaves the same.
     """
     return isinstance(node, ast.keyword) and node.arg == "strict"
 
@@ -225,7 +225,7 @@ def _of_call(node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST | str]]:
 
 
 def _is_function(node: ast.AST) -> bool:
-    """Whether this is the call of a function, and not of a record's class."""
+    """Tell whether a node calls a function, and not a record's class."""
     return isinstance(node, ast.Call) and not ast.unparse(node.func)[:1].isupper()
 
 
@@ -238,7 +238,9 @@ def sample(file: str, count: int, seed: int) -> list[Mutant]:
 
 
 def by_hand() -> list[Mutant]:
-    """The mutants of `named_mutants`; each old text stands once in its file."""
+    """List the mutants of `named_mutants`; each old text must be in its file exactly
+    once.
+    """
     found = []
     for file, old, new in NAMED:
         source = (ROOT / file).read_text()
@@ -254,7 +256,9 @@ def by_hand() -> list[Mutant]:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """The tests that should notice a fault in a file: of its longest known prefix."""
+    """List the tests that should notice a fault in a file: those of its longest known
+    prefix.
+    """
     prefixes = [prefix for prefix in TESTS if file.startswith(prefix)]
     return TESTS[max(prefixes, key=len)]
 
@@ -276,7 +280,7 @@ class Copy:
         (folder / "bayeslaw" / "models").symlink_to(folder / "models")
 
     def failure(self, tests: Sequence[str], limit: float | None) -> str:
-        """The first test that fails here, or the time limit; empty where all pass."""
+        """Return the first test that fails here, or the time limit; empty if all pass."""
         there = [name for name in tests if (self.folder / name).exists()]
         options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
         command = [sys.executable, "-B", "-m", "pytest", *options, *there]
@@ -302,7 +306,7 @@ class Copy:
         return failed[0].split(" - ")[0] if failed else "no test could run"
 
     def attempt(self, mutant: Mutant, limit: float) -> Outcome:
-        """Whether the tests notice a mutant."""
+        """Tell whether the tests notice a mutant."""
         path = self.folder / mutant.file
         source = path.read_bytes()
         new = source[: mutant.start] + mutant.new.encode() + source[mutant.end :]
@@ -320,7 +324,7 @@ def attempt_all(
     minutes: float = math.inf,
     log: Path | None = None,
 ) -> list[Outcome]:
-    """Each mutant in one of the copies; progress goes to stderr.
+    """Test each mutant in one of the copies; progress goes to stderr.
 
     ``seconds``: that a mutant may take; by default as measured on the code as it is.
     ``minutes``: after which no further mutant is tried. ``log``: outcomes are kept
@@ -369,7 +373,7 @@ def attempt_all(
 
 
 def _logged(log: Path | None) -> dict[Mutant, str]:
-    """What noticed each mutant, from the log of a study that was cut short."""
+    """Read which test noticed each mutant, from the log of a study that was cut short."""
     if log is None or not log.exists():
         return {}
     rows = [json.loads(line) for line in log.read_text().splitlines()]
@@ -394,7 +398,7 @@ def score(outcomes: Sequence[Outcome]) -> str:
 
 
 def survivors(outcomes: Sequence[Outcome]) -> str:
-    """Mutants that nothing noticed, with the reason where there is one."""
+    """List mutants that no test noticed, with the reason if there is one."""
     alive = [outcome.mutant for outcome in outcomes if not outcome.noticed_by]
     if not alive:
         return "None is alive."
@@ -453,7 +457,7 @@ def main() -> None:
 
 
 def _known_files() -> list[str]:
-    """Of the package, those whose tests are known."""
+    """List the files of the package whose tests are known."""
     found = []
     for prefix in TESTS:
         pattern = prefix if prefix.endswith(".py") else f"{prefix}*.py"
@@ -467,7 +471,7 @@ def _joined(parts: Mapping[str, str]) -> str:
 
 
 def _parts_of(text: str) -> dict[str, str]:
-    """What an earlier run wrote, by title."""
+    """Read the sections that an earlier run wrote, by title."""
     found = re.split(r"^\*\*(.+)\*\*$", text, flags=re.MULTILINE)[1:]
     return {found[k]: found[k + 1].strip() for k in range(0, len(found), 2)}
 

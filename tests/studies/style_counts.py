@@ -166,7 +166,7 @@ class Counts:
 
 
 def read_package(folder: Path, name: str) -> list[Source]:
-    """Every Python file under a folder that is imported as ``name``."""
+    """Read every Python file under a folder that is imported as ``name``."""
     return [
         read_source(path, module_name(path, folder, name))
         for path in sorted(folder.rglob("*.py"))
@@ -210,7 +210,9 @@ def line_range(first: ast.stmt, last: ast.stmt) -> range:
 
 
 def read_exports(sources: Iterable[Source]) -> Exports:
-    """Names that an ``__init__.py``, or a stub beside it, takes from elsewhere."""
+    """List the names that an ``__init__.py``, or a stub beside it, takes from
+    elsewhere.
+    """
     exports: Exports = {}
     for source in sources:
         if not source.is_init:
@@ -236,7 +238,7 @@ def reexported(tree: ast.Module, source: Source) -> Exports:
 
 
 def imported_module(node: ast.ImportFrom, source: Source) -> str:
-    """The dotted name after ``from``, with leading dots resolved."""
+    """Return the dotted name after ``from``, with leading dots resolved."""
     if node.level == 0:
         return node.module or ""
     parts = source.module.split(".")
@@ -246,7 +248,7 @@ def imported_module(node: ast.ImportFrom, source: Source) -> str:
 
 
 def home(module: str, name: str, exports: Exports) -> tuple[str, str]:
-    """Where a name is defined that may have been handed on by some ``__init__``."""
+    """Find where a name is defined that some ``__init__`` may have passed on."""
     # An __init__ may hand on a name to itself (`from . import kernels`).
     visited = set()
     while (module, name) in exports and (module, name) not in visited:
@@ -274,7 +276,7 @@ def is_private(dotted: str) -> bool:
 
 
 def read_functions(sources: list[Source]) -> dict[str, list[Function]]:
-    """Functions by the module that holds them."""
+    """List functions by the module that holds them."""
     homes = public_homes(read_exports(sources))
     return {
         source.module: [
@@ -287,7 +289,7 @@ def read_functions(sources: list[Source]) -> dict[str, list[Function]]:
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Functions and classes under a node, with their dotted names."""
+    """List functions and classes under a node, with their dotted names."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, DEFINITIONS):
             yield from definitions(child, prefix)
@@ -348,7 +350,7 @@ def densities(functions: Iterable[Function]) -> list[float]:
 
 
 def file_graph(sources: list[Source]) -> Graph:
-    """Which file imports which, without the outermost ``__init__``."""
+    """Build the graph of which file imports which, without the outermost ``__init__``."""
     modules = {source.module for source in sources if "." in source.module}
     exports = read_exports(sources)
     graph: Graph = {}
@@ -383,7 +385,7 @@ def imports(source: Source, modules: set[str], exports: Exports) -> set[str]:
 
 
 def string_import(node: ast.AST) -> str | None:
-    """The module that ``import_module("...")`` names."""
+    """Return the module that ``import_module("...")`` names."""
     if not (isinstance(node, ast.Call) and node.args):
         return None
     is_import = ast.unparse(node.func).split(".")[-1] == "import_module"
@@ -394,7 +396,7 @@ def string_import(node: ast.AST) -> str | None:
 
 
 def nodes_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes in the file's order, but for what only a type checker reads."""
+    """List all nodes in the file's order, except those that only a type checker reads."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
@@ -403,7 +405,7 @@ def nodes_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def module_of(origin: str, name: str, modules: set[str], exports: Exports) -> str:
-    """The module that ``from origin import name`` takes its name from."""
+    """Find the module from which ``from origin import name`` takes its name."""
     direct = f"{origin}.{name}"
     if direct in modules:
         return direct
@@ -429,7 +431,7 @@ def count_arrows(graph: Graph) -> int:
 
 
 def reachable_from(graph: Graph) -> Graph:
-    """For each node, all that can be reached along arrows."""
+    """Find, for each node, all nodes that can be reached along arrows."""
     reached: Graph = {}
     for start in graph:
         reached[start] = set()
@@ -443,7 +445,7 @@ def reachable_from(graph: Graph) -> Graph:
 
 
 def find_circles(graph: Graph) -> list[list[str]]:
-    """Groups of nodes that reach one another."""
+    """Find groups of nodes that reach one another."""
     reached = reachable_from(graph)
     groups = {
         frozenset(other for other in reached[node] if node in reached[other])
@@ -510,7 +512,7 @@ def count_nodes_a_written_line(sources: list[Source]) -> float:
 
 
 def find_biggest_room(sources: list[Source]) -> tuple[str, float]:
-    """Its name and its share of the lines."""
+    """Return the name of the biggest room, and its share of the lines."""
     sizes: Counter[str] = Counter()
     for source in sources:
         sizes[room(source.module)] += len(source.lines)
@@ -530,7 +532,7 @@ def find_vague_names(source: Source) -> list[tuple[int, str]]:
 
 
 def find_two_meanings(sources: Iterable[Source]) -> dict[str, list[str]]:
-    """Modules by the name of a class that several of them define."""
+    """List modules by the name of a class that several of them define."""
     homes: dict[str, list[str]] = {}
     for source in sources:
         for node in source.tree.body:
@@ -680,7 +682,7 @@ def print_circles(sources: list[Source]) -> None:
 
 
 def missed_limits(package: Counts, everything: Counts) -> list[str]:
-    """Limits that are missed, in words.
+    """Describe the limits that are missed.
 
     Parameters
     ----------
