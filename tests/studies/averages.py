@@ -55,7 +55,9 @@ def contest(
     prob: float,
     seed: int,
 ) -> list[dict]:
-    """The average, each law alone (the same posteriors, no drift), and the first law's point fit with a bootstrap."""
+    """Judge the average, each law alone (the same posteriors without drift), and the
+    point fit of the first law with a bootstrap.
+    """
     y, rows = np.log(test["loss"].to_numpy()), []
 
     def add(name, draws, seconds):

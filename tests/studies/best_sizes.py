@@ -33,7 +33,7 @@ def held_budgets(rows: pd.DataFrame) -> list[float]:
 
 
 def judged(name: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """A line for each budget: held out or not, and what was found."""
+    """Build a line for each budget: whether it was held out, and what was found."""
     held = held_budgets(rows)
     fitted = rows[~rows["budget"].isin(held)]
     read = ["N", "D", "loss", "budget"]

@@ -32,7 +32,7 @@ GOAL = [(n, d) for n in (4e9, 8e9) for d in (1e11, 2e11, 6e11)]
 
 
 def world(seed: int) -> pd.DataFrame:
-    """Runs on offer and the goal, with their losses."""
+    """Make the runs on offer and the goal, with their losses."""
     rng = np.random.default_rng([20, seed])
     law = bayeslaw.law(LAWS[seed % len(LAWS)])
     values = {name: prior.draw(rng, 1)[0] for name, prior in law.priors.items()}
@@ -46,7 +46,7 @@ def world(seed: int) -> pd.DataFrame:
 
 
 def misfit(runs: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
-    """A Gaussian process with squared-exponential covariance, at runs."""
+    """Draw a Gaussian process with squared-exponential covariance at runs."""
     at = np.log(runs[["N", "D"]].to_numpy()) / LENGTH
     frequencies = rng.standard_normal((2, WAVES))
     phases = rng.uniform(0, 2 * np.pi, WAVES)
@@ -55,7 +55,7 @@ def misfit(runs: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
 
 
 def bought(*, rule: str, seed: int) -> list[dict]:
-    """One rule's purchase in a world."""
+    """Make one rule's purchase in a world."""
     runs = world(seed)
     parts = [runs[runs["split"] == part] for part in ("offer", "goal")]
     offered, goal = (part.reset_index(drop=True) for part in parts)
@@ -72,7 +72,7 @@ def bought(*, rule: str, seed: int) -> list[dict]:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """What came of it, over worlds."""
+    """Write a table of the results over worlds."""
     by_rule = {
         rule: part.set_index("seed") for rule, part in rows.groupby("rule", sort=False)
     }

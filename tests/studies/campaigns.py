@@ -35,7 +35,7 @@ TOKENS, REPLAY = 1.25, 0.1  # that decisions may differ by
 
 
 def fitted(grid: pd.DataFrame, points: pd.DataFrame, seed: int) -> list[bayeslaw.Fit]:
-    """A fit for each domain, of the points that were paid for."""
+    """Fit each domain to the points that were paid for."""
     rows = grid.merge(points[["run", "D"]].drop_duplicates(), on=["run", "D"])
     return [
         bayeslaw.fit(
@@ -72,7 +72,7 @@ def bought(
 
 
 def question(big: pd.DataFrame, atpp: float, replay: float) -> dict[str, Any]:
-    """What a measured run of the largest model came to, as limits."""
+    """Set limits at the losses that a measured run of the largest model reached."""
     of_replay = big[big["replay"] == replay]
     away = np.abs(np.log(of_replay["D"] / of_replay["N"] / atpp))
     nearest = of_replay[away == away.min()]
@@ -92,7 +92,7 @@ def question(big: pd.DataFrame, atpp: float, replay: float) -> dict[str, Any]:
 
 
 def campaign(language: str, seed: int) -> list[dict[str, Any]]:
-    """A row for each question."""
+    """Build a row for each question."""
     grid = datasets.load(language).query("seed == 0 and D > 4 * N")
     is_big = (grid["N"] == grid["N"].max()) & (grid["ptpp"] == grid["ptpp"].max())
     small, big = grid[~is_big], grid[is_big]
@@ -122,7 +122,7 @@ def campaign(language: str, seed: int) -> list[dict[str, Any]]:
 
 
 def is_same(some: bayeslaw.Plan, every: bayeslaw.Plan) -> bool:
-    """Whether two plans are one decision."""
+    """Tell whether two plans are the same decision."""
     if not (some.feasible and every.feasible):
         return some.feasible == every.feasible
     ratio = np.exp(abs(np.log(some.D / every.D)))
@@ -130,7 +130,7 @@ def is_same(some: bayeslaw.Plan, every: bayeslaw.Plan) -> bool:
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """A line for each question: the first seed's plans, and how many seeds agree."""
+    """Write a line for each question: the first seed's plans, and how many seeds agree."""
     lines = [
         "| language | limits as a run at | spent | runs | decided by these | by all runs | same, of seeds |",
         "|" + "---|" * 7,
@@ -150,7 +150,7 @@ def markdown(rows: pd.DataFrame) -> str:
 
 
 def decided(row: Any, name: str) -> str:
-    """A plan's tokens per parameter and replay."""
+    """Return a plan's tokens per parameter and replay."""
     if not getattr(row, f"{name}_feasible"):
         return "no plan"
     return f"{getattr(row, f'{name}_atpp'):.1f} at {getattr(row, f'{name}_replay'):.0%}"

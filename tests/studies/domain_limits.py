@@ -70,7 +70,7 @@ def fit(rows: pd.DataFrame, which: str) -> bayeslaw.Fit:
 
 
 def plans(measured: Measured, replay: float) -> list[dict]:
-    """Plans of the share left out, by way and confidence."""
+    """Plan the share left out, by way and confidence."""
 
     def fitted(domain: str, which: str) -> bayeslaw.Fit:
         rows = measured.of(domain)
@@ -135,7 +135,9 @@ def plans(measured: Measured, replay: float) -> list[dict]:
 
 
 def asked_for(problem: Problem, confidence: float, looser: float) -> Problem:
-    """The same draws with looser limits: of the target by a share of its loss."""
+    """Loosen the limits of a problem with the same draws: a limit on a loss by a share
+    of it.
+    """
     constraints = tuple(
         c.with_limit(c.limit * (1 + looser) if c.unit == "loss" else c.limit + looser)
         for c in problem.constraints
@@ -146,7 +148,9 @@ def asked_for(problem: Problem, confidence: float, looser: float) -> Problem:
 def outcome(
     measured: Measured, replay: float, problem: Problem, everything: Problem
 ) -> dict:
-    """What the cheapest plan promises, of its limits and of all, and what was kept."""
+    """Compute the probabilities that the cheapest plan states, for its limits and for
+    all limits, and which limits were kept.
+    """
     choice = problem.at(replay)
     D = float(np.exp(choice.log_tokens))
     if choice.margin < 0 or choice.log_tokens > MEASURED:

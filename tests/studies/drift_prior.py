@@ -54,7 +54,7 @@ PRIOR = ["median", "sd", "D/N", "N*D"]
 
 
 def contest(case: str, data: Path, cache: Path) -> list[dict[str, Any]]:
-    """A row for each prior that is tried."""
+    """Build a row for each prior that is tried."""
     runtime.start()
     warnings.simplefilter("ignore")
     fitted, forecast, reference, laws = CASES[case](data)
@@ -92,7 +92,7 @@ def drifting(
     in_tokens: float,
     in_compute: float,
 ) -> judge.Judged:
-    """A judged law with the drift of another prior."""
+    """Give a judged law the drift of another prior."""
     scale = lognormal(median, sd)
     means = (("D/N", in_tokens), ("N*D", in_compute))
     prior = drift.DriftPriors(scale, scale, scale, means).of(judged.training_range)
@@ -105,7 +105,7 @@ def drifting(
 
 
 def with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the logs of their score and error over those of the first prior."""
+    """Add the logs of score and error relative to those of the first prior."""
     for name in ("score", "mae"):
         first = rows.groupby("case")[name].transform("first")
         rows = rows.assign(**{f"{name}_ratio": np.log(rows[name] / first)})
@@ -113,14 +113,14 @@ def with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_lab(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over labs, each the mean of its tables, by prior."""
+    """Average over labs, each the mean of its tables, by prior."""
     of_labs = rows.groupby([*PRIOR, "lab"])[["score_ratio", "coverage"]].mean()
     return of_labs.groupby(PRIOR).mean()
 
 
 def chosen(rows: pd.DataFrame, least: float = 0.9) -> tuple[float, ...]:
-    """The prior of least score among those whose intervals hold what they state, or
-    among all where none does.
+    """Choose the prior of least score among those whose intervals hold what they state;
+    if none does, among all.
     """
     means = by_lab(rows)
     hold = means[means["coverage"] >= least]
@@ -128,7 +128,7 @@ def chosen(rows: pd.DataFrame, least: float = 0.9) -> tuple[float, ...]:
 
 
 def left_out(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each lab's rows under the prior that all other labs choose."""
+    """Select each lab's rows under the prior that all other labs choose."""
     parts = []
     for lab, of_lab in rows.groupby("lab"):
         prior = chosen(rows[rows["lab"] != lab])

@@ -38,7 +38,7 @@ OF_PLAN = ["unseen", *OF_CHECKPOINT, "confidence"]
 
 
 def chosen(language: str) -> pd.DataFrame:
-    """The plans that are followed."""
+    """List the plans that are followed."""
     plans = pd.read_csv(ROOT / "docs" / "trained_plans.csv").dropna(subset=["atpp"])
     return plans[(plans["language"] == language) & (plans["seed"] == SEED)]
 
@@ -47,7 +47,7 @@ def chosen(language: str) -> pd.DataFrame:
 
 
 def places(last: int) -> set[int]:
-    """Steps at which a run of so many is measured."""
+    """List the steps at which a run of ``last`` steps is measured."""
     spaced = np.geomspace(WARM, last, PLACES)
     return set(spaced.round().astype(int).tolist())
 
@@ -79,7 +79,7 @@ def curves_of(
 
 
 def trained(plans: pd.DataFrame, work: Work, path: Path) -> pd.DataFrame:
-    """Curves of all plans; checkpoints that the file holds are not trained again."""
+    """Train the curves of all plans, except checkpoints that the file holds."""
     curves = pd.read_csv(path) if path.exists() else pd.DataFrame({"checkpoint": []})
     for (size, seed, ptpp), group in plans.groupby(OF_CHECKPOINT):
         checkpoint = Checkpoint(size, seed, ptpp)
@@ -99,7 +99,7 @@ def trained(plans: pd.DataFrame, work: Work, path: Path) -> pd.DataFrame:
 def followed(
     plan: dict[str, Any], curve: pd.DataFrame, posteriors: dict[str, Any]
 ) -> dict[str, Any]:
-    """When its verdict was first sure, and what became of it."""
+    """Find when the verdict on a plan was first sure, and whether it was right."""
     losses = curve.pivot_table(index="D", columns="domain", values="loss")
     baseline = float(curve["source_loss_before"].iloc[0])
     limits = {
@@ -137,7 +137,9 @@ def followed(
 
 
 def keeps(losses: pd.DataFrame, limits: dict[str, float], at: float) -> bool:
-    """Whether a curve keeps its limits at so many tokens, log-linear between points."""
+    """Tell whether a curve keeps its limits at a number of tokens, log-linear between
+    points.
+    """
     clock = np.log(losses.index.to_numpy(float))
     there = {
         name: np.exp(np.interp(np.log(at), clock, np.log(losses[name])))

@@ -91,7 +91,7 @@ CELLS = (
 
 
 def leak(target: Corpus, share: float) -> Corpus:
-    """The corpus with so much of its training text replaced by validation windows."""
+    """Replace a share of the corpus's training text by validation windows."""
     held_out = target.validation.ravel()
     if share == 0:
         return target
@@ -106,7 +106,7 @@ def leak(target: Corpus, share: float) -> Corpus:
 def checkpoint_state(
     work: Work, trainer: Trainer, checkpoint: Checkpoint
 ) -> train.TrainingState:
-    """Its state, by way of all stages of the table before it."""
+    """Train a checkpoint through all earlier stages of the table, and return its state."""
     stages = [
         replace(checkpoint, ptpp=ptpp)
         for ptpp in Grid().stages
@@ -121,14 +121,14 @@ def checkpoint_state(
 
 
 def measured_at(size: str) -> list[int]:
-    """Steps of the ladder, and those between."""
+    """List the steps of the ladder, and those between."""
     ladder = {steps_for(size, d * parameters(size)) for d in Grid().ladder}
     between = np.geomspace(WARM, max(ladder), BETWEEN).round().astype(int)
     return sorted(ladder | set(map(int, between)))
 
 
 def train_way(work: Work, cell: Cell, name: str) -> pd.DataFrame:
-    """The curves of a checkpoint adapted in one way."""
+    """Train the curves of a checkpoint that is adapted in one way."""
     way, checkpoint = WAYS[name], cell.checkpoint
     told = [r for r in cell.replays if way.replay is None or r > 2 * way.replay]
     target = leak(work.corpora["target"], way.leaked)
@@ -164,7 +164,7 @@ def curve_rows(
     after: dict[str, float],
     before: dict[str, float],
 ) -> list[dict[str, Any]]:
-    """A row for each domain, in the columns of the bundled table."""
+    """Build a row for each domain, in the columns of the bundled table."""
     of_run = {
         "run": run,
         "seed": checkpoint.seed,
@@ -187,7 +187,7 @@ def curve_rows(
 
 
 def train_all(work: Work, path: Path) -> pd.DataFrame:
-    """Curves of all ways; what the file holds is not trained again."""
+    """Train the curves of all ways, except those that the file holds."""
     curves = pd.read_csv(path) if path.exists() else pd.DataFrame()
     for cell in CELLS:
         for name in cell.ways:
@@ -229,7 +229,7 @@ def before_lines(curves: pd.DataFrame) -> list[str]:
 
 
 def posterior(folder: Path, domain: str, n: int, ptpp: float) -> bayeslaw.Average:
-    """The average of the default laws, fitted without a stage of a size."""
+    """Fit the average of the default laws without a stage of a size."""
     path = folder / f"{domain}-{n}-ptpp{ptpp:g}.nc"
     if not path.exists():
         table = datasets.load("microcpt").query(f"step >= {WARM} and seed == {SEED}")
@@ -265,8 +265,8 @@ def follow_all(curves: pd.DataFrame, fits: Path) -> pd.DataFrame:
 
 
 def first_below(rows: pd.DataFrame, level: float) -> str:
-    """The share of the run at which its surprise first fell below a level, and the
-    domain that surprised.
+    """Find the share of the run at which its surprise first fell below a level, and the
+    domain with that surprise.
     """
     below = rows[rows["surprise"] < level]
     if not len(below):
@@ -283,7 +283,7 @@ HEAD = (
 
 
 def lines_of(followed: pd.DataFrame) -> list[str]:
-    """A line for each run."""
+    """Write a line for each run."""
     lines = [HEAD, "|---" * (HEAD.count("|") - 1) + "|"]
     of_run = followed.groupby(["way", "N", "ptpp", "replay"], sort=False)
     ordered = sorted(of_run, key=lambda group: list(WAYS).index(group[0][0]))

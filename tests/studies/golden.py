@@ -94,7 +94,7 @@ CASES: dict[str, Case] = {
 
 
 def read_table(name: str) -> pd.DataFrame:
-    """The runs of a golden posterior."""
+    """Read the runs of a golden posterior."""
     return pd.read_csv(KEPT / f"{name}.csv")
 
 
@@ -128,8 +128,8 @@ def quantities(
 
 
 def of_effects(effects: np.ndarray) -> Draws:
-    """Of what the rows of a checkpoint share, the first two; ``effects``: shape (chain,
-    draw, checkpoint).
+    """Name the first two checkpoint effects; ``effects`` has shape (chain, draw,
+    checkpoint).
     """
     return {f"effect {k}": effects[..., k] for k in range(2)}
 
@@ -158,7 +158,7 @@ def summaries(draws: Draws) -> pd.DataFrame:
 
 
 def long_run(case: Case, runs: pd.DataFrame, draws: int) -> tuple[Draws, dict]:
-    """Draws by plain NumPyro, and what the criteria ask of them."""
+    """Draw by plain NumPyro; also return the diagnostics that the criteria need."""
     law = bayeslaw.law(case.law)
     shared = shared_error(runs) if case.is_shared else NONE
     x = {c: runs[c].to_numpy(float) for c in law.covariates}
@@ -208,7 +208,7 @@ def long_run(case: Case, runs: pd.DataFrame, draws: int) -> tuple[Draws, dict]:
 
 
 def is_golden(met: Mapping[str, float]) -> bool:
-    """Whether draws meet the criteria."""
+    """Tell whether draws meet the criteria."""
     return (
         met["rhat"] <= CRITERIA["rhat"]
         and met["ess"] >= CRITERIA["ess"]

@@ -56,7 +56,7 @@ def split(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def laws_for(
     table: Table, name: str, priors: str, runs: pd.DataFrame
 ) -> list[bayeslaw.Law]:
-    """The laws of a fit, with their own priors or those that the other labs teach."""
+    """List the laws of a fit, with own priors or those learned from the other labs."""
     names = [name]
     if name == DEFAULT:
         alone = law_of_few(runs)
@@ -72,7 +72,7 @@ def laws_for(
 def posterior(
     laws: list[bayeslaw.Law], runs: pd.DataFrame, span: pd.DataFrame
 ) -> Posterior:
-    """What the runs say, or what the priors do."""
+    """Fit the runs; without runs, take the priors."""
     if not len(runs):
         return from_priors(laws, span)
     kept = {"experience": NONE, "on_failure": "ignore"}  # the priors that laws have
@@ -84,7 +84,9 @@ def posterior(
 
 
 def score(known: Posterior, dear: pd.DataFrame) -> dict[str, float]:
-    """How a posterior forecasts the dearest runs, relative to their losses."""
+    """Score a posterior's forecasts of the most expensive runs, relative to their
+    losses.
+    """
     of_dear = bayeslaw.forecast(known, dear)
     losses = dear["loss"].to_numpy()
     low, high = np.log(of_dear["low"] / losses), np.log(of_dear["high"] / losses)
@@ -118,7 +120,7 @@ def anchored(laws: list[bayeslaw.Law], cheap: pd.DataFrame, dear: pd.DataFrame) 
 def case(
     name: str, count: str, priors: str, law: str, data: Path
 ) -> list[dict[str, Any]]:
-    """A row of a table, a number of runs, whose priors, and a law."""
+    """Build the rows of a table, for a number of runs, a choice of priors and a law."""
     table = TABLES[name]
     cheap, dear = split(table.runs(data)[["N", "D", "loss"]].astype(float))
     none = cheap[:0]
@@ -142,8 +144,8 @@ def case(
 
 
 def markdown(rows: pd.DataFrame, law: str = LAWS[0], base: str = LAWS[0]) -> str:
-    """A line for each number of runs: ``law`` with learned priors, ``base`` with its
-    own. Labs count alike, however many tables they have.
+    """Write a line for each number of runs: ``law`` with learned priors, ``base`` with
+    its own. Labs have equal weight, however many tables they have.
     """
     of_law = (rows["law"] == law) & (rows["priors"] == "learned")
     of_base = (rows["law"] == base) & (rows["priors"] == "own")
@@ -179,7 +181,7 @@ def place(count: str) -> float:
 
 
 def named(count: str) -> str:
-    """A number of runs in words."""
+    """Write a number of runs in words."""
     if count == "bought":
         return "5 that `anchors` names from nothing"
     rows = int(place(count))

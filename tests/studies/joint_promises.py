@@ -49,7 +49,7 @@ def draws_at(posterior, rows: pd.DataFrame, noise: np.ndarray) -> np.ndarray:
 
 
 def outcomes(fits, held: dict[str, pd.DataFrame], seed: int) -> list[dict]:
-    """Promises at each row left out, by way of pairing."""
+    """Compute the promises at each row left out, by way of pairing."""
     errors = error_correlation(fits)
     rng = np.random.default_rng(seed)
     rows = []

@@ -57,7 +57,9 @@ def same_rows(one: Path, other: Path) -> bool:
 
 
 def same_page(one: Path, other: Path) -> bool:
-    """Pages tell the seconds they took, so that their lengths are compared."""
+    """Tell whether two pages are whole and of nearly the same length. Pages contain the
+    seconds they took, so their bytes differ.
+    """
     contents = [path.read_text() for path in (one, other)]
     is_whole = all(text.rstrip().endswith("</html>") for text in contents)
     first, second = map(len, contents)
@@ -103,7 +105,7 @@ def start(command: Command, folder: Path) -> subprocess.Popen:
 
 
 def kill(process: subprocess.Popen) -> bool:
-    """Whether it had not ended by itself; its children go with it."""
+    """Kill a process and its children; tell whether it was still running."""
     had_ended = process.poll() is not None
     if not had_ended:
         os.killpg(process.pid, signal.SIGKILL)
@@ -112,7 +114,9 @@ def kill(process: subprocess.Popen) -> bool:
 
 
 def undisturbed(command: Command, folder: Path) -> float:
-    """Seconds that it takes, at the second time: programs are compiled by then."""
+    """Measure the seconds of a command's second run, in which programs are already
+    compiled.
+    """
     for _ in range(2):
         shutil.rmtree(folder / Path(command.output).parts[0], ignore_errors=True)
         (folder / command.output).unlink(missing_ok=True)
@@ -125,7 +129,7 @@ def undisturbed(command: Command, folder: Path) -> float:
 
 
 def stray(folder: Path, command: Command) -> list[str]:
-    """Files beside the table and the output."""
+    """List the files beside the table and the output."""
     expected = {TABLE, Path(command.output).parts[0]}
     return [path.name for path in folder.iterdir() if path.name not in expected]
 
@@ -133,7 +137,9 @@ def stray(folder: Path, command: Command) -> list[str]:
 def trial(
     command: Command, home: Path, seconds: float, kills: int, rng: random.Random
 ) -> dict[str, int]:
-    """What so many kills left, by kind; ``home``: where it ran undisturbed."""
+    """Kill a command many times, and count what was left, by kind. ``home``: folder in
+    which it ran undisturbed.
+    """
     left = {"kills": 0, "ended": 0, "whole": 0, "none": 0, "bad": 0, "parts": 0}
     folder = Path(tempfile.mkdtemp())
     shutil.copy(home / TABLE, folder)
@@ -169,7 +175,7 @@ HEAD = "| command | seconds | killed | ended first | output whole | none yet | b
 
 
 def study(kills: int, seed: int, names: list[str]) -> list[str]:
-    """A line for each command."""
+    """Build a line for each command."""
     rng, lines = random.Random(seed), [HEAD, "|---" * (HEAD.count("|") - 1) + "|"]
     home = Path(tempfile.mkdtemp())
     bayeslaw.simulate("chinchilla", seed=5).to_csv(home / TABLE, index=False)

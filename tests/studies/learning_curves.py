@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def by_schedule(path: Path, preview: bool) -> list[str]:
-    """A line for each schedule that is not fitted."""
+    """Build a line for each schedule that is not fitted."""
     runs = bayeslaw.read_runs(path)
     is_fitted = runs["schedule"].isin(FITTED)
     fit = bayeslaw.fit(

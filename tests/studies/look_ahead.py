@@ -37,7 +37,9 @@ FIRSTS = 20  # runs looked at as the first of a pair
 
 
 def two_ahead(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
-    """Each run bought as the first of the pair that gains most for what both cost."""
+    """Buy runs one by one, each as the first run of the pair that gains most for the
+    cost of both.
+    """
     picks: list[Pick] = []
     precision, left = np.eye(offer.coordinates), limits.budget
     while True:
@@ -78,7 +80,7 @@ WAYS = {
 
 
 def bought(*, pool: str, budget: float, seed: int) -> list[dict]:
-    """The rest of a budget spent in each way, after the same first batch."""
+    """Spend the rest of a budget in each way, after the same first batch."""
     runs = bayeslaw.read_runs(DATA / f"{pool}.csv")
     parts = [runs[runs["split"] == part] for part in ("train", "test")]
     offered, goal = (part.reset_index(drop=True) for part in parts)
@@ -110,7 +112,7 @@ def bought(*, pool: str, budget: float, seed: int) -> list[dict]:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Of the list's by case: expected sd, error and score."""
+    """Write expected sd, error and score relative to those of the list, by case."""
     keys = ["pool", "budget", "seed"]
     ours = rows[rows["way"] == "list"].set_index(keys)
     lines = [

@@ -77,7 +77,7 @@ def split(table: str, domain: str, new_size: bool) -> tuple[pd.DataFrame, pd.Dat
 
 
 def contest(table: str, domain: str, new_size: bool) -> list[dict[str, Any]]:
-    """A row for the average and each law, with their misfits and without."""
+    """Judge the average and each law, with their misfits and without; a row each."""
     fitted, forecast = split(table, domain, new_size)
     y, rows = np.log(forecast["loss"].to_numpy()), []
 
@@ -139,8 +139,9 @@ STATE = {"target": "state-target", "source": "state-source"}
 
 
 def verdict(rows: pd.DataFrame, table: str) -> str:
-    """The law of checkpoint state beside the best of the others, each alone and with its
-    misfit, by case; and in how many of them it is ahead, with misfits and without.
+    """Compare the law of checkpoint state with the best of the others, each alone and
+    with its misfit, by case; and count the cases in which it is ahead, with misfits and
+    without.
     """
     heads = ["case", "state law: MAE", "coverage", "score"]
     heads += ["best other", "MAE", "coverage", "score", "ahead"]

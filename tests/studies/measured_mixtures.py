@@ -44,7 +44,7 @@ Parts = Iterator[tuple[pd.DataFrame, pd.DataFrame]]
 
 
 def task(case: str, law: str, domain: str) -> list[dict]:
-    """The rows left out, all folds together, forecast by one law."""
+    """Forecast the rows left out, all folds together, by one law."""
     runs = datasets.load(TABLE)
     runs = runs[(runs["domain"] == domain) & (runs["step"] >= WARM)]
     # the stage is not read by these laws
@@ -68,14 +68,14 @@ def task(case: str, law: str, domain: str) -> list[dict]:
 
 
 def judged(log_losses: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """How many runs, and what forecasts of them are worth."""
+    """Count the runs, and score their forecasts."""
     low, high = np.quantile(log_losses, [0.05, 0.95], axis=0)
     score = float(interval_score(low, high, y).mean())
     return {"runs": len(y), **scores(log_losses, y, 0.9), "interval_score": score}
 
 
 def mixtures(runs: pd.DataFrame, law: str) -> Parts:
-    """Two of ten mixtures at a time, forecast from the others."""
+    """Forecast two of ten mixtures at a time from the others."""
     runs = runs[runs["seed"] == 0]
     if law != STATE:
         runs = runs[runs["ptpp"] == LAST]
@@ -87,7 +87,7 @@ def mixtures(runs: pd.DataFrame, law: str) -> Parts:
 
 
 def stage(runs: pd.DataFrame, law: str) -> Parts:
-    """The last stage from those before."""
+    """Forecast the last stage from those before."""
     yield (
         runs[(runs["ptpp"] < LAST) & (runs["seed"] == 0)],
         runs[runs["ptpp"] == LAST],
@@ -98,12 +98,12 @@ CASES = {"mixtures": mixtures, "stage": stage}
 
 
 def alone(fitted: pd.DataFrame, law: str, **options: Any) -> Posterior:
-    """One law with its misfit."""
+    """Fit one law with its misfit."""
     return bayeslaw.fit(fitted, law, preview=True, **options)
 
 
 def with_drift(fitted: pd.DataFrame, law: str, **options: Any) -> Posterior:
-    """One law with its misfit, and its drift beyond the runs."""
+    """Fit one law with its misfit, and its drift beyond the runs."""
     return bayeslaw.average(fitted, [law], **options)
 
 
@@ -112,7 +112,7 @@ SAID = {"mixtures": "mixtures left out", "stage": "stage 93 from 15 and 31"}
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """The rows as a table: percent of the loss, of 90% intervals."""
+    """Write the rows as a table: percent of the loss, of 90% intervals."""
     lines = [
         "| forecast | law | losses on | mixtures | runs | MAE | coverage | width | score |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -68,7 +68,7 @@ class World:
 
 
 def at(D: float, shares: dict[str, float]) -> pd.DataFrame:
-    """The run that is planned."""
+    """Return the run that is planned."""
     columns = {f"share_{name}": share for name, share in shares.items()}
     return pd.DataFrame([{"N": N, "D": D, **columns}])
 
@@ -106,7 +106,9 @@ def plan_world(seed: int) -> list[dict]:
 
 
 def cheapest(worlds: dict[str, World], limits: dict[str, float]) -> float:
-    """The least tokens at which some mixture's true losses keep the limits, on a grid."""
+    """Find the least tokens at which some mixture on a grid has true losses that keep
+    the limits.
+    """
     shares = mixture_grid()[[f"share_{name}" for name in DOMAINS]].to_numpy()
     rng = np.random.default_rng(0)
     inside = rng.dirichlet(np.ones(3), 3000)
@@ -122,7 +124,7 @@ def cheapest(worlds: dict[str, World], limits: dict[str, float]) -> float:
 
 
 def sentence(rows: pd.DataFrame) -> str:
-    """What the worlds say."""
+    """Describe the result over worlds."""
     planned = rows[rows["feasible"]]
     kept = planned["kept"]
     error = np.sqrt(kept.mean() * (1 - kept.mean()) / max(len(kept), 1))

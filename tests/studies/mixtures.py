@@ -46,7 +46,7 @@ JOBS = [
 
 
 def task(table: str, domain: str, by: str, data: Path) -> list[dict]:
-    """Rows of one evaluation set and one way to forecast it."""
+    """Forecast the rows of one evaluation set in one way."""
     began = time.perf_counter()
     rows = []
     for part, log_losses, runs in FORECASTS[table](data, domain, by):
@@ -72,7 +72,7 @@ Forecasts = Iterator[tuple[str, np.ndarray, pd.DataFrame]]
 
 
 def sizes(data: Path, domain: str, by: str) -> Forecasts:
-    """Forecasts of models larger than those fitted."""
+    """Forecast models larger than those fitted."""
     runs = of_domain(bayeslaw.read_runs(data / "mixtures_slimpajama.csv"), domain)
     if by == "dcpt":
         shares = [name for name in runs if name.startswith("share_")]
@@ -87,7 +87,7 @@ def sizes(data: Path, domain: str, by: str) -> Forecasts:
 
 
 def five(data: Path, domain: str, by: str) -> Forecasts:
-    """Forecasts of the test mixtures of five domains, at one budget."""
+    """Forecast the test mixtures of five domains, at one budget."""
     names = {"size": "N", "1e9": "D"}
     path = data / "domain_mixture.csv"
     runs = of_domain(bayeslaw.read_runs(path, columns=names), domain)
@@ -98,8 +98,8 @@ def five(data: Path, domain: str, by: str) -> Forecasts:
 
 
 def mixtures(data: Path, domain: str, by: str) -> Forecasts:
-    """Forecasts of each fold of mixtures from the others; a mixture's runs, of all
-    sizes, are in one fold.
+    """Forecast each fold of mixtures from the others; a mixture's runs, of all sizes,
+    are in one fold.
     """
     runs = of_domain(bayeslaw.read_runs(data / "mixtures_slimpajama.csv"), domain)
     shares = runs[[name for name in runs if name.startswith("share_")]].round(4)
@@ -119,25 +119,25 @@ def mixtures(data: Path, domain: str, by: str) -> Forecasts:
 
 
 def of_domain(runs: pd.DataFrame, domain: str) -> pd.DataFrame:
-    """The rows of one evaluation set."""
+    """Select the rows of one evaluation set."""
     return runs[runs["domain"] == domain]
 
 
 def by_average(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
-    """Draws of the log loss by the default average, shape (draw, run)."""
+    """Draw the log loss by the default average, shape (draw, run)."""
     average = bayeslaw.average(fitted, seed=SEED)
     return average.log_loss(rest, noise=True, seed=SEED)
 
 
 def by_dcpt(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
-    """The same, by D-CPT alone."""
+    """Draw the log loss by D-CPT alone, shape (draw, run)."""
     average = bayeslaw.average(fitted, ["dcpt"], seed=SEED)
     return average.log_loss(rest, noise=True, seed=SEED)
 
 
 def by_misfit(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
-    """The same, by the coupled law with its misfit; mixtures are no further than those
-    fitted, so that there is no drift to learn.
+    """Draw the log loss by the coupled law with its misfit, shape (draw, run). No
+    mixture lies beyond those fitted, so there is no drift to learn.
     """
     fit = bayeslaw.fit(
         fitted, "mixture-coupled", preview=True, seed=SEED, on_failure="ignore"
@@ -146,8 +146,8 @@ def by_misfit(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
 
 
 def by_bootstrap(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
-    """The same, by least squares of the exponential law, resampled, with a residual
-    added.
+    """Draw the log loss by least squares of the exponential law, resampled, with a
+    residual added, shape (draw, run).
     """
     point = bayeslaw.point_fit(
         fitted, "mixture-exponential", bootstrap=RESAMPLES, seed=SEED
@@ -181,7 +181,7 @@ TABLES = {
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """The rows as a table: percent of the loss, of 90% intervals."""
+    """Write the rows as a table: percent of the loss, of 90% intervals."""
     lines = [
         "| table | evaluation set | forecast by | runs | MAE | coverage | width | score |",
         "|---|---|---|---|---|---|---|---|",

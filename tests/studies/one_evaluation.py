@@ -28,14 +28,16 @@ COUNTS = (0, 6, 12)
 
 
 def german(domain: str) -> pd.DataFrame:
-    """Rows of a domain after the warm-up, cheapest first."""
+    """Read the rows of a domain after the warm-up, cheapest first."""
     table = datasets.load("microcpt-de")
     kept = (table["domain"] == domain) & (table["D"] > 4 * table["N"])
     return table[kept].sort_values("cost", kind="stable").reset_index(drop=True)
 
 
 def spread(runs: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The cheapest runs of one seed, each of another checkpoint and replay: short ones."""
+    """Select the cheapest runs of one seed, as short as possible and each with another
+    checkpoint and replay.
+    """
     one = runs[runs["seed"] == runs["seed"].min()]
     ends = one.groupby("run", as_index=False).first().sort_values("cost")
     first = ends.groupby("checkpoint", as_index=False).nth(list(range(count)))
@@ -44,7 +46,7 @@ def spread(runs: pd.DataFrame, count: int) -> pd.DataFrame:
 
 
 def scored(domain: str, count: int, experience: str) -> dict[str, float | str]:
-    """A row: how the German runs were forecast."""
+    """Build a row that scores the forecasts of the German runs."""
     runs = german(domain)
     law = bayeslaw.law(f"state-{domain}")
     others = learned()

@@ -66,7 +66,7 @@ class Misfit(NamedTuple):
 
 
 def smooth_misfit(sd: float, rng: np.random.Generator) -> Misfit:
-    """One of a Gaussian process with squared-exponential covariance."""
+    """Draw a function of a Gaussian process with squared-exponential covariance."""
     frequencies = rng.standard_normal((WAVES, len(LENGTHS)))
     return Misfit(sd, frequencies, rng.uniform(0, 2 * np.pi, WAVES))
 
@@ -99,7 +99,7 @@ def kept(
     limits: dict[str, float],
     noise,
 ) -> bool:
-    """Whether one run of each domain keeps its limit."""
+    """Tell whether one run of each domain keeps its limit."""
     return all(
         worlds[n].loss(D, replay) * np.exp(noise[n]) <= limits[n]
         for n in (TARGET, SOURCE)
