@@ -93,8 +93,8 @@ def test_what_is_no_query_is_refused_and_not_run(where, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "named"),
     [
-        ("1", "the same of every row"),
-        ("1 == 1", "the same of every row"),
+        ("1", "one value for all rows"),
+        ("1 == 1", "one value for all rows"),
         ("N", "a value, not a condition"),
         ("domain", "a value, not a condition"),
         ("N = 1", "write it like"),
