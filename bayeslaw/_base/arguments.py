@@ -4,9 +4,10 @@ written once and passed on as one object.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
@@ -73,8 +74,11 @@ def _refusal(name: str, signature: inspect.Signature, options: Any) -> str:
     keywords = [p for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = [option for option in options if option not in parameters]
     if unknown:
-        there = ", ".join(p.name for p in keywords)
-        return f"{name}() has no option {unknown[0]!r}; it has: {there}"
+        there = [p.name for p in keywords]
+        hint = meant(unknown[0], there)
+        return (
+            f"{name}() has no option {unknown[0]!r}; it has: {', '.join(there)}{hint}"
+        )
     required = [p.name for p in keywords if p.default is p.empty]
     missing = [option for option in required if option not in options]
     if missing:
@@ -108,6 +112,14 @@ def argument(
     """Declare an argument of a command, which has no name; as `option` does."""
     shown = {"help": help, "metavar": metavar, "show_default": False}
     return field(default=default, metadata={"kind": "Argument", **shown, **settings})
+
+
+def meant(option: str, options: Sequence[str]) -> str:
+    """Say which option may be meant by one that there is not; empty if none is near."""
+    if option == "pretrain_tokens" and "ptpp" in options:
+        return " (ptpp is pre-training tokens per parameter: their ratio to N)"
+    close = difflib.get_close_matches(option, options, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def command(function: Callable[[Record], None]) -> Callable[..., None]:

@@ -4,6 +4,7 @@ new run's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its 
 
 def forecast(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path,
+    runs: pd.DataFrame | Mapping[str, Any] | str | Path,
     *,
     prob: float = 0.9,
     keep: bool = False,
@@ -38,8 +39,8 @@ def forecast(
     posterior
         A `Fit` or an `Average`, or the path of its file.
     runs
-        Table with the columns the law reads, or the path of one; other columns are
-        ignored.
+        Table with the columns the law reads, the path of one, or one run as a mapping,
+        ``{"N": "7B", "D": "20B"}``; other columns are ignored.
     prob
         Probability inside the central intervals.
     keep

@@ -25,6 +25,7 @@ from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -184,7 +185,8 @@ def optimum(
     served = checked("served_tokens", served_tokens, TOKENS)
     if not 0 < prob < 1:
         raise PlanError(f"prob must be a probability between 0 and 1, got {prob!r}")
-    fixed = dict(covariates or {})
+    # read as a row of a table: "25%" is .25
+    fixed = as_runs(covariates).iloc[0].to_dict() if covariates else {}
     posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)

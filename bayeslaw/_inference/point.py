@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,20 +69,24 @@ class PointFit:
         table = pd.DataFrame.from_dict(rows, orient="index")
         return paragraphs(repr(self).partition(":")[0] + ")") + table_html(table)
 
-    def loss(self, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
+    def loss(
+        self, runs: pd.DataFrame | Mapping[str, Any] | str | Path
+    ) -> Float[np.ndarray, " run"]:
         """Compute the fitted loss at a table of runs, shape (run,)."""
         parameters = {name: np.asarray([v]) for name, v in self.parameters.items()}
         (log_losses,) = self._log_loss(runs, parameters)
         return np.exp(log_losses)
 
-    def bootstrap_loss(self, runs: pd.DataFrame) -> Float[np.ndarray, "resample run"]:
+    def bootstrap_loss(
+        self, runs: pd.DataFrame | Mapping[str, Any] | str | Path
+    ) -> Float[np.ndarray, "resample run"]:
         """Compute the loss of every resample at a table of runs, shape (resample, run)."""
         log_losses = self._log_loss(runs, self.bootstrap)
         return np.exp(log_losses)
 
     def _log_loss(
         self,
-        runs: pd.DataFrame,
+        runs: pd.DataFrame | Mapping[str, Any] | str | Path,
         parameters: Mapping[str, Float[np.ndarray, " resample"]],
     ) -> Float[np.ndarray, "resample run"]:
         """Compute the law's log loss at runs for each resample, shape (resample, run)."""

@@ -32,6 +32,8 @@ SIGN = re.compile(r"\s*([*/])\s*")
 LOGARITHM = re.compile(r"ln\((.+)\)")
 # the square root of a column as a factor, such as the number of batches in a mean
 ROOT = re.compile(r"sqrt\(([^()]+)\)")
+# a number with its unit
+STATED = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
 NAME_END = re.compile(r"[*/()]")
 # the unit at the end of a name: tokens [B]
 UNIT = re.compile(r"\s*\[[^\]]*\]$")
@@ -212,7 +214,9 @@ def _with_logarithms(
                 f"column {theirs!r}: {numbers.min():g} has no logarithm; a perplexity "
                 "is at least 1"
             )
-        table = table.assign(**{theirs: np.log(numbers)})
+        written = table[inner[1]]
+        unread = written.where(numbers.isna()).astype(object)
+        table = table.assign(**{theirs: _with_unread(np.log(numbers), unread)})
     return table
 
 
@@ -235,7 +239,8 @@ def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.Dat
             raise RunTableError(
                 f"column {root!r}: {numbers.min():g} has no square root"
             )
-        roots[root] = np.sqrt(numbers)
+        unread = table[inner].where(numbers.isna()).astype(object)
+        roots[root] = _with_unread(np.sqrt(numbers), unread)
     return table.assign(**roots)
 
 
@@ -379,7 +384,7 @@ def _computed(
             )
         for ours in ready:
             product = waiting.pop(ours)
-            values: float | pd.Series = product.factor
+            values: float | pd.Series = _factors(product, original, ours)
             unread = pd.Series(None, index=original.index, dtype=object)
             for name, power in zip(product.columns, product.powers, strict=True):
                 if name in columns:
@@ -395,6 +400,34 @@ def _computed(
                 pd.Series(values, index=original.index), unread
             )
     return columns
+
+
+def _factors(
+    product: ColumnProduct,
+    table: pd.DataFrame,
+    ours: str,
+    units: Collection[float] = (1e3, 1e6, 1e9, 1e12, 0.01),
+) -> float | pd.Series:
+    """Return the factor of each row: 1, with a warning, where the cell states its unit
+    itself, as ``25%`` does in ``mix/100``.
+    """
+    factor = product.factor
+    is_unit = len(product.columns) == 1 and factor in units
+    cells = table.get(product.columns[0])
+    if not is_unit or cells is None or pd.api.types.is_numeric_dtype(cells):
+        return factor
+    stated = cells.astype(str).str.strip().str.fullmatch(STATED, case=False)
+    stated = stated.fillna(False).astype(bool)
+    if not stated.any():
+        return factor
+    name, first = product.columns[0], cells[stated].iloc[0]
+    warnings.warn(
+        f"{int(stated.sum())} cells of {name!r} state their unit themselves ({first}): "
+        f"they are read as written, and the factor of {ours!r} is left out there",
+        RunTableWarning,
+        stacklevel=5,
+    )
+    return pd.Series(np.where(stated, 1.0, factor), table.index)
 
 
 def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
@@ -515,21 +548,25 @@ def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
 
 
 def melt_losses(
-    runs: pd.DataFrame, evaluations: Mapping[str, str] | None = None
+    runs: pd.DataFrame,
+    evaluations: Mapping[str, str] | None = None,
+    unread: Mapping[str, Collection[int]] | None = None,
 ) -> pd.DataFrame:
     """Melt ``target_loss`` and ``source_loss``, or the columns of ``evaluations`` (by
     name of the set), to one row per loss. A table with loss or domain is unchanged.
 
     The rows made from one row keep its index. In rows of the target, ``loss_before`` is
     ``target_loss_before`` if the table has it; rows of the source likewise. Rows
-    without a loss are dropped.
+    without a loss are dropped, except those that are ``unread`` (by column), which hold
+    text.
     """
     by_domain = evaluations or BOTH
     if {"loss", "domain"} & set(runs) or not set(by_domain.values()) <= set(runs):
         return runs
     parts = []
     for domain, column in by_domain.items():
-        measured = runs[column].notna()
+        text = runs.index.isin(list((unread or {}).get(column, ())))
+        measured = runs[column].notna() | text
         part = runs.assign(loss=runs[column], domain=domain)
         part = part.drop(columns=list(by_domain.values()))
         before = f"{domain}_loss_before"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._law.columns import LOSSES_BEFORE, is_share
 from bayeslaw._tables.before import (
     finished_query,
     with_gaps_filled,
@@ -105,6 +105,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     step = _step_column(columns)
     if step and "D" not in {*columns.names, *meant}:
         meant |= _tokens_by_steps(columns, step)
+    meant |= _shares(columns)
     words = [_option(ours, theirs) for ours, (theirs, _) in meant.items()]
     query = _rows_meant(runs, {ours: theirs for ours, (theirs, _) in meant.items()})
     words += [f'--where "{query}"'] if query and words else []
@@ -122,7 +123,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
         hint += f"; tokens are not in it, steps are: {_steps(columns, step)}"
     hint += "".join(f"; {line}" for line in _beside(columns, meant))
     alike = _alike(columns)
-    if alike:
+    if alike and not any(is_share(ours) for ours in meant):
         hint += (
             f"; {len(alike)} columns may be the loss ({', '.join(alike)}): choose by "
             "--column loss=, or two by --column target_loss= and --column source_loss="
@@ -193,6 +194,15 @@ def _step_column(columns: Columns) -> str | None:
     steps = ("step", "_step", "global_step", "steps", "train_steps")
     last = {re.split("[./]", name)[-1].lower(): name for name in columns.names}
     return next((last[name] for name in steps if name in last), None)
+
+
+def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
+    """Propose a share for each column named like the evaluation set of a loss: ``web``
+    beside ``loss_web``.
+    """
+    names = {name.removeprefix("loss_") for name in columns.names if "loss_" in name}
+    sets = [n for n in names if n in columns.names and columns.numbers(n) is not None]
+    return {f"share_{name}": (name, False) for name in sorted(sets) if len(sets) > 1}
 
 
 def _tokens_by_steps(columns: Columns, step: str) -> dict[str, tuple[str, bool]]:

@@ -27,7 +27,13 @@ from bayeslaw._tables.before import (
     without_starts,
 )
 from bayeslaw._tables.checks.units import clear_units
-from bayeslaw._tables.columns import as_mapping, melt_losses, renamed, replaced
+from bayeslaw._tables.columns import (
+    BOTH,
+    as_mapping,
+    melt_losses,
+    renamed,
+    replaced,
+)
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
@@ -36,6 +42,7 @@ from bayeslaw._tables.rows.naming import (
     ColumnMap,
     as_names,
     check_repeated,
+    doubtful_names,
     names_of,
     run_column,
     unnamed_curves,
@@ -215,10 +222,11 @@ def read_with_notes(
     runs, unread = _numbers(runs)
     runs = with_shares(runs)
     evaluations = evaluation_columns(runs)
-    melted = melt_losses(add_areas(with_stages(runs)), evaluations)
+    melted = melt_losses(add_areas(with_stages(runs)), evaluations, unread)
     if "loss" not in runs and "loss" in melted:
         which = "the" if evaluations else "both"
         notes.append(f"{which} losses of a row became a row each, by domain")
+        notes.extend(_empty_losses(runs, evaluations or BOTH))
     if is_tracker(source):
         melted = _measured(melted, _name(source), notes)
     else:
@@ -229,12 +237,21 @@ def read_with_notes(
     _check_numbers(runs)
     warn_unfinished(runs)
     _check_repeats(runs)
+    _warn_settings(runs)
     runs = _with_curves(runs)
     _warn_twins(runs)
     _warn_units(runs)
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
     return Reading(runs, notes)
+
+
+def _empty_losses(runs: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[str]:
+    """Count the rows that have no loss on a domain."""
+    for domain, column in columns.items():
+        empty = runs.index[runs[column].isna().to_numpy()]
+        if len(empty):
+            yield f"{named_rows(empty)}: no loss on {domain}, and no row of it"
 
 
 def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> None:
@@ -253,6 +270,14 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     runs = runs.assign(**texts)
     theirs = run_column(runs)
     if theirs is None:
+        doubt = doubtful_names(runs)
+        if doubt is not None:
+            warnings.warn(
+                f"{doubt}, so it is not taken as the name of the run: mend the names, or "
+                "say so by --column run=yours",
+                RunTableWarning,
+                stacklevel=4,
+            )
         return runs
     notes.append(f"run is column {theirs!r}")
     return runs.assign(run=as_names(runs[theirs]))
@@ -413,6 +438,9 @@ def load_table(
     table = plain_cells(table)
     if is_tracker(source):
         return table
+    is_blank = table.isna().all(axis=1)
+    if is_blank.any() and not is_blank.all() and not isinstance(source, pd.DataFrame):
+        table = table[~is_blank].reset_index(drop=True)
     table, note = long(table)
     if note:
         warn(note)
@@ -534,7 +562,8 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
 
 def named_rows(rows: Iterable[object], most: int = 3) -> str:
     """Name rows: ``row 3``, or ``rows 3, 4, 7 and 12 more``."""
-    names = list(map(str, rows))
+    # both losses of a row have its number
+    names = list(dict.fromkeys(map(str, rows)))
     word = "row" if len(names) == 1 else "rows"
     text = f"{word} {', '.join(names[:most])}"
     if len(names) > most:
@@ -633,6 +662,26 @@ def _check_repeats(runs: pd.DataFrame) -> None:
         refuse(rows, "loss", what, do)
 
 
+def _warn_settings(runs: pd.DataFrame) -> None:
+    """Warn of rows of one run that differ in what is set before a run."""
+    if "run" not in runs:
+        return
+    settings = [c for c in ("N", "ptpp") if c in runs]
+    levels = runs.groupby("run")[settings].nunique()
+    for name in settings:
+        several = levels.index[levels[name] > 1]
+        # where most runs have several, the column does not name runs
+        if 0 < len(several) <= 0.2 * len(levels):
+            rows = row_numbers(runs)[(runs["run"] == several[0]).to_numpy()]
+            warnings.warn(
+                f"{named_rows(rows)} are of one run, {several[0]!r}, and differ in "
+                f"{name!r}: is a run's name there twice?",
+                RunTableWarning,
+                stacklevel=4,
+            )
+            return
+
+
 def _warn_twins(runs: pd.DataFrame) -> None:
     """Warn of rows exported twice, which would count as replicates, that is, as more
     runs.
@@ -663,7 +712,7 @@ def _warn_units(runs: pd.DataFrame) -> None:
         )
     for line in clear_units(runs):
         warn(line)
-    for name in (n for n in ("N", "D", "ptpp", "cost") if n in runs):
+    for name in (n for n in ("N", "D", "U", "ptpp", "replay", "cost") if n in runs):
         apart = _apart(runs[name])
         if apart is not None:
             small, large = apart

@@ -11,10 +11,12 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError
+from bayeslaw._posteriors.averaging.compare import _chosen
 from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables.fitting import by_domain, losses
 from bayeslaw._tables.proposals import mapping_hint
-from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.runs import as_runs, read_with_notes
+from bayeslaw.cli.parsing import question_of
 
 SIZES, TOKENS = (0.15, 0.4, 1.1), (0.4, 0.8, 1.6, 3.2)
 MEANT = {"N=Modell": "N", "D=Token": "D"}
@@ -294,3 +296,188 @@ def test_perplexities_are_proposed_as_their_logarithms():
     assert proposals["target_loss"] == "ln(ppl_fi)"
     assert proposals["source_loss_before"] == "ln(ppl_en_before)"
     assert proposed(table[["params", "ppl_fi"]])["loss"] == "ln(ppl_fi)"
+
+
+# -- what cells say themselves ---------------------------------------------------------
+
+
+def sound(rows=8):
+    """Eight runs with unlike settings, one of each run's losses on either domain."""
+    table = pd.DataFrame({"run": [f"r{i}" for i in range(rows)]})
+    table["N"] = [1e8, 4e8] * (rows // 2)
+    table["tokens"] = [str(1 + i) for i in range(rows)]
+    table["mix"] = [str(5 * i) for i in range(rows)]
+    table["target_loss"] = np.linspace(4, 3, rows).round(3)
+    table["source_loss"] = np.linspace(2.5, 2.6, rows).round(3)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "ours", "value"),
+    [
+        ("mix", "25%", "replay", 0.25),
+        ("mix", "25 %", "replay", 0.25),
+        ("tokens", "20B", "D", 2e10),
+        ("tokens", "500m", "D", 5e8),
+    ],
+)
+def test_a_cell_with_its_own_unit_is_not_multiplied_again(column, cell, ours, value):
+    table = sound()
+    table.loc[3, column] = cell
+    runs, words = read(table, columns=["D=tokens*1e9", "replay=mix/100"])
+    assert np.allclose(runs[ours][runs["run"] == "r3"], value)
+    assert "1 cells of" in words
+    assert "state their unit themselves" in words
+    assert np.allclose(runs["D"][runs["run"] == "r1"], 2e9)
+
+
+def test_a_product_of_a_column_that_states_thousands_keeps_its_factor():
+    table = sound().assign(steps=["2k"] * 8)
+    runs, words = read(table, columns=["D=steps*512", "replay=mix/100"])
+    assert set(runs["D"]) == {2000 * 512}
+    assert "themselves" not in words
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_shares_divided_by_100_once_more_are_told(half):
+    table = sound()
+    shares = [f"{0.05 * i:g}" for i in range(8)]
+    table["mix"] = [*shares[:4], *(["5", "10", "15", "20"] if half else shares[4:])]
+    _, words = read(table, columns=["D=tokens*1e9", "replay=mix/100"])
+    assert "divided by 100 once more" in words
+
+
+def test_replay_of_one_percent_and_less_is_no_fault_by_itself():
+    table = sound()
+    table["mix"] = ["0", "0.5", "1", "5"] * 2
+    _, words = read(table, columns=["D=tokens*1e9", "replay=mix/100"])
+    assert not words
+
+
+@pytest.mark.parametrize("column", ["target_loss", "source_loss"])
+def test_text_in_one_of_two_losses_is_refused_not_dropped(column):
+    table = sound().astype({column: object})
+    table.loc[2, column] = "diverged"
+    with pytest.raises(RunTableError, match=f"row 3, column '{column}': 'diverged'"):
+        bayeslaw.read_runs(table)
+
+
+def test_text_in_a_perplexity_or_in_both_losses_is_refused_too():
+    table = sound()
+    table["ppl"] = [20.0, "01. Mrz", *[19.0] * 6]
+    columns = ["D=tokens*1e9", "target_loss=ln(ppl)"]
+    table = table.drop(columns="target_loss")
+    with pytest.raises(RunTableError, match=r"row 2, column 'target_loss': '01. Mrz'"):
+        bayeslaw.read_runs(table, columns=columns)
+    both = sound().astype({"target_loss": object, "source_loss": object})
+    both.loc[2, ["target_loss", "source_loss"]] = "nats"
+    with pytest.raises(
+        RunTableError, match=r"row 3, column '(source|target)_loss': 'nats'"
+    ):
+        bayeslaw.read_runs(both)
+    assert len(bayeslaw.read_runs(both, where="run != 'r2'")) == 14
+
+
+def test_losses_that_are_empty_are_counted_in_a_note():
+    table = sound()
+    table.loc[[1, 4], "target_loss"] = np.nan
+    notes = read_with_notes(table, columns=["D=tokens*1e9"]).notes
+    assert "rows 2, 5: no loss on target, and no row of it" in notes
+
+
+def test_names_that_a_few_rows_contradict_are_told_not_dropped():
+    table = sound().rename(columns={"run": "Name"})
+    table.loc[5, "Name"] = "r2"
+    _, words = read(table, columns=["D=tokens*1e9", "replay=mix/100"])
+    assert "'Name' names rows 'r2' that differ, so it is not taken" in words
+    table.loc[5, "Name"] = None
+    _, words = read(
+        pd.concat([table, sound(4).rename(columns={"run": "Name"})]).assign(
+            tokens=[str(i) for i in range(1, 13)]
+        ),
+        columns=["D=tokens*1e9"],
+    )
+    assert "is empty in 1 rows" in words
+
+
+def test_rows_of_one_run_with_two_sizes_are_told():
+    table = sound()
+    table.loc[5, "run"] = "r2"
+    _, words = read(table, columns=["D=tokens*1e9"])
+    assert "rows 3, 6 are of one run, 'r2', and differ in 'N'" in words
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
+def test_blank_rows_an_index_column_and_any_separator_change_nothing(tmp_path, sign):
+    table = sound().drop(columns="mix")
+    text = table.to_csv(sep=sign).splitlines()
+    text.insert(4, sign * 5)
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(text))
+    runs, words = read(path, columns=["D=tokens*1e9"])
+    assert runs["run"].tolist() == [f"r{i}" for i in range(8)] * 2
+    assert not words
+
+
+def test_losses_that_slipped_by_a_row_are_told_by_the_review():
+    runs = bayeslaw.simulate("ptpp-floor", seed=1)
+    # sizes and stages as they are, and budgets in a random order
+    order = np.random.default_rng(2).permutation(len(runs))
+    runs = runs.iloc[order].reset_index(drop=True)
+    slipped = runs.assign(loss=np.roll(runs["loss"], 1))
+    reasons = {c.name: c.reason for c in bayeslaw.review(slipped).checks}
+    assert "off a smooth surface" in reasons["mixture"]
+    sound_reasons = {c.name: c.verdict for c in bayeslaw.review(runs).checks}
+    assert sound_reasons["mixture"] == "pass"
+
+
+def test_shares_are_proposed_where_columns_are_named_like_the_losses_sets():
+    table = pd.DataFrame({"params": [1e8, 2e8], "tokens": [1e9, 2e9]})
+    table = table.assign(
+        web=[60, 30], code=[40, 70], loss_web=[3, 2.9], loss_code=[2, 1.9]
+    )
+    hint = mapping_hint(table)
+    assert proposed(table)["share_web"] == "web"
+    assert "may be the loss" not in hint
+    columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
+    with pytest.warns(bayeslaw.RunTableWarning, match="percent"):
+        runs = bayeslaw.read_runs(table, columns=columns)
+    assert runs["share_code"].tolist()[:2] == [0.4, 0.7]
+
+
+def test_a_table_in_the_place_of_a_fit_is_not_to_be_overwritten(tmp_path):
+    path = tmp_path / "runs.csv"
+    frame().to_csv(path)
+    with pytest.raises(bayeslaw.FitFileError, match=r"fit .*runs.csv -o fit.nc"):
+        bayeslaw.load(path)
+
+
+def test_a_point_fit_and_a_table_in_the_place_of_a_fit_are_told(tmp_path):
+    point = bayeslaw.point_fit(frame(), "chinchilla", starts=2)
+    assert point.loss({"N": "7B", "D": "20B"}).shape == (1,)
+    with pytest.raises(
+        bayeslaw.LawError, match=r"no posterior: fit\(runs, 'chinchilla'\)"
+    ):
+        bayeslaw.forecast(point, {"N": "7B", "D": "20B"})
+    with pytest.raises(bayeslaw.LawError, match="the fit comes first"):
+        bayeslaw.forecast(frame(), frame())
+
+
+def test_options_that_are_nearly_right_are_named():
+    with pytest.raises(
+        bayeslaw.PlanError, match="ptpp is pre-training tokens per param"
+    ):
+        bayeslaw.plan("t.nc", "s.nc", N=7e9, pretrain_tokens=3e11)
+    with pytest.raises(bayeslaw.PlanError, match="did you mean 'max_tokens'"):
+        bayeslaw.plan("t.nc", "s.nc", N=7e9, ptpp=3, max_token=3e11)
+
+
+def test_the_question_of_a_plan_takes_pretraining_tokens_as_a_table_does():
+    question = question_of(["N=7B", "pretrain_tokens=140B", "max_forgetting=2%"])
+    assert question["ptpp"] == 20
+    assert "pretrain_tokens" not in question
+
+
+def test_one_name_of_a_law_is_a_list_of_one():
+    chosen = _chosen(frame(), "chinchilla", {}, "none")
+    assert [law.name for law in chosen] == ["chinchilla"]

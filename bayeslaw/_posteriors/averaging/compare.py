@@ -359,7 +359,8 @@ def _chosen(
     """Collect the laws to compare, each once, with learned priors for a handful of
     runs.
     """
-    named = [as_law(law, runs) for law in laws or candidate_laws(runs)]
+    names = [laws] if isinstance(laws, str) else laws
+    named = [as_law(law, runs) for law in names or candidate_laws(runs)]
     learned = [
         choose_priors(law, runs, experience, reference=_read(law, reference)).law
         for law in named

@@ -267,6 +267,10 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
         raise FitFileError(f"{path}: no such file; {make}")
     tree, failure = _opened(path)
     if tree is None:
+        # the mend must not write a fit over a table
+        is_table = Path(path).suffix.lower() in (".csv", ".tsv", ".xlsx", ".parquet")
+        if is_table:
+            make = f"a table is fitted first: `bayeslaw fit {path} -o fit.nc`"
         raise FitFileError(
             f"{path}: not a {wanted} saved by bayeslaw, or a damaged one ({failure}); "
             f"{make}"

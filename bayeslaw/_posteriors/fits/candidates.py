@@ -41,8 +41,7 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     LawError
         No law of the default sets suits the table's columns.
     """
-    # a column that is empty at every row, as that of another domain, is not there
-    runs = runs.dropna(axis=1, how="all")
+    runs = _without_empty(runs)
     mixtures = [runs[c].nunique() for c in runs if is_share(c)]
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
         return ["mixture-coupled", "mixture-exponential"]
@@ -71,13 +70,22 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     )
 
 
+def _without_empty(runs: pd.DataFrame) -> pd.DataFrame:
+    """Drop the columns that are empty at all rows of a domain: no law can read them
+    there.
+    """
+    domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
+    filled = runs.notna().groupby(domains).any().all()
+    return runs[[column for column in runs if filled[column]]]
+
+
 def default_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are averaged by default. If every run has its checkpoint's
     losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
     if the stage varies, they are the laws that read it.
     """
     candidates = candidate_laws(runs)
-    runs = runs.dropna(axis=1, how="all")
+    runs = _without_empty(runs)
     starts = [name for name in _state_laws(runs) if name in candidates]
     stages = [name for name in candidates if "ptpp" in catalogue.law(name).covariates]
     return starts or stages or candidates
@@ -90,7 +98,7 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []
-    of_target = "domain" in runs and bool((runs["domain"] == "target").all())
+    of_target = "domain" in runs and bool((runs["domain"] == "target").any())
     if of_target and LOSS_BEFORE not in runs:
         return []
     if LOSS_BEFORE not in runs or np.allclose(

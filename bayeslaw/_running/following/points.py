@@ -9,6 +9,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.proposals import it_has
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -41,8 +42,7 @@ def points_of(
     """
     for name in (unit, "loss"):
         if name not in curve:
-            have = ", ".join(map(str, curve.columns))
-            raise RunTableError(f"the curve lacks column {name!r}; it has: {have}")
+            raise RunTableError(f"the curve lacks column {name!r}; {it_has(curve)}")
     if "run" in curve and curve["run"].nunique() > 1:
         names = ", ".join(map(str, curve["run"].unique()[:3]))
         raise RunTableError(

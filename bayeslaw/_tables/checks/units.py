@@ -35,7 +35,7 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
     """Write the lines of `odd_units` that are certain; they are shown whenever a table
     is read.
     """
-    lines = _of_pretraining(runs)
+    lines = _of_pretraining(runs) + _of_hundredths(runs)
     if "loss" in runs:
         lines += _of_high_losses(runs)
     return lines
@@ -210,6 +210,27 @@ def _of_replay(runs: pd.DataFrame) -> list[str]:
     return [
         "replay is 0 or 1 in all rows: a flag, not the share of source data? write the "
         "share, .25 or 25%"
+    ]
+
+
+def _of_hundredths(runs: pd.DataFrame, least: float = 0.01) -> list[str]:
+    """Judge ``replay``: shares that were divided by 100 once more, all or some."""
+    if "replay" not in runs:
+        return []
+    shares = runs["replay"].dropna()
+    small = shares[(shares > 0) & (shares < least)]
+    large = shares[shares >= least]
+    if small.nunique() < 2:
+        return []
+    levels = large.unique()
+    again = [
+        np.isclose(levels, 100 * share, rtol=1e-6).any() for share in small.unique()
+    ]
+    if len(large) and not all(again):
+        return []
+    return [
+        f"column 'replay' is at most {small.max():.2%} in {len(small)} rows: shares that "
+        "were divided by 100 once more? write replay as a share, .25 or 25%"
     ]
 
 

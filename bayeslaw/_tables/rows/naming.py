@@ -96,6 +96,23 @@ def run_column(runs: pd.DataFrame) -> str | None:
     return None
 
 
+def doubtful_names(runs: pd.DataFrame, few: float = 0.1) -> str | None:
+    """Describe a column with a usual name for the run's that cannot be it, because at
+    most a share ``few`` of its names contradict it; None if there is none.
+    """
+    if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
+        return None
+    for column in (c for c in runs if _spelled(c) in RUN):
+        names = as_names(runs[column])
+        if names.isna().mean() < few and names.isna().any():
+            return f"column {column!r} is empty in {int(names.isna().sum())} rows"
+        repeated = names[names.duplicated(keep=False) & names.notna()]
+        is_few = 0 < repeated.nunique() <= max(1, few * names.nunique())
+        if is_few and not _names_runs(runs, column):
+            return f"column {column!r} names rows {repeated.iloc[0]!r} that differ"
+    return None
+
+
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
     """Tell whether rows of one name are points of one run: no point has two losses, and
     settings made before a run are equal.

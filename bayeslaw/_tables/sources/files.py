@@ -195,7 +195,7 @@ def _separator(text: str, kind: str) -> str:
         counts = Counter(line.count(mark) for line in lines if mark in line)
         return max(counts.values(), default=0)
 
-    return max((",", ";", "\t"), key=evenness)
+    return max((",", ";", "\t", "|"), key=evenness)
 
 
 def _written(rows: Sequence[Sequence[str]], separator: str) -> str:

@@ -126,7 +126,9 @@ def _header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
     width = max((len(row) for row in rows), default=0)
     for i, row in enumerate(rows[:most]):
         names = [_text(cell) for cell in row]
-        is_full = len(names) == width and all(names) and len(set(names)) == width
+        # a column of row numbers has no name
+        named = names[1:] if width > 2 else names
+        is_full = len(names) == width and all(named) and len(set(names)) == width
         if is_full and not any(map(_is_number, names)):
             below = rows[i + 1 : i + 3]
             has_numbers = any(_is_number(_text(cell)) for row in below for cell in row)
