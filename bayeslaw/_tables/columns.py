@@ -421,11 +421,9 @@ def _factors(
     if not stated.any():
         return factor
     name, first = product.columns[0], cells[stated].iloc[0]
-    warnings.warn(
+    warn(
         f"{int(stated.sum())} cells of {name!r} state their unit themselves ({first}): "
-        f"they are read as written, and the factor of {ours!r} is left out there",
-        RunTableWarning,
-        stacklevel=5,
+        f"they are read as written, and the factor of {ours!r} is left out there"
     )
     return pd.Series(np.where(stated, 1.0, factor), table.index)
 

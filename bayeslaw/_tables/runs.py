@@ -272,11 +272,9 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     if theirs is None:
         doubt = doubtful_names(runs)
         if doubt is not None:
-            warnings.warn(
+            warn(
                 f"{doubt}, so it is not taken as the name of the run: mend the names, or "
-                "say so by --column run=yours",
-                RunTableWarning,
-                stacklevel=4,
+                "say so by --column run=yours"
             )
         return runs
     notes.append(f"run is column {theirs!r}")
@@ -673,11 +671,9 @@ def _warn_settings(runs: pd.DataFrame) -> None:
         # where most runs have several, the column does not name runs
         if 0 < len(several) <= 0.2 * len(levels):
             rows = row_numbers(runs)[(runs["run"] == several[0]).to_numpy()]
-            warnings.warn(
+            warn(
                 f"{named_rows(rows)} are of one run, {several[0]!r}, and differ in "
-                f"{name!r}: is a run's name there twice?",
-                RunTableWarning,
-                stacklevel=4,
+                f"{name!r}: is a run's name there twice?"
             )
             return
 
