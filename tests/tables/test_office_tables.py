@@ -16,7 +16,7 @@ from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables.fitting import by_domain, losses
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import as_runs, read_with_notes
-from bayeslaw.cli.parsing import question_of
+from bayeslaw.cli.parsing import read_question
 
 SIZES, TOKENS = (0.15, 0.4, 1.1), (0.4, 0.8, 1.6, 3.2)
 MEANT = {"N=Modell": "N", "D=Token": "D"}
@@ -472,8 +472,8 @@ def test_options_that_are_nearly_right_are_named():
         bayeslaw.plan("t.nc", "s.nc", N=7e9, ptpp=3, max_token=3e11)
 
 
-def test_the_question_of_a_plan_takes_pretraining_tokens_as_a_table_does():
-    question = question_of(["N=7B", "pretrain_tokens=140B", "max_forgetting=2%"])
+def test_the_read_question_a_plan_takes_pretraining_tokens_as_a_table_does():
+    question = read_question(["N=7B", "pretrain_tokens=140B", "max_forgetting=2%"])
     assert question["ptpp"] == 20
     assert "pretrain_tokens" not in question
 
