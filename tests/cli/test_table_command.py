@@ -152,7 +152,7 @@ def test_a_number_that_all_rows_share(tmp_path, foreign):
 def test_one_column_for_two_names_is_refused(tmp_path, foreign):
     write(foreign, tmp_path / "mine.csv")
     words = (*MAPPING, "--column", "target_loss=val_loss")
-    with pytest.raises(RunTableError, match="are of one column"):
+    with pytest.raises(RunTableError, match="read the same column"):
         call(tmp_path / "mine.csv", *words)
 
 
