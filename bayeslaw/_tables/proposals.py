@@ -200,7 +200,8 @@ def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
     """Propose a share for each column named like the evaluation set of a loss: ``web``
     beside ``loss_web``.
     """
-    names = {name.removeprefix("loss_") for name in columns.names if "loss_" in name}
+    losses = [name for name in columns.names if name.startswith("loss_")]
+    names = {name.removeprefix("loss_") for name in losses}
     sets = [n for n in names if n in columns.names and columns.numbers(n) is not None]
     return {f"share_{name}": (name, False) for name in sorted(sets) if len(sets) > 1}
 
