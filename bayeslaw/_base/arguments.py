@@ -46,7 +46,7 @@ def takes(
     4.5
     >>> price(3.0, rates=1.5)
     Traceback (most recent call last):
-    TypeError: price() has no option 'rates'; it has: rate
+    TypeError: price() has no option 'rates'; it has: rate (did you mean 'rate'?)
     """
     signature = inspect.signature(record)
 
