@@ -25,18 +25,27 @@ from bayeslaw._tables.rows.naming import (
 )
 from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_name
 
-# 1e9 in tokens_B*1e9, with the sign that comes before it
-FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
-SIGN = re.compile(r"\s*([*/])\s*")
-# the natural logarithm of a column: of a perplexity it is a loss
-LOGARITHM = re.compile(r"ln\((.+)\)")
-# the square root of a column as a factor, such as the number of batches in a mean
-ROOT = re.compile(r"sqrt\(([^()]+)\)")
-# a number with its unit
-STATED = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
-NAME_END = re.compile(r"[*/()]")
-# the unit at the end of a name: tokens [B]
-UNIT = re.compile(r"\s*\[[^\]]*\]$")
+
+class Expression(NamedTuple):
+    """Patterns of the parts of a user's expression for a column, and of cells."""
+
+    # 1e9 in tokens_B*1e9, with the sign that comes before it
+    factor: re.Pattern[str] = re.compile(
+        r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE
+    )
+    sign: re.Pattern[str] = re.compile(r"\s*([*/])\s*")
+    # the natural logarithm of a column: of a perplexity it is a loss
+    logarithm: re.Pattern[str] = re.compile(r"ln\((.+)\)")
+    # the square root of a column as a factor, such as the number of batches in a mean
+    root: re.Pattern[str] = re.compile(r"sqrt\(([^()]+)\)")
+    name_end: re.Pattern[str] = re.compile(r"[*/()]")
+    # the unit at the end of a name: tokens [B]
+    unit: re.Pattern[str] = re.compile(r"\s*\[[^\]]*\]$")
+    # a cell: a number with its unit
+    stated: str = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
+
+
+EXPRESSION = Expression()
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -88,7 +97,11 @@ def renamed(
     scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
     # drop columns that were only rescaled; columns of the schema, such as step, stay
     factored = [c for c in scaled if c in out and c in original and c not in schema]
-    roots = [f"sqrt({name})" for theirs, _ in pairs for name in ROOT.findall(theirs)]
+    roots = [
+        f"sqrt({name})"
+        for theirs, _ in pairs
+        for name in EXPRESSION.root.findall(theirs)
+    ]
     to_drop = {*factored, *roots, *new_columns}
     out = out.drop(columns=[name for name in out if name in to_drop])
     out = out.assign(**new_columns)
@@ -101,8 +114,10 @@ def _with_bare_names(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> pd.DataFrame:
     """Drop the unit in brackets from names that ``columns`` writes without it."""
-    written = {part.strip() for theirs in columns for part in NAME_END.split(theirs)}
-    bare = {name: UNIT.sub("", str(name)) for name in table}
+    written = {
+        part.strip() for theirs in columns for part in EXPRESSION.name_end.split(theirs)
+    }
+    bare = {name: EXPRESSION.unit.sub("", str(name)) for name in table}
     wanted = {n: b for n, b in bare.items() if n != b in written and b not in table}
     return table.rename(columns=wanted)
 
@@ -205,7 +220,7 @@ def _with_logarithms(
         A number has no logarithm.
     """
     for theirs, _ in pairs:
-        inner = LOGARITHM.fullmatch(theirs)
+        inner = EXPRESSION.logarithm.fullmatch(theirs)
         if theirs in table or inner is None or inner[1] not in table:
             continue
         numbers = _plain_numbers(table[inner[1]], inner[1])
@@ -230,7 +245,9 @@ def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.Dat
         A number below 0 has no square root.
     """
     roots = {}
-    for inner in (name for theirs, _ in pairs for name in ROOT.findall(theirs)):
+    for inner in (
+        name for theirs, _ in pairs for name in EXPRESSION.root.findall(theirs)
+    ):
         root = f"sqrt({inner})"
         if root in table or inner not in table:
             continue
@@ -286,7 +303,7 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
     factor, unread, power = 1.0, text.strip(), 1
     while True:
         name = next((n for n in by_length if _begins(unread, n)), None)
-        number = FACTOR.match("*" + unread)
+        number = EXPRESSION.factor.match("*" + unread)
         if name is not None:
             columns.append(name)
             powers.append(power)
@@ -296,7 +313,7 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
             unread = unread[number.end() - 1 :]
         else:
             return None
-        sign = SIGN.match(unread)
+        sign = EXPRESSION.sign.match(unread)
         if sign is None:
             is_whole = not unread.strip() and bool(columns)
             return (
@@ -311,7 +328,9 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
 def _begins(text: str, name: str) -> bool:
     """Tell whether a text begins with a name, followed by * or / or nothing."""
     unread = text[len(name) :]
-    return text.startswith(name) and (not unread.strip() or bool(SIGN.match(unread)))
+    return text.startswith(name) and (
+        not unread.strip() or bool(EXPRESSION.sign.match(unread))
+    )
 
 
 def _factor(digits: str, text: str) -> float:
@@ -331,18 +350,18 @@ def _factor(digits: str, text: str) -> float:
 
 def _first_name(text: str) -> str:
     """Take the text before the first factor."""
-    end = FACTOR.search(text)
+    end = EXPRESSION.factor.search(text)
     return text[: end.start()].strip() if end and end.start() else text
 
 
 def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
     """List the columns that ``theirs`` reads; none if it is a number."""
-    inner = LOGARITHM.fullmatch(theirs)
+    inner = EXPRESSION.logarithm.fullmatch(theirs)
     if inner is not None and inner[1] in names:
         return (inner[1],)
     if theirs in names:
         return (theirs,)
-    theirs = ROOT.sub(r"\1", theirs)
+    theirs = EXPRESSION.root.sub(r"\1", theirs)
     product = None if _shared_number(theirs) is not None else product_of(theirs, names)
     return product.columns if product else ()
 
@@ -416,7 +435,7 @@ def _factors(
     cells = table.get(product.columns[0])
     if not is_unit or cells is None or pd.api.types.is_numeric_dtype(cells):
         return factor
-    stated = cells.astype(str).str.strip().str.fullmatch(STATED, case=False)
+    stated = cells.astype(str).str.strip().str.fullmatch(EXPRESSION.stated, case=False)
     stated = stated.fillna(False).astype(bool)
     if not stated.any():
         return factor
@@ -497,7 +516,7 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
             f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it is '
             "per parameter)"
         )
-    is_plain = is_name and not LOGARITHM.fullmatch(theirs)
+    is_plain = is_name and not EXPRESSION.logarithm.fullmatch(theirs)
     if "loss" in ours and is_plain and words & {"ppl", "perplexity"}:
         raise RunTableError(
             f"{theirs!r} is a perplexity by its name, and {ours} is nats per token: "

@@ -17,20 +17,31 @@ MISSING = frozenset({"", "-", "n/a", "na", "nan", "none", "null", "nil"})
 PLAIN_UNITS = frozenset(
     {*("nats", "nat", "nats/token", "tokens", "token", "params", "parameters"), "1"}
 )
-SIGNED = r"[-+]?"
-UNIT = r"\s*[a-zA-Z%]{0,2}"
-# 0,15 and 1234,5: the comma groups no thousands
-DECIMAL_COMMA = re.compile(
-    rf"{SIGNED}(?:\d+,(?:\d{{1,2}}|\d{{4,}})|0,\d+|\d{{4,}},\d+|"
-    rf"\d{{1,3}}(?:\.\d{{3}})+,\d+){UNIT}"
-)
-DECIMAL_POINT = re.compile(
-    rf"{SIGNED}(?:\d*\.(?:\d{{1,2}}|\d{{4,}})|0?\.\d+|\d{{4,}}\.\d+|"
-    rf"\d{{1,3}}(?:,\d{{3}})+\.\d+)(?:e[-+]?\d+)?{UNIT}",
-    re.IGNORECASE,
-)
-WITH_COMMA = re.compile(rf"({SIGNED}\d{{1,3}}(?:\.\d{{3}})+|{SIGNED}\d+),(\d+)({UNIT})")
-GROUPED_BY_POINTS = re.compile(rf"{SIGNED}[1-9]\d{{0,2}}((?:\.\d{{3}})+){UNIT}")
+
+
+class Notation(NamedTuple):
+    """Patterns of the numbers in a sheet's cells, each with a short unit after it."""
+
+    # 0,15 and 1234,5: the comma groups no thousands
+    decimal_comma: re.Pattern[str] = re.compile(
+        r"[-+]?(?:\d+,(?:\d{1,2}|\d{4,})|0,\d+|\d{4,},\d+|"
+        r"\d{1,3}(?:\.\d{3})+,\d+)\s*[a-zA-Z%]{0,2}"
+    )
+    decimal_point: re.Pattern[str] = re.compile(
+        r"[-+]?(?:\d*\.(?:\d{1,2}|\d{4,})|0?\.\d+|\d{4,}\.\d+|"
+        r"\d{1,3}(?:,\d{3})+\.\d+)(?:e[-+]?\d+)?\s*[a-zA-Z%]{0,2}",
+        re.IGNORECASE,
+    )
+    # digits before the comma, digits after it, unit
+    with_comma: re.Pattern[str] = re.compile(
+        r"([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)(\s*[a-zA-Z%]{0,2})"
+    )
+    grouped_by_points: re.Pattern[str] = re.compile(
+        r"[-+]?[1-9]\d{0,2}((?:\.\d{3})+)\s*[a-zA-Z%]{0,2}"
+    )
+
+
+NOTATION = Notation()
 
 
 class Sheet(NamedTuple):
@@ -78,8 +89,8 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     """
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
     cells = [_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
-    by_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
-    if not by_comma or any(map(DECIMAL_POINT.fullmatch, cells)):
+    by_comma = [cell for cell in cells if NOTATION.decimal_comma.fullmatch(cell)]
+    if not by_comma or any(map(NOTATION.decimal_point.fullmatch, cells)):
         return sheet
     for i in columns:
         _refuse_unclear(sheet, i, where)
@@ -96,10 +107,14 @@ def _refuse_unclear(sheet: Sheet, i: int, where: str) -> None:
     ``1.234`` among decimal commas may be 1234, or one number with a decimal point.
     """
     cells = [_text(row[i]) for row in sheet.rows if i < len(row)]
-    groups = [match[1] for match in map(GROUPED_BY_POINTS.fullmatch, cells) if match]
-    with_comma = any(map(WITH_COMMA.fullmatch, cells))
+    groups = [
+        match[1] for match in map(NOTATION.grouped_by_points.fullmatch, cells) if match
+    ]
+    with_comma = any(map(NOTATION.with_comma.fullmatch, cells))
     if groups and max(map(len, groups)) == 4 and with_comma:
-        cell = next(cell for cell in cells if GROUPED_BY_POINTS.fullmatch(cell))
+        cell = next(
+            cell for cell in cells if NOTATION.grouped_by_points.fullmatch(cell)
+        )
         row = cells.index(cell) + 1
         raise RunTableError(
             f"{where}: row {row}, column {sheet.names[i]!r}: {cell!r} may mean "
@@ -111,10 +126,10 @@ def _refuse_unclear(sheet: Sheet, i: int, where: str) -> None:
 def _pointed(cell: Any) -> Any:
     """Write one number with a decimal point and without groups of thousands."""
     text = _text(cell)
-    match = WITH_COMMA.fullmatch(text)
+    match = NOTATION.with_comma.fullmatch(text)
     if match:
         return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
-    if GROUPED_BY_POINTS.fullmatch(text):
+    if NOTATION.grouped_by_points.fullmatch(text):
         return text.replace(".", "")
     return cell
 
@@ -169,7 +184,9 @@ def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
 
 def _is_number(text: str) -> bool:
     """Tell whether a cell is a number, also one with a decimal comma."""
-    if WITH_COMMA.fullmatch(text) or GROUPED_BY_POINTS.fullmatch(text):
+    if NOTATION.with_comma.fullmatch(text) or NOTATION.grouped_by_points.fullmatch(
+        text
+    ):
         return True
     try:
         parse_number(text)
