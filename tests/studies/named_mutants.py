@@ -314,8 +314,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_ANCHORS}/evidence.py",
-        "np.where((d.at >= 0)[:, None], loadings_of[d.at], 0.0)",
-        "0 * loadings_of[d.at]",
+        "np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)",
+        "0 * by_checkpoint[d.at]",
     ),
     # tables
     (
