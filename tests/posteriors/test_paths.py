@@ -47,7 +47,7 @@ def test_fit_average_and_compare_read_a_path(path, tmp_path, ask):
 
 
 def test_what_is_no_table_is_refused_in_one_line():
-    with pytest.raises(RunTableError, match=r"the path of a file .*; got dict"):
-        as_runs({"N": [1e9]})
+    with pytest.raises(RunTableError, match=r"the path of a file .*; got list"):
+        as_runs([1e9])
     table = saved.runs()
     pd.testing.assert_frame_equal(as_runs(table), table)

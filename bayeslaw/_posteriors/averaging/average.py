@@ -53,10 +53,11 @@ def average(arguments: AverageArguments) -> Average:
 
     Parameters
     ----------
-    runs, laws, reference, hold_out, independent, discrepancy, experience, seed,
-    executor, progress
+    runs, laws, reference, hold_out, independent, discrepancy
         As for `compare`; by default the laws that suit the table's columns. A single
         law keeps all weight and gets its drift.
+    experience, seed, executor, progress
+        As for `compare`.
     drift
         Let each law drift beyond the training runs. Without drift, an average of one
         law is that law with its misfit.
