@@ -272,6 +272,7 @@ class CompareOptions:
     reference: Reference = None
     independent: Independent = False
     plain: Plain = False
+    experience: Experience = None
     seed: Seed = 0
     output: Path | None = option("File for the average (netCDF).", "-o", "--output")
     accept_diagnostics: bool = option(
@@ -305,6 +306,7 @@ def compare(options: CompareOptions) -> None:
             hold_out=options.hold_out,
             independent=options.independent,
             discrepancy=not options.plain,
+            experience=options.experience,
             seed=options.seed,
             executor=executor,
             progress=progress,

@@ -339,6 +339,10 @@ BAD = {
         ],
         "none of the laws chinchilla, coupled reads 'replay'",
     ),
+    "no such experience": (
+        ["compare", "runs.csv", "--experience", "web"],
+        "no experience is called 'web'",
+    ),
     "no such law": (
         ["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"],
         "did you mean 'chinchilla'",
