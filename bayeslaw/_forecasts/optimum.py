@@ -186,7 +186,8 @@ def optimum(
     if not 0 < prob < 1:
         raise PlanError(f"prob must be a probability between 0 and 1, got {prob!r}")
     # read as a row of a table: "25%" is .25
-    fixed = as_runs(covariates).iloc[0].to_dict() if covariates else {}
+    row = as_runs(covariates).iloc[0] if covariates else pd.Series(dtype=float)
+    fixed = {str(column): value for column, value in row.items()}
     posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)

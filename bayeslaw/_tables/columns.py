@@ -231,7 +231,7 @@ def _with_logarithms(
             )
         written = table[inner[1]]
         unread = written.where(numbers.isna()).astype(object)
-        table = table.assign(**{theirs: _with_unread(np.log(numbers), unread)})
+        table = table.assign(**{theirs: _with_unread(numbers.map(np.log), unread)})
     return table
 
 
@@ -257,7 +257,7 @@ def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.Dat
                 f"column {root!r}: {numbers.min():g} has no square root"
             )
         unread = table[inner].where(numbers.isna()).astype(object)
-        roots[root] = _with_unread(np.sqrt(numbers), unread)
+        roots[root] = _with_unread(numbers**0.5, unread)
     return table.assign(**roots)
 
 

@@ -366,11 +366,16 @@ def frame_of(source: object) -> pd.DataFrame:
         return frame_of(source.to_dict())
     if isinstance(source, Mapping) and source and all(map(is_scalar, source.values())):
         return pd.DataFrame([dict(source)])
-    is_rows = isinstance(source, list) and all(isinstance(r, Mapping) for r in source)
-    if (isinstance(source, Mapping) or is_rows) and source:
+    if isinstance(source, Mapping) and source:
         with _columns_of_one_length():
-            return pd.DataFrame(source)
+            return pd.DataFrame(dict(source))
+    if isinstance(source, list) and source and all(map(_is_row, source)):
+        return pd.DataFrame(source)
     raise _no_table(source)
+
+
+def _is_row(item: object) -> bool:
+    return isinstance(item, Mapping)
 
 
 @contextmanager

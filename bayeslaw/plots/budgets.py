@@ -29,7 +29,7 @@ def isoflops(
         best.rows, best.curves, cycle(COLOURS[:-2]), strict=False
     ):
         band = pd.DataFrame(curve)
-        middle = row["N"] or band["N"][band["median"].idxmin()]
+        middle = row["N"] or band["N"].iloc[band["median"].argmin()]
         band = band[(band["N"] > middle / reach) & (band["N"] < middle * reach)]
         line_in_band(ax, band["N"], band, colour, f"{row['budget']:.2g}")
         for sweep in sweeps:

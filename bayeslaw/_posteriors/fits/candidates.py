@@ -76,7 +76,7 @@ def _without_empty(runs: pd.DataFrame) -> pd.DataFrame:
     """
     domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
     filled = runs.notna().groupby(domains).any().all()
-    return runs[[column for column in runs if filled[column]]]
+    return runs.loc[:, filled]
 
 
 def default_laws(runs: pd.DataFrame) -> list[str]:
