@@ -481,3 +481,21 @@ def test_the_read_question_a_plan_takes_pretraining_tokens_as_a_table_does():
 def test_one_name_of_a_law_is_a_list_of_one():
     chosen = _chosen(frame(), "chinchilla", {}, "none")
     assert [law.name for law in chosen] == ["chinchilla"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'D;N;loss\n"9,255,000,000";1e9;2.5\n"1,000,000,000";2e9;2.4;7\n',
+        'loss;N;D\n"2,51";1e9;5e9\n"2,42";2e9;5e9;7\n"2,31";4e9;5e9\n"2,2";4e9;9e9;1\n',
+        'D|N|loss\n"9;255;0"|1e9|2.5|1\n"1;000;0"|2e9|2.4\n',
+    ],
+)
+def test_commas_in_fields_do_not_hide_a_field_too_many(tmp_path, content):
+    """A line with a field too many makes the separator's count uneven; marks inside
+    fields are even, and separate nothing.
+    """
+    path = tmp_path / "runs.csv"
+    path.write_text(content)
+    with pytest.raises(RunTableError, match=r"fields"):
+        bayeslaw.read_runs(path)

@@ -7,6 +7,7 @@ import codecs
 import csv
 import gzip
 import lzma
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -185,15 +186,17 @@ def _decoded(path: Path, content: bytes) -> str:
 
 def _separator(text: str, kind: str) -> str:
     """Choose the separator: a tab for .tsv files, else the mark of which most of the
-    first lines have the same number; titles above a header have none or others.
+    first lines have the same number outside quotes; titles above a header have none or
+    others. Of two such marks it is the one that more lines have.
     """
     if kind == ".tsv":
         return "\t"
-    lines = [line for line in text.split("\n", 12)[:12] if line.strip()]
+    unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
+    lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
 
-    def evenness(mark: str) -> int:
+    def evenness(mark: str) -> tuple[int, int]:
         counts = Counter(line.count(mark) for line in lines if mark in line)
-        return max(counts.values(), default=0)
+        return max(counts.values(), default=0), counts.total()
 
     return max((",", ";", "\t", "|"), key=evenness)
 
