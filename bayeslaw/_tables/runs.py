@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -358,7 +357,7 @@ def frame_of(source: object) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        The argument is none of these.
+        The argument is none of these, or its columns differ in length.
     """
     if isinstance(source, pd.DataFrame):
         return source
@@ -367,8 +366,10 @@ def frame_of(source: object) -> pd.DataFrame:
     if isinstance(source, Mapping) and source and all(map(is_scalar, source.values())):
         return pd.DataFrame([dict(source)])
     if isinstance(source, Mapping) and source:
-        with _columns_of_one_length():
+        try:
             return pd.DataFrame(dict(source))
+        except ValueError as error:  # columns of several lengths
+            raise RunTableError(f"a table of runs: {error}") from None
     if isinstance(source, list) and source and all(map(_is_row, source)):
         return pd.DataFrame(source)
     raise _no_table(source)
@@ -376,15 +377,6 @@ def frame_of(source: object) -> pd.DataFrame:
 
 def _is_row(item: object) -> bool:
     return isinstance(item, Mapping)
-
-
-@contextmanager
-def _columns_of_one_length() -> Iterator[None]:
-    """Turn pandas' error about columns of several lengths into a `RunTableError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise RunTableError(f"a table of runs: {error}") from None
 
 
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
