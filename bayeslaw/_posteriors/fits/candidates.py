@@ -7,7 +7,12 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._law import catalogue
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+    starts_from_losses,
+)
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._tables.fitting import HANDFUL
@@ -85,9 +90,9 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     if the stage varies, they are the laws that read it.
     """
     candidates = candidate_laws(runs)
-    runs = _without_empty(runs)
-    starts = [name for name in _state_laws(runs) if name in candidates]
-    stages = [name for name in candidates if "ptpp" in catalogue.law(name).covariates]
+    columns = {name: catalogue.law(name).covariates for name in candidates}
+    starts = [name for name in candidates if starts_from_losses(columns[name])]
+    stages = [name for name in candidates if "ptpp" in columns[name]]
     return starts or stages or candidates
 
 
