@@ -192,8 +192,13 @@ def _has_gaps(table: pd.DataFrame, column: str) -> bool:
 def _step_column(columns: Columns) -> str | None:
     """Find the column of a run's steps, as trackers call it."""
     steps = ("step", "_step", "global_step", "steps", "train_steps")
-    last = {re.split("[./]", name)[-1].lower(): name for name in columns.names}
+    last = {part.lower(): name for part, name in _by_last_part(columns).items()}
     return next((last[name] for name in steps if name in last), None)
+
+
+def _by_last_part(columns: Columns) -> dict[str, str]:
+    """Map the last part of each name to the name: ``loss`` of ``eval/loss``."""
+    return {re.split("[./]", name)[-1]: name for name in columns.names}
 
 
 def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
@@ -208,14 +213,14 @@ def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
 
 def _tokens_by_steps(columns: Columns, step: str) -> dict[str, tuple[str, bool]]:
     """Propose tokens as steps times a column of the tokens of a step, if there is one."""
-    last = {re.split("[./]", name)[-1]: name for name in columns.names}
+    last = _by_last_part(columns)
     per_step = next((last[n] for n in PER_STEP if n in last), None)
     return {} if per_step is None else {"D": (f"{step}*{per_step}", False)}
 
 
 def _steps(columns: Columns, step: str) -> str:
     """Write the option that computes tokens from steps and the size of a batch."""
-    last = {re.split("[./]", name)[-1]: name for name in columns.names}
+    last = _by_last_part(columns)
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
     length = next((last[n] for n in LENGTH if n in last), None)
     if batch and length:
