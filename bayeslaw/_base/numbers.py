@@ -64,8 +64,12 @@ def parse_number(
     """
     if isinstance(text, (bool, np.bool_)):
         raise RunTableError(f"{text} is a truth value, not a number")
-    if isinstance(text, (int, float, np.number)):
-        return float(text)
+    if isinstance(text, (int, float, np.integer, np.floating)):
+        try:
+            return float(text)
+        except OverflowError:
+            what = "an integer of more than 308 digits is too large a number"
+            raise RunTableError(what) from None
     match = NUMBER.fullmatch(str(text).strip())
     if not match:
         raise RunTableError(

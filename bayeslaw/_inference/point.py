@@ -141,6 +141,7 @@ def point_fit(
     law = as_law(law, runs)
     fitting.warn_domains(runs)
     covariates = fitting.covariates(law, runs)
+    fitting.check_finite(law, runs, covariates)
     runtime.start()
     table = pad(covariates, fitting.log_losses(runs))
     points = coordinates.contrast_points(law, covariates)

@@ -59,9 +59,18 @@ def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Split rows by domain, target and source first; all under ``"runs"`` if no domain
     is named.
+
+    Raises
+    ------
+    RunTableError
+        A row is of no domain, and another is of one.
     """
-    if "domain" not in table:
+    if "domain" not in table or table["domain"].isna().all():
         return {"runs": table}
+    unnamed = table["domain"].isna().to_numpy()
+    if unnamed.any():
+        do = 'say whose losses they are, or leave them out (--where "domain.notna()")'
+        refuse(row_numbers(table)[unnamed], "domain", "empty", do)
     domain = table["domain"].astype(str)
     names = sorted(
         domain.unique(), key=lambda name: (name != "target", name != "source", name)
@@ -337,7 +346,7 @@ def check_fittable(
     _warn_ladder(x)
     warn_settings(runs, [*law.covariates, *apart])
     _warn_large_errors(runs)
-    _check_finite(law, runs, x)
+    check_finite(law, runs, x)
     # for fewer runs than parameters, `_check_rows` has warned already
     if len(runs) < len(free):
         return
@@ -389,7 +398,7 @@ def _warn_ladder(
         )
 
 
-def _check_finite(
+def check_finite(
     law: Law, runs: pd.DataFrame, x: Mapping[str, Float[np.ndarray, " run"]]
 ) -> None:
     """Refuse rows at which the user's own formula divides by zero, or the like."""
@@ -401,7 +410,7 @@ def _check_finite(
     undefined = ~np.isfinite(loss)
     if undefined.any():
         raise RunTableError(
-            f"{named_rows(runs.index[undefined])}: the formula has no finite loss "
+            f"{named_rows(row_numbers(runs)[undefined])}: the formula has no finite loss "
             f"there; leave such rows out, or change the formula ({law.source})"
         )
 

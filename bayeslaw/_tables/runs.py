@@ -34,7 +34,7 @@ from bayeslaw._tables.columns import (
     replaced,
 )
 from bayeslaw._tables.rates.logged import add_areas
-from bayeslaw._tables.rows.cells import plain_cells, without_summary
+from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
     CURVE,
     NAMES,
@@ -267,6 +267,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Read names as text, and make a column ``run`` if another column names the runs."""
     texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
     runs = runs.assign(**texts)
+    _warn_spellings(runs)
     theirs = run_column(runs)
     if theirs is None:
         doubt = doubtful_names(runs)
@@ -280,19 +281,39 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     return runs.assign(run=as_names(runs[theirs]))
 
 
+def _warn_spellings(runs: pd.DataFrame) -> None:
+    """Warn of names that differ in case only: they name two runs, or two domains."""
+    for name in (n for n in NAMES if n in runs):
+        names = pd.Series(runs[name].dropna().unique())
+        twice = names[names.map(str.casefold).duplicated(keep=False)]
+        if len(twice):
+            listed = ", ".join(map(repr, twice[:4]))
+            warn(
+                f"column {name!r} has names that differ in case only ({listed}), which are "
+                "read as different: spell those alike that are meant to be one"
+            )
+
+
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
     """Name learning curves as runs, if no column names them."""
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
-    if curves.nunique() == 1:  # a single curve needs no warning
-        return runs.assign(run=curves)
-    warn(
-        f"no column names the runs, and {curves.nunique()} curves have {CURVE} points "
-        "and more: rows alike in all but D are taken as the points of one run; name "
-        "the run of each row in a column 'run' (--column run=yours) to say otherwise"
-    )
-    return runs.assign(run=curves)
+    count = curves.names.nunique()
+    do = "name the run of each row in a column 'run' (--column run=yours)"
+    found = f"no column names the runs, and {count} curves have {CURVE} points and more"
+    if not curves.are_runs:
+        warn(
+            f"{found}, some with two losses at one D: each row counts as a run of its "
+            f"own, so that points of one run pass for independent; {do}"
+        )
+        return runs
+    if count > 1:  # a single curve needs no warning
+        warn(
+            f"{found}: rows alike in all but D are taken as the points of one run; {do} "
+            "to say otherwise"
+        )
+    return runs.assign(run=curves.names)
 
 
 def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
@@ -360,6 +381,12 @@ def frame_of(source: object) -> pd.DataFrame:
         The argument is none of these, or its columns differ in length.
     """
     if isinstance(source, pd.DataFrame):
+        levels = source.columns.nlevels
+        if levels > 1:
+            raise RunTableError(
+                f"the table's columns have {levels} levels of names; give each one name: "
+                "table.columns = ['_'.join(map(str, c)) for c in table.columns]"
+            )
         return source
     if isinstance(source, pd.Series) and {*source.index} & {*NUMERIC}:
         return frame_of(source.to_dict())
@@ -463,22 +490,24 @@ def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]
     unread: dict[str, dict[int, str]] = {}
     for name in numeric_columns(runs):
         cells = runs[name]
-        if _are_numbers(cells):
+        if is_of_numbers(cells.dtype):
             reasons = _overflowed(name, cells)
             runs[name] = cells.to_numpy(float, na_value=np.nan)
         else:
             if "%" in _suffixes(name):
                 _warn_percent(name, cells)
             runs[name], reasons = _parsed(name, cells)
+        if name == "replay" or is_share(name):
+            runs[name] = _without_rounding(runs[name])
         if reasons:
             unread[name] = reasons
     return runs, unread
 
 
-def _are_numbers(cells: pd.Series) -> bool:
-    kind = cells.dtype
-    truth = pd.api.types.is_bool_dtype(kind)
-    return pd.api.types.is_numeric_dtype(kind) and not truth
+def _without_rounding(shares: pd.Series, most: float = 1e-9) -> pd.Series:
+    """Move shares that lie outside [0, 1] by an error of arithmetic to its ends."""
+    inside = shares.clip(0.0, 1.0)
+    return shares.where((shares - inside).abs() > most, inside)
 
 
 def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
@@ -486,7 +515,7 @@ def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
     values = np.full(len(cells), np.nan)
     reasons = {}
     for i, cell in enumerate(cells):
-        if pd.isna(cell):
+        if pd.isna(cell) or (isinstance(cell, str) and not cell.strip()):
             continue
         try:
             values[i] = parse_number(

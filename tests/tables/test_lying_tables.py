@@ -1,7 +1,10 @@
 """Tables of which every cell can be read, and which say what is not so: each kind is told by the review, or what is not judged is named."""
 
 import warnings
+from itertools import product
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import bayeslaw
@@ -78,6 +81,32 @@ WHERE = {
 def test_the_reason_says_what_is_wrong(name):
     check, words = WHERE[name]
     assert words in bayeslaw.review(lying(name))[check].reason
+
+
+# about a tenth of the rows: too many for single mistakes, too few for a mixture
+PARTS = {
+    "slipped by a row": lambda t: t.assign(loss=np.roll(t["loss"], 1)),
+    "the largest budget lies 10% up": lambda t: t.assign(
+        loss=t["loss"].where(t["D"] < 5e10, 1.1 * t["loss"])
+    ),
+    "D times ten in a ninth": lambda t: t.assign(
+        D=t["D"].where(t.index % 9 > 0, 10 * t["D"])
+    ),
+    "D overflowed": lambda t: t.assign(D=t["D"] % 2**32),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_the_rows_that_lies_apart_is_told(name):
+    grid = product((7e7, 1.6e8, 4.1e8, 1e9), (5, 20, 60), (0.05, 0.2, 0.5))
+    runs = pd.DataFrame([*grid] * 3, columns=["N", "ratio", "replay"])
+    runs["D"] = runs["N"] * runs.pop("ratio")
+    seen = runs["D"] * (1 - runs["replay"])
+    law = 1.6 + 300 / runs["N"] ** 0.33 + 250 / seen**0.27
+    noise = np.random.default_rng(0).standard_normal(len(runs))
+    runs["loss"] = law * np.exp(0.003 * noise)
+    assert not remarks(runs)
+    assert "outliers" in remarks(PARTS[name](runs))
 
 
 @pytest.mark.parametrize("column", ["cost", "FLOPs"])

@@ -59,7 +59,13 @@ def test_a_name_that_is_empty_stays_so(tmp_path):
 # -- summaries -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", ["mean", "Average", "TOTAL:", "std"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("mean", "Average", "TOTAL:", "std", "Overall mean", "avg of above"),
+        *("Grand total", "mean of all runs", "Std. dev.", "total général"),
+    ],
+)
 def test_a_row_that_is_called_a_mean_is_left_out(label):
     runs = table(list("abcde"))
     last = {"run": label, "N": 4e8, "D": 8e9, "loss": 2.5}
@@ -77,6 +83,21 @@ def test_a_row_of_means_without_a_name_is_left_out():
         unnamed = given.drop(columns="run")
         with pytest.warns(RunTableWarning, match="row 6"):
             assert len(bayeslaw.read_runs(unnamed)) == 5
+
+
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize("column", ["run", "Name"])
+def test_a_mean_between_the_runs_is_told(place, column):
+    names = [*"abcde"]
+    names[place] = "mean of seeds"
+    given = table(names).rename(columns={"run": column})
+    with pytest.warns(RunTableWarning, match=f"row {place + 1}: column {column!r} says"):
+        assert len(bayeslaw.read_runs(given)) == 5
+
+
+@pytest.mark.parametrize("name", ["min-lr", "mean-pooling", "summer", "max_steps"])
+def test_names_with_such_a_word_in_them_are_names(name):
+    assert len(bayeslaw.read_runs(table([*"abcd", name]))) == 5
 
 
 def test_runs_that_are_called_so_everywhere_stay():
@@ -144,6 +165,22 @@ def test_an_array_and_records_within_records_are_read(tmp_path):
             [1e8, 1e9, 2.5],
             [1e8, 2e9, 2.4],
         ]
+
+
+@pytest.mark.parametrize("orient", ["columns", "list", "records", "index"])
+def test_json_of_columns_is_read_as_its_records_are(tmp_path, orient):
+    given = table([*"abc"])
+    text = given.to_json(orient=orient) if orient != "list" else None
+    text = text or json.dumps(given.to_dict("list"))
+    (tmp_path / "t.json").write_text(text)
+    runs = bayeslaw.read_runs(tmp_path / "t.json")
+    assert runs["run"].tolist() == [*"abc"]
+    np.testing.assert_array_equal(runs["loss"], given["loss"])
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", " ; ;\n"])
+def test_an_empty_file_is_called_so(tmp_path, content):
+    assert "it is empty" in refusal(tmp_path / "t.csv", content)
 
 
 def test_structs_maps_and_lists_of_parquet_are_read_or_told(tmp_path):

@@ -16,6 +16,7 @@ from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables.fitting import by_domain, losses
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import as_runs, read_with_notes
+from bayeslaw._tables.sources import layout
 from bayeslaw.cli.parsing import read_question
 
 SIZES, TOKENS = (0.15, 0.4, 1.1), (0.4, 0.8, 1.6, 3.2)
@@ -499,3 +500,20 @@ def test_commas_in_fields_do_not_hide_a_field_too_many(tmp_path, content):
     path.write_text(content)
     with pytest.raises(RunTableError, match=r"fields"):
         bayeslaw.read_runs(path)
+
+
+def test_looking_for_units_and_commas_reads_few_cells(tmp_path, monkeypatch):
+    """A table without a row of units is not read as one: the time is the columns' own."""
+    numbers = np.arange(1.0, 2001.0)
+    table = pd.DataFrame({"run": numbers, "N": 1e8, "D": 1e9 * numbers, "loss": 2.5})
+    table["run"] = "r" + table["run"].astype(str)
+    table.assign(host="a", notes="b").to_csv(tmp_path / "t.csv", index=False)
+    looked = []
+
+    def is_number(text):
+        looked.append(text)
+        return text[:1].isdigit()
+
+    monkeypatch.setattr(layout, "_is_number", is_number)
+    assert len(bayeslaw.read_runs(tmp_path / "t.csv")) == 2000
+    assert len(looked) < 2100

@@ -1,13 +1,16 @@
 """A DataFrame is refused by every function as the same table in a file is."""
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import bayeslaw
 from bayeslaw import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw._tables.fitting import by_domain, covariates
 from bayeslaw._tables.runs import as_runs
 from known import saved
 
@@ -185,6 +188,111 @@ def test_integers_that_overflowed_are_refused():
         bayeslaw.read_runs(table.assign(D=tokens.astype(float)))
 
 
+# -- types of cells, and spellings ------------------------------------------------------
+
+
+def arrow(values, kind):
+    return pd.Series(values, dtype=pd.ArrowDtype(kind))
+
+
+NO_NUMBERS = {
+    "complex": lambda t: t.assign(loss=t["loss"] + 0j),
+    "complex objects": lambda t: t.assign(D=(t["D"] + 1j).astype(object)),
+    "time spans": lambda t: t.assign(D=pd.to_timedelta(t["D"], unit="s")),
+    "dates": lambda t: t.assign(D=pd.to_datetime(t["D"], unit="s")),
+    "integers without end": lambda t: t.assign(D=[10**400, *t["D"][1:]]),
+    "lists": lambda t: t.assign(loss=arrow([[3.0]] * len(t), pa.list_(pa.float64()))),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_cells_that_are_no_real_numbers_are_refused(table, kind):
+    with pytest.raises(RunTableError, match=r"row.* 1.*, column '(loss|D)': ") as error:
+        as_runs(NO_NUMBERS[kind](table))
+    assert "\n" not in str(error.value)
+
+
+OF_NUMBERS = {
+    "objects": lambda x: x.astype(object),
+    "categories": lambda x: x.astype("category"),
+    "decimals": lambda x: x.map(lambda v: Decimal(str(v))),
+    "Arrow's decimals": lambda x: arrow([*x], pa.decimal128(12, 6)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:priors? guessed")
+@pytest.mark.parametrize("kind", OF_NUMBERS)
+@pytest.mark.parametrize("column", ["loss", "heat"])
+def test_numbers_of_any_type_are_read_in_own_columns_too(table, kind, column):
+    """A law of an own column takes them as it takes those of a file."""
+    sound = table.assign(heat=np.linspace(1, 2, len(table))).round(4)
+    other = sound.assign(**{column: OF_NUMBERS[kind](sound[column])})
+    expected, read = as_runs(sound), as_runs(other)
+    np.testing.assert_allclose(read[column], expected[column], rtol=1e-12)
+    assert read[column].dtype == float
+    law = bayeslaw.law_from_formula("E + A/N^0.3 + H*heat", columns={"heat": 1.5})
+    np.testing.assert_allclose(covariates(law, read)["heat"], sound["heat"])
+
+
+def test_records_of_arrow_become_columns(table):
+    kind = pa.struct([("lr", pa.float64())])
+    runs = as_runs(table.assign(config=arrow([{"lr": 0.1}] * len(table), kind)))
+    assert (runs["lr"] == 0.1).all()
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_names_of_several_levels_are_refused(known, table, levels):
+    names = pd.MultiIndex.from_tuples([(c, *[""] * (levels - 1)) for c in table])
+    for ask in (bayeslaw.forecast, bayeslaw.check, bayeslaw.update):
+        with pytest.raises(RunTableError, match=f"{levels} levels of names"):
+            ask(known, table.set_axis(names, axis=1))
+
+
+@pytest.mark.parametrize("share", [1 + 1e-12, -1e-18, 1 - 1e-17])
+def test_shares_beside_their_range_by_an_error_of_arithmetic_are_read(table, share):
+    replay = as_runs(table.assign(replay=share))["replay"]
+    assert replay.between(0, 1).all()
+    with pytest.raises(RunTableError, match="outside"):
+        as_runs(table.assign(replay=share + np.sign(share - 0.5) * 1e-6))
+
+
+def test_rows_of_no_domain_among_others_are_refused(table):
+    named = table.assign(domain=["target", *[None] * 2, *["source"] * 5])
+    for ask in (bayeslaw.review, bayeslaw.report, by_domain):
+        with pytest.raises(RunTableError, match="rows 2, 3, column 'domain': empty"):
+            ask(named)
+    kept = bayeslaw.read_runs(named, where="domain.notna()")
+    assert set(by_domain(kept)) == {"target", "source"}
+    assert set(by_domain(table.assign(domain=None))) == {"runs"}
+
+
+@pytest.mark.parametrize("column", ["domain", "run", "checkpoint"])
+def test_names_that_differ_in_case_are_told_and_spaces_differ_in_nothing(table, column):
+    cased = table.assign(**{column: [*"Aabcdefg"]})
+    with pytest.warns(RunTableWarning, match=f"'{column}' has names that differ in case"):
+        bayeslaw.read_runs(cased)
+    spaced = table.assign(**{column: ["a", "a ", *"bcdefg"]})
+    assert bayeslaw.read_runs(spaced)[column].nunique() == 7
+
+
+@pytest.mark.parametrize("loss", ["", "  ", None])
+def test_empty_text_is_an_empty_cell(table, loss):
+    with pytest.raises(RunTableError, match="row 1, column 'loss': NaN or empty"):
+        as_runs(table.assign(loss=[loss, *table["loss"][1:].astype(str)]))
+
+
+@pytest.mark.filterwarnings("ignore:priors? guessed")
+@pytest.mark.parametrize("cell", [0.0, -1.0])
+def test_a_formula_without_a_finite_loss_is_refused_by_every_fit(table, cell):
+    heat = table.assign(heat=[2.0, 3.0, cell, *np.linspace(1, 5, 5)])
+    law = bayeslaw.law_from_formula(
+        "E + A/N^alpha + B/heat^gamma", columns={"heat": 2.0}
+    )
+    for ask in (bayeslaw.point_fit, bayeslaw.fit, bayeslaw.bootstrapped_mre):
+        with pytest.raises(RunTableError, match="row 3: the formula has no finite loss"):
+            ask(heat, law)
+
+
 # -- learning curves -------------------------------------------------------------------
 
 
@@ -249,9 +357,15 @@ def test_what_changes_along_a_run_parts_no_curve():
 def test_a_grid_of_single_runs_is_left_as_it_is():
     grid = bayeslaw.simulate("chinchilla", seed=1).drop(columns=["run", "checkpoint"])
     assert "run" not in bayeslaw.read_runs(grid)
-    twice = pd.concat([learning_curves().drop(columns="who")] * 2, ignore_index=True)
+
+
+@pytest.mark.parametrize("points", [10, 12, 30])
+def test_curves_of_which_nothing_parts_the_points_are_told(points):
+    curves = learning_curves(points=points).drop(columns="who")
+    twice = pd.concat([curves] * 2, ignore_index=True)
     twice["loss"] *= np.linspace(1, 1.01, len(twice))
-    assert "run" not in bayeslaw.read_runs(twice)
+    with pytest.warns(RunTableWarning, match="4 curves .* two losses at one D"):
+        assert "run" not in bayeslaw.read_runs(twice)
 
 
 # -- settings that no law reads --------------------------------------------------------

@@ -34,7 +34,7 @@ from bayeslaw._posteriors.fits.goodness import (
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
-from bayeslaw._tables.checks.slopes import outliers, surface, surface_misses
+from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
 from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.rows.settings import Alike, alike_but_settings
 from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
@@ -325,11 +325,24 @@ def _noise(runs: pd.DataFrame) -> Finding:
 
 
 def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
-    """Check for rows far off a smooth surface, in multiples of the median distance."""
+    """Check for rows far off a smooth surface, in multiples of the median distance:
+    single ones, or a part of the table.
+    """
     usual = median_distance(misses)
     # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
     half = f"half of the rows lie within {usual:.2%} of a smooth surface"
+    part = apart(misses)
+    if part.any():
+        rows = named_rows(runs.index[part])
+        return Finding(
+            "outliers",
+            "look",
+            f"{int(part.sum())} of {len(runs)} rows lie over "
+            f"{np.abs(misses[part]).min():.1%} off, where {half}: more than single "
+            "mistakes, so another unit, setting or domain in a part of the rows?",
+            f"look what {rows} have in common, and mend or select them (--where)",
+        )
     if not far.any():
         return Finding("outliers", "pass", f"{half}, and none far off it")
     worst = float(np.abs(misses[far]).max())

@@ -89,9 +89,9 @@ def _of_high_losses(runs: pd.DataFrame) -> list[str]:
         return []
     first = runs[high].iloc[0]
     return [
-        f"{int(high.sum())} losses (row {first.name}: {first['loss']:.4g}) are above "
-        f"{most:g} nats, the logarithm of any vocabulary: perplexity, percent, "
-        "or a sum over tokens? loss is nats per token"
+        f"{int(high.sum())} of {len(runs)} losses (row {first.name}: "
+        f"{first['loss']:.4g}) lie above {most:g} nats, the logarithm of any "
+        "vocabulary: perplexity, percent, or a sum over tokens? loss is nats per token"
     ]
 
 

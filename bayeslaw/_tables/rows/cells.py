@@ -4,18 +4,25 @@ runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._tables.rows.naming import is_name
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
 
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Make a column for each field of a record (``config.N``), and convert lists to
-    text.
+    """Make a column for each field of a record (``config.N``), convert lists to text,
+    and columns of numbers that have another type (objects, categories, decimals) to
+    floats.
 
     Raises
     ------
@@ -23,12 +30,16 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
         A field of a record has the name of a column.
     """
     columns: dict[Any, pd.Series] = {}
-    if not table.columns.is_unique or not any(map(_is_nested, table.dtypes)):
+    if not table.columns.is_unique or not any(map(_holds_anything, table.dtypes)):
         return table
     for name in table:
         cells = table[name]
-        if not _is_nested(cells.dtype):
+        if not _holds_anything(cells.dtype):
             columns[name] = cells
+            continue
+        cells = cells.astype(object)
+        if cells.dropna().map(_is_real).all():
+            columns[name] = cells.map(float, na_action="ignore").astype(float)
             continue
         records = cells.map(_record)
         is_record = records.map(lambda cell: isinstance(cell, Mapping))
@@ -44,9 +55,31 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=table.index)
 
 
-def _is_nested(kind: Any) -> bool:
-    """Tell whether a column of this type may hold records and lists."""
+def _holds_anything(kind: Any) -> bool:
+    """Tell whether a column of this type may hold records, lists, or numbers of any
+    type.
+    """
+    if isinstance(kind, pd.CategoricalDtype):
+        return is_of_numbers(kind.categories.dtype)
+    if isinstance(kind, pd.ArrowDtype):
+        return any(word in str(kind) for word in ("struct", "list", "map", "decimal"))
     return pd.api.types.is_object_dtype(kind)
+
+
+def is_of_numbers(kind: Any) -> bool:
+    """Tell whether a column of this type holds real numbers."""
+    types = pd.api.types
+    is_other = types.is_bool_dtype(kind) or types.is_complex_dtype(kind)
+    return types.is_numeric_dtype(kind) and not is_other
+
+
+def _is_real(cell: Any) -> bool:
+    """Tell whether a cell is a real number that a float can hold."""
+    if isinstance(cell, bool | np.bool_):
+        return False
+    if isinstance(cell, int):
+        return abs(cell) < 2**53
+    return isinstance(cell, float | np.floating | np.integer | Decimal)
 
 
 def _record(cell: Any) -> Any:
@@ -90,37 +123,63 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of means or totals at the end, with a warning."""
-    rows = _called_summary(runs) or int(_is_computed(runs))
+    """Leave out rows of means or totals at the end, with a warning. Such rows between
+    the others are only warned of.
+    """
+    rows = _summaries_at_end(runs) or int(_is_computed(runs))
     if not rows:
+        _warn_summaries(runs)
         return runs
     left_out = ", ".join(map(str, runs.index[-rows:]))
     warn(f"row {left_out}: a mean or total of the rows above, not a run; left out")
     return runs.iloc[:-rows]
 
 
-def _called_summary(runs: pd.DataFrame) -> int:
+def _warn_summaries(runs: pd.DataFrame) -> None:
+    """Warn of rows between the others whose name is that of a mean or total."""
+    for column in filter(is_name, runs):
+        called = _called_summary(runs[column])
+        if 0 < called.sum() < len(runs) / 2:
+            name = runs.loc[called, column].iloc[0]
+            rows = ", ".join(map(str, runs.index[called][:3]))
+            warn(
+                f"row {rows}: column {column!r} says {name!r}, a mean or total, and it is "
+                f"counted as a run: leave it out (--where \"{column} != '{name}'\"), or "
+                "call the run something else"
+            )
+            return
+
+
+def _summaries_at_end(runs: pd.DataFrame) -> int:
     """Count the rows at the end that are called a mean or total, if no row above is."""
-    names = {
-        *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
-        *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
-        *("summe", "gesamt", "mittel", "mittelwert", "durchschnitt", "insgesamt"),
-        *("somme", "moyenne", "total général", "suma", "media", "promedio", "totale"),
-    }
     for column in _texts(runs):
-        texts = runs[column].astype(str).str.strip(" :.*#=-").str.lower()
-        called = texts.isin(names).to_numpy()
+        called = _called_summary(runs[column])
         count = int(called.sum())
         if 0 < count < len(runs) and called[-count:].all():
             return count
     return 0
 
 
+def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
+    """Tell which names say that their row is a mean or total, shape (run,)."""
+    of_summary = (
+        "mean|average|avg|median|totals?|sum|std|stdev|stddev|min|max|count|overall|"
+        "summe|gesamt|mittel|mittelwert|durchschnitt|insgesamt|"
+        "somme|moyenne|suma|media|promedio|totale"
+    )
+    beside = "of|all|the|above|over|runs|rows|seeds|grand|dev|général|general"
+    words = re.compile(rf"\W*(?:(?:{of_summary}|{beside})\b\W*)+", re.IGNORECASE)
+    word = re.compile(rf"\b(?:{of_summary})\b", re.IGNORECASE)
+    return np.array(
+        [bool(words.fullmatch(n) and word.search(n)) for n in map(str, names)]
+    )
+
+
 def _is_computed(runs: pd.DataFrame) -> bool:
     """Tell whether the last row holds the mean or the sum of each column
     above it, where it holds a number. Two such numbers are no chance.
     """
-    numbers = runs.select_dtypes("number")
+    numbers = runs[[c for c in runs if is_of_numbers(runs[c].dtype)]].astype(float)
     varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]
     above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()
     if len(above) < 3 or len(last) < 2:

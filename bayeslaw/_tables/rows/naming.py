@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -66,7 +66,7 @@ def as_names(cells: pd.Series) -> pd.Series:
 def _name(cell: Any) -> str:
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
         return str(int(cell))
-    return str(cell)
+    return str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
@@ -132,13 +132,20 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
     return bool((of_point <= 1).all(axis=None) and (of_run <= 1).all(axis=None))
 
 
-def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
-    """Name each row's run, if no column names runs and most rows are points of long
+class Curves(NamedTuple):
+    """Names of the curves that rows are points of, one for each row; ``are_runs`` if
+    each curve is one run, with one loss at a point.
+    """
+
+    names: pd.Series
+    are_runs: bool
+
+
+def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
+    """Name each row's curve, if no column names runs and most rows are points of long
     curves. Rows of a curve have equal settings and different D.
 
-    Returns None if there are names, if curves have few points, or if there are two
-    losses at one point: then two runs have equal settings, and their points cannot be
-    separated.
+    Returns None if there are names, or if curves have few points.
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
@@ -147,18 +154,17 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
     keys = [c for c in runs if c in set_before or str(c).endswith(LOSS_BEFORE)]
     keys += _own_settings(runs, keys)
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
-    if (runs.groupby([curve, runs["D"]])["loss"].nunique() > 1).any():
-        return None
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
     # with more sizes, curves of ten points may in fact be a grid of runs
     if long.mean() < 0.5 or runs["N"][long].nunique() > 12:
         return None
+    are_runs = (runs.groupby([curve, runs["D"]])["loss"].nunique() <= 1).all()
     # one run measured on two domains is one run
     if "domain" in keys and len(keys) > 1:
         keys.remove("domain")
         curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
-    return "curve " + (curve + 1).astype(str)
+    return Curves("curve " + (curve + 1).astype(str), bool(are_runs))
 
 
 def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:

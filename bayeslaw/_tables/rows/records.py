@@ -17,7 +17,8 @@ class _Repeated(ValueError):
 
 
 def read_records(path: Path, text: str) -> pd.DataFrame:
-    """Read the table of a file of JSON lines, or of one JSON array.
+    """Read the table of a file of JSON lines, of one JSON array of records, or of one
+    record of columns.
 
     Raises
     ------
@@ -38,7 +39,24 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
                 f"{path}: {place} is no record of names and values; write each run as "
                 '{"N": 1e9, "D": 2e10, "loss": 2.5}'
             )
-    return pd.DataFrame(records)
+    whole = _whole_table(records[0]) if len(records) == 1 else None
+    return pd.DataFrame(records) if whole is None else whole
+
+
+def _whole_table(record: dict[str, Any]) -> pd.DataFrame | None:
+    """Read a record that is a whole table: lists, or values by row number, as
+    `pandas.DataFrame.to_json` writes them; None for a record of one run.
+    """
+    parts = [*record.values()]
+    if parts and all(isinstance(part, list) for part in parts):
+        return pd.DataFrame(record)
+    if not parts or not all(isinstance(part, dict) for part in parts):
+        return None
+    if all(map(str.isdigit, record)):
+        return pd.DataFrame(parts)
+    if all(map(str.isdigit, (row for part in parts for row in part))):
+        return pd.DataFrame(record).reset_index(drop=True)
+    return None
 
 
 def _parsed(path: Path, text: str, where: str) -> Any:

@@ -60,6 +60,8 @@ def read_table_file(
     _refuse_other_format(path, text)
     separator = _separator(text, kind)
     rows = list(_rows(text, separator))
+    if not rows:
+        raise ValueError("it is empty")
     sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
     if [sheet.names, *sheet.rows] != rows:
         rows = [sheet.names, *sheet.rows]
@@ -213,7 +215,7 @@ def _rows(text: str, separator: str) -> Iterator[list[str]]:
     lines = StringIO(text)
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
     for fields in reader:
-        if any(field.strip() for field in fields):
+        if any(map(str.strip, fields)):
             yield fields
 
 
@@ -223,8 +225,11 @@ def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
     """
     names = [name.strip() for name in next(rows, [])]
     check_repeated(names, f"{path}: ")
-    counts = {row: len(fields) for row, fields in enumerate(rows, 1)}
-    odd = {row: count for row, count in counts.items() if count != len(names)}
+    odd = {
+        row: len(fields)
+        for row, fields in enumerate(rows, 1)
+        if len(fields) != len(names)
+    }
     if odd:
         first, fields = next(iter(odd.items()))
         more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""

@@ -5,6 +5,7 @@ it, decimal commas.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Sheet(NamedTuple):
     """Names of the columns, and the rows below them."""
 
     names: list[str]
-    rows: list[list[Any]]
+    rows: Sequence[Sequence[Any]]
 
 
 def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
@@ -66,7 +67,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
             " left out"
         )
     names = [_text(cell) for cell in rows[start]]
-    below = [list(row) for row in rows[start + 1 :]]
+    below = rows[start + 1 :]
     units = _units(names, below)
     if units is None:
         return Sheet(names, below)
@@ -88,6 +89,8 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
         A number has one point before three digits, which may group thousands.
     """
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
+    if not any(map(_has_comma, sheet.rows)):
+        return sheet
     cells = [_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
     by_comma = [cell for cell in cells if NOTATION.decimal_comma.fullmatch(cell)]
     if not by_comma or any(map(NOTATION.decimal_point.fullmatch, cells)):
@@ -100,6 +103,10 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
         for row in sheet.rows
     ]
     return Sheet(sheet.names, rows)
+
+
+def _has_comma(row: Sequence[Any]) -> bool:
+    return any("," in cell for cell in row if isinstance(cell, str))
 
 
 def _refuse_unclear(sheet: Sheet, i: int, where: str) -> None:
@@ -162,17 +169,20 @@ def _units(
     if len(rows) < 3 or len(rows[0]) != len(names):
         return None
     units = [_text(cell) for cell in rows[0]]
-    stated = 0
-    for i, unit in enumerate(units):
-        cells = [_text(row[i]) for row in rows[1:] if i < len(row)]
-        cells = [cell for cell in cells if cell.lower() not in MISSING]
-        numbers = sum(map(_is_number, cells))
-        if not cells or numbers < least * len(cells):
-            continue
-        if _is_number(unit):
-            return None
-        stated += unit.lower() not in MISSING
-    return units if stated >= 2 else None
+    words = [i for i, unit in enumerate(units) if not _is_number(unit)]
+    stated = [i for i in words if units[i].lower() not in MISSING]
+
+    def has_numbers(i: int) -> bool:
+        cells = Counter(_text(row[i]) for row in rows[1:] if i < len(row))
+        counts = {c: n for c, n in cells.items() if c.lower() not in MISSING}
+        numbers = sum(n for cell, n in counts.items() if _is_number(cell))
+        return bool(counts) and numbers >= least * sum(counts.values())
+
+    # most tables have no two such words, and none of their columns is read
+    if len(stated) < 2 or sum(map(has_numbers, stated)) < 2:
+        return None
+    others = set(range(len(units))) - set(words)
+    return None if any(map(has_numbers, others)) else units
 
 
 def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
@@ -184,6 +194,8 @@ def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
 
 def _is_number(text: str) -> bool:
     """Tell whether a cell is a number, also one with a decimal comma."""
+    if not text.lstrip("+-.")[:1].isdecimal():
+        return False
     if NOTATION.with_comma.fullmatch(text) or NOTATION.grouped_by_points.fullmatch(
         text
     ):
