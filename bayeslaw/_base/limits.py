@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
 
@@ -42,6 +44,7 @@ COUNT = Kind(
 )
 COST = Kind(lambda x: 0 < x <= 1e40, "a positive number of at most 1e+40")  # FLOPs
 TOKENS = Kind(lambda x: 0 <= x <= LARGEST_COUNT, "a number of tokens")
+BYTES = Kind(lambda x: 0 < x <= 100, "a positive number of bytes, at most 100")
 SHARE = Kind(lambda x: 0 <= x <= 1, "a share in [0, 1]; write 10% as 0.1", "")
 CHANCE = Kind(
     lambda x: 0 < x < 1,
@@ -66,7 +69,7 @@ KINDS: dict[str, Kind] = {
     "baseline_tokens": TOKENS,
     "max_flops": COST,
     "max_tokens": COUNT,
-    "bytes_per_token": POSITIVE,
+    "bytes_per_token": BYTES,
     "max_cost": Kind(lambda x: x > 0, "a positive amount of money", "an amount"),
     "max_days": Kind(lambda x: x > 0, "a positive number of days", "a number of days"),
     "unique_target_tokens": COUNT,
@@ -115,7 +118,7 @@ def in_nats(
             "(--bytes-per-token 4.2)"
         )
     bits = checked(name, text.removesuffix("bpb"), NUMBER)
-    return bits * math.log(2) * checked("bytes_per_token", bytes_per_token, POSITIVE)
+    return bits * math.log(2) * checked("bytes_per_token", bytes_per_token, BYTES)
 
 
 def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
@@ -145,6 +148,14 @@ def checked(name: str, value: Any, kind: Kind) -> float:
         The value is not a number, or a limit of this kind cannot be this number.
     """
     is_text = isinstance(value, str)
+    if is_text and kind is LOSS and value.strip().startswith("+"):
+        text = value.strip()
+        raise PlanError(
+            f"{name} {text}: a sign makes it a rise, which has a unit: write {text}% or "
+            f"{text}nats; or the loss itself, without a sign"
+        )
+    if isinstance(value, bool | np.bool_):
+        raise PlanError(f"{name} must be {kind.words}, got {value}")
     try:
         number = parse_number(value, counts=False) if is_text else float(value)
     except RunTableError as error:

@@ -352,16 +352,19 @@ def _levels(
 def _checked(
     name: str, wanted: Sequence[float] | Num[np.ndarray, " level"]
 ) -> list[float]:
-    """Check the levels and sort them."""
+    """Check the levels and sort them. A level far beyond any model is a mistake in its
+    unit: ``1,5`` read as two levels, or parameters in billions.
+    """
     levels = np.unique(np.atleast_1d(np.asarray(wanted, float)))
-    if name == "replay":
-        possible = (levels >= 0) & (levels <= 1)
-    else:
-        possible = np.isfinite(levels) & (levels > 0)
+    least, most = {"replay": (0.0, 1.0), "N": (1e3, 1e15)}.get(name, (1e-9, 1e6))
+    possible = (levels >= least) & (levels <= most)
     if not len(levels) or not possible.all():
         bad = f"{levels[~possible][0]:g}" if len(levels) else "none"
         what = NUMERIC.get(name, "tokens per parameter")
-        raise RunTableError(f"{name} ({what}): {bad} is not a level a run can have")
+        raise RunTableError(
+            f"{name} ({what}): {bad} is not a level a run can have, from {least:g} to "
+            f"{most:g}"
+        )
     return levels.tolist()
 
 

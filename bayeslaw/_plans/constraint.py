@@ -212,7 +212,8 @@ def forgetting_limit(
     least, most = (
         (-1.0, LARGEST_SHARE) if unit == "relative" else (-LARGEST_LOSS, LARGEST_LOSS)
     )
-    is_number = isinstance(limit, int | float | np.number)
+    is_truth = isinstance(limit, bool)
+    is_number = isinstance(limit, int | float | np.number) and not is_truth
     if is_number and is_bare and unit == "relative":
         check_share(what, float(limit), written)
     if not (is_number and least < limit <= most):  # a NaN fails both

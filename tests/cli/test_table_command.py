@@ -108,6 +108,7 @@ def test_a_column_that_looks_meant_and_is_not_mapped_is_named(tmp_path, foreign)
     assert 'not used: perhaps --column "replay=mix_pct/100"' in said
 
 
+@pytest.mark.filterwarnings("ignore:no column names the runs")
 def test_what_cannot_be_fitted_yet_is_kept_and_said(tmp_path, foreign):
     one_size = foreign.assign(size_M=foreign["size_M"].min())
     write(one_size, tmp_path / "mine.csv")
@@ -141,6 +142,7 @@ def test_what_is_refused_leaves_the_output_as_it_was(tmp_path, foreign, words, s
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.filterwarnings("ignore:no column names the runs")
 def test_a_number_that_all_rows_share(tmp_path, foreign):
     write(foreign, tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING[2:], "--column", "N=124M", "--json")

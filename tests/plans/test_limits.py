@@ -54,6 +54,11 @@ IMPOSSIBLE = [
     ({"max_epochs": 0}, "max_epochs must be a positive number"),
     ({"max_flops": "10%"}, "max_flops 10%: it is a number, not a share"),
     ({"N": 1e300}, "N must be a positive number of at most"),
+    ({"N": True}, "N must be a positive number .*, got True"),
+    ({"max_target_loss": np.True_}, "max_target_loss must be .*, got True"),
+    ({"max_forgetting": True}, "max_forgetting must be a number .*, got True"),
+    ({"max_target_loss": "+3"}, r"\+3: a sign makes it a rise"),
+    ({"max_loss": {"forgetting": "+0.1"}}, r"\+0.1: a sign makes it a rise"),
 ]
 
 
@@ -111,6 +116,8 @@ def test_so_are_those_of_a_run_that_is_followed(asked, says):
         ("confidence=-90%", "confidence must be a probability"),
         ("min_replay=110%", "min_replay must be a share"),
         ("max_forgetting=900nats", "max_forgetting must be a number over -20"),
+        ("max_mean_loss=+3", "a sign makes it a rise, which has a unit"),
+        ("bytes_per_token=4.2B", "bytes_per_token must be .* at most 100"),
     ],
 )
 def test_words_of_plan_goal_and_toml_are_refused_where_they_are_read(word, says):

@@ -264,6 +264,20 @@ def test_levels_with_their_units_are_read():
     assert levels == {"N": [1e9, 5e9], "ptpp": [1, 5], "replay": [0.1, 0.25]}
 
 
+@pytest.mark.parametrize(
+    "levels",
+    [
+        *({"N": [1, 5]}, {"N": [0.05]}, {"N": [8.1, 1e9]}, {"N": [1e30]}),
+        *({"ptpp": [1e9]}, {"ptpp": [np.inf]}, {"atpp": [1e12]}, {"atpp": [0]}),
+        *({"replay": [20]}, {"replay": [np.nan]}),
+    ],
+)
+def test_no_run_is_offered_at_levels_that_none_can_have(levels):
+    """``N=1,5`` would be runs of one parameter and of five."""
+    with pytest.raises(RunTableError, match="is not a level a run can have"):
+        bayeslaw.candidates(table().assign(ptpp=30.0, replay=0.1), **levels)
+
+
 def test_what_is_given_twice_is_refused():
     with pytest.raises(LawError, match=r"--offer N is given 2 times \(1B, 2B\)"):
         levels_of(["N=1B", "N=2B"])
