@@ -91,7 +91,9 @@ def test_a_mean_between_the_runs_is_told(place, column):
     names = [*"abcde"]
     names[place] = "mean of seeds"
     given = table(names).rename(columns={"run": column})
-    with pytest.warns(RunTableWarning, match=f"row {place + 1}: column {column!r} says"):
+    with pytest.warns(
+        RunTableWarning, match=f"row {place + 1}: column {column!r} says"
+    ):
         assert len(bayeslaw.read_runs(given)) == 5
 
 

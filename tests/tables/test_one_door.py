@@ -269,7 +269,9 @@ def test_rows_of_no_domain_among_others_are_refused(table):
 @pytest.mark.parametrize("column", ["domain", "run", "checkpoint"])
 def test_names_that_differ_in_case_are_told_and_spaces_differ_in_nothing(table, column):
     cased = table.assign(**{column: [*"Aabcdefg"]})
-    with pytest.warns(RunTableWarning, match=f"'{column}' has names that differ in case"):
+    with pytest.warns(
+        RunTableWarning, match=f"'{column}' has names that differ in case"
+    ):
         bayeslaw.read_runs(cased)
     spaced = table.assign(**{column: ["a", "a ", *"bcdefg"]})
     assert bayeslaw.read_runs(spaced)[column].nunique() == 7
@@ -289,7 +291,9 @@ def test_a_formula_without_a_finite_loss_is_refused_by_every_fit(table, cell):
         "E + A/N^alpha + B/heat^gamma", columns={"heat": 2.0}
     )
     for ask in (bayeslaw.point_fit, bayeslaw.fit, bayeslaw.bootstrapped_mre):
-        with pytest.raises(RunTableError, match="row 3: the formula has no finite loss"):
+        with pytest.raises(
+            RunTableError, match="row 3: the formula has no finite loss"
+        ):
             ask(heat, law)
 
 
