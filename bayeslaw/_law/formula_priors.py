@@ -76,6 +76,7 @@ def term_of(
     lenders = [equal_law] if equal_law else []
     if _is_published(part, reference):
         lenders += _nearest(reference)
+    moves = _moves_of(part, reference)
     cited = [
         _borrowed(t.prior, law)
         for law in lenders
@@ -84,9 +85,39 @@ def term_of(
         and t.is_floor == (basis is constant)
         and t.in_nats == in_nats
         and t.prior.support == "positive"
+        and (law is equal_law or _moves_in(law, t) == moves)
     ]
     prior = cited[0] if cited else _guess(basis is constant, in_nats)
     return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+
+
+def _moves(
+    basis: Basis, sign: int, reference: Mapping[str, float], exponents: Values
+) -> dict[str, int]:
+    """Tell whether a term rises (1) or falls (-1) with each column near the reference
+    run; columns that do not move it are left out.
+    """
+    start = float(basis(as_arrays(reference), exponents))
+    moves = {}
+    for column, value in reference.items():
+        moved = as_arrays({**reference, column: 1.1 * value})
+        change = sign * (float(basis(moved, exponents)) - start)
+        if math.isfinite(change) and change != 0:
+            moves[column] = 1 if change > 0 else -1
+    return moves
+
+
+def _moves_of(part: FormulaTerm, reference: Mapping[str, float]) -> dict[str, int]:
+    """Tell how a formula's term moves, at exponents of usual size."""
+    usual = jnp.asarray(0.3)
+    powers = dict.fromkeys(part.basis.names - set(reference), usual)
+    return _moves(part.basis, part.sign, reference, powers)
+
+
+def _moves_in(law: Law, term: Term) -> dict[str, int]:
+    """Tell how a term of a law moves, at the medians of its exponents' priors."""
+    medians = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
+    return _moves(term.basis, term.sign, law.reference, medians)
 
 
 def _guess(is_floor: bool, in_nats: bool) -> Prior:
@@ -155,7 +186,9 @@ def exponents_of(
             for name in sorted(names(factor) - set(reference) - set(exponents)):
                 where, acts_on = _home(name, part.basis.factors, reference)
                 together = names(where) & set(reference)
-                prior = _of_law(name, equal_law) or _cited(name, together, reference)
+                prior = _of_law(name, equal_law) or _cited(
+                    name, together, _moves_of(part, reference), reference
+                )
                 if prior is None and _is_power(name, where):
                     source = "guessed: exponents of published laws are .05-1"
                     prior = lognormal(0.3, 0.7, source)
@@ -214,12 +247,18 @@ def _of_law(name: str, equal_law: Law | None) -> Prior | None:
 
 
 def _cited(
-    name: str, together: Collection[str], columns: Collection[str]
+    name: str,
+    together: Collection[str],
+    moves: Mapping[str, int],
+    columns: Collection[str],
 ) -> Prior | None:
     """Find the prior of an exponent in the catalogue that has the same name and acts on
-    the same columns.
+    the same columns, in a law that does not fall with a column where the term rises, or
+    rise where it falls.
     """
     for law in _nearest(columns):
+        if any(law.monotone.get(c, move) != move for c, move in moves.items()):
+            continue
         for e in law.exponents:
             if e.name == name and set(together) in (
                 {e.covariate},

@@ -159,6 +159,17 @@ def test_a_product_and_an_own_column_borrow_no_prior(formula, columns):
     assert own.priors["alpha"] == renamed.priors["power"]
 
 
+@pytest.mark.parametrize(
+    "formula", ["E - A/N^alpha", "E + A*N^alpha", "E + A*N^alpha + B/D^beta"]
+)
+def test_a_term_that_rises_where_laws_fall_borrows_no_prior(formula):
+    own = quiet(formula)
+    assert own.priors["alpha"].source.startswith("guessed")
+    assert own.priors["A_nats"].source.startswith("guessed")
+    falling = quiet("E + A/N^alpha")
+    assert falling.priors["alpha"].source.startswith("of law 'chinchilla'")
+
+
 def test_a_published_formula_borrows_from_its_law_products_included():
     own, known = quiet(FORMULAS["forgetting"]), law("forgetting")
     assert own.priors["alpha"].args == known.priors["alpha"].args

@@ -123,7 +123,7 @@ def test_columns_that_hold_no_numbers_are_refused():
 def test_rows_at_which_a_formula_is_not_defined_are_refused():
     runs = bayeslaw.simulate("chinchilla").assign(width=1e9)
     runs.loc[runs.index[4], "width"] = 0.0
-    with pytest.raises(RunTableError, match=f"row {runs.index[4]}: the formula"):
+    with pytest.raises(RunTableError, match="row 5: the formula"):
         quiet(bayeslaw.fit, runs, "E + A/N^alpha + C*(D/width)^gamma")
 
 
