@@ -17,7 +17,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.proposals import it_has
-from bayeslaw._tables.runs import NUMERIC
+from bayeslaw._tables.runs import NUMERIC, as_design
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
 if TYPE_CHECKING:
@@ -270,6 +270,7 @@ def candidates(
     >>> sorted(set(offer["D"]))
     [241000000.0, 1205000000.0]
     """
+    runs = as_design(runs)
     requested = {"N": N, "ptpp": ptpp, "replay": replay}
     levels = {
         name: _levels(name, wanted, runs)

@@ -21,6 +21,7 @@ from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_design
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -130,6 +131,8 @@ def prior_only(
     >>> bool((wide["high"] > 1.3 * wide["low"]).all())
     True
     """
+    if runs is not None:
+        runs = as_design(runs)
     record = as_law(law, runs)
     stated = reference or (record.reference if priors else None)
     unmeasured = None if runs is None else runs.drop(columns="loss", errors="ignore")

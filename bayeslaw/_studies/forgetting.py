@@ -20,7 +20,7 @@ from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
-from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.runs import as_design, as_runs
 from bayeslaw._tables.simulate import simulate
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ def extrapolation(runs: pd.DataFrame, setup: str) -> tuple[pd.DataFrame, pd.Data
     >>> bool(small["N"].max() < large["N"].min())
     True
     """
+    if setup not in ("A", "B"):
+        raise RunTableError(f"setup is 'A' or 'B' (Bethune 2025), got {setup!r}")
+    runs = as_design(runs)
     left_out = {"A": 1, "B": 2}[setup]
     is_large, is_small = np.ones(len(runs), bool), np.ones(len(runs), bool)
     for name in ("N", "D"):

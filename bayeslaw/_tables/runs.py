@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -253,7 +253,7 @@ def _empty_losses(runs: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[st
             yield f"{named_rows(empty)}: no loss on {domain}, and no row of it"
 
 
-def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> None:
+def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[Any, str]]) -> None:
     """Refuse cells that are not numbers, in the selected rows."""
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
@@ -354,6 +354,30 @@ def as_runs(source: object) -> pd.DataFrame:
     if isinstance(source, str | Path):
         return read_runs(source)
     return _of_frame(frame_of(source))
+
+
+def as_design(source: object) -> pd.DataFrame:
+    """Return a table of runs of which some columns are read, but no losses: as it is,
+    its numbers checked as those of `as_runs`; or read it from the path of its file.
+
+    Raises
+    ------
+    RunTableError
+        The argument is neither, or a number cannot be used.
+    """
+    if isinstance(source, str | Path):
+        return read_runs(source)
+    table = frame_of(source)
+    check_repeated(table.columns)
+    if table.empty:
+        raise RunTableError("the table: no rows below the header; add runs")
+    measured = table.columns.intersection(["loss", *BOTH.values()])
+    rows = plain_cells(table.drop(columns=measured))
+    rows = rows.set_axis(pd.RangeIndex(1, len(rows) + 1, name="row"))
+    rows, unread = _numbers(rows)
+    _refuse_unread(rows, unread)
+    _check_numbers(rows)
+    return table.assign(**{c: rows[c].to_numpy() for c in numeric_columns(rows)})
 
 
 def _no_table(source: object) -> RunTableError:
@@ -483,11 +507,11 @@ def _check_numbers(runs: pd.DataFrame) -> None:
     check_shares(runs)
 
 
-def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
+def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
     """Convert schema columns to floats. Also returns why cells are not numbers: column
     -> row -> reason.
     """
-    unread: dict[str, dict[int, str]] = {}
+    unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells = runs[name]
         if is_of_numbers(cells.dtype):
@@ -510,7 +534,7 @@ def _without_rounding(shares: pd.Series, most: float = 1e-9) -> pd.Series:
     return shares.where((shares - inside).abs() > most, inside)
 
 
-def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
+def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[Any, str]]:
     """Convert cells to numbers, with NaN for others. Also returns why: row -> reason."""
     values = np.full(len(cells), np.nan)
     reasons = {}
@@ -522,7 +546,7 @@ def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
                 cell, counts=name in COUNTS, suffixes=_suffixes(name)
             )
         except RunTableError as error:
-            reasons[int(cells.index[i])] = str(error)
+            reasons[cells.index[i]] = str(error)
     return pd.Series(values, cells.index), reasons
 
 
@@ -535,7 +559,7 @@ def _suffixes(name: str) -> str:
     return "%" if name == "replay" or is_share(name) else ""
 
 
-def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
+def _overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
     """Find rows with a negative count in 32-bit integers, which overflow at 2.1
     billion.
     """
@@ -552,7 +576,7 @@ def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
         "more than 2.1 billion: the column overflowed, also where it is above 0; write "
         "it as 64-bit integers or floats"
     )
-    return {int(row): why for row in below}
+    return dict.fromkeys(below, why)
 
 
 def _warn_nearly_full(name: str, cells: pd.Series) -> None:

@@ -17,7 +17,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
-from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.runs import as_design, as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -103,8 +103,8 @@ def simulate(
     True
     """
     runtime.start()
-    if isinstance(design, Path) or (isinstance(design, str) and Path(design).suffix):
-        design = as_runs(design)
+    if not isinstance(design, str) or Path(design).suffix:
+        design = as_design(design)
     table = None if isinstance(design, str) else design
     law = as_law(law, table)
     if isinstance(design, str) and design not in DESIGNS:

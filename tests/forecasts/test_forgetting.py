@@ -221,7 +221,7 @@ def known(name, *changes):
     return SimpleNamespace(log_loss=predict)
 
 
-@pytest.mark.filterwarnings("ignore:70 losses")  # where its curves begin
+@pytest.mark.filterwarnings("ignore:70 of 1500 losses")  # where its curves begin
 def test_cost_of_forgetting_by_measured_curves_and_by_a_law():
     """A curve that is the law's gives what the law gives where it ends at the loss before, and more replay costs less."""
     runs = (

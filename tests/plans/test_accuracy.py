@@ -106,7 +106,7 @@ def test_a_forecast_has_the_accuracy_beside_the_loss():
     ("table", "says"),
     [
         (pd.DataFrame({"loss": [2.0]}), "'accuracy' is missing"),
-        (evaluated().assign(accuracy=60.0), r"row 0 .* accuracy from 0 to 1"),
+        (evaluated().assign(accuracy=60.0), r"row 1 .* accuracy from 0 to 1"),
         (evaluated(rows=3), "needs four rows"),
         ("nowhere.csv", "cannot be read"),
     ],

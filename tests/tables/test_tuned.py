@@ -71,7 +71,7 @@ def test_a_best_beyond_the_sweep_is_said():
     ("change", "says"),
     [
         (lambda t: t.rename(columns={"lr": "rate"}), "no such column"),
-        (lambda t: t.assign(lr=-t["lr"]), "must be numbers above 0"),
+        (lambda t: t.assign(lr=0 * t["lr"]), "must be numbers above 0"),
         (lambda t: t[t["lr"] == 1e-3], "0 cells have 3 or more levels"),
         (lambda t: t.assign(loss=1 / t["loss"]), "do not bend upwards"),
     ],

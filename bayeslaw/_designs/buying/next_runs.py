@@ -48,6 +48,7 @@ from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 from bayeslaw._posteriors.prior import from_priors
+from bayeslaw._tables.rows.naming import check_repeated
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -289,11 +290,14 @@ def _side_by_side(costs: Costs | None) -> int | None:
 def _check(
     candidates: pd.DataFrame, arguments: NextArguments, columns: Mapping[str, str]
 ) -> None:
-    """Refuse a wrong batch size, candidates that share a row number, and source laws
-    without a plan.
+    """Refuse a wrong batch size, columns of one name, candidates that share a row
+    number, and source laws without a plan.
     """
     if arguments.batch is not None:
         check_count("batch", arguments.batch)
+    for table in (candidates, arguments.goal):
+        if isinstance(table, pd.DataFrame):
+            check_repeated(table.columns)
     check_rows(candidates)
     if arguments.source_laws is not None and FORGETTING not in columns:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")

@@ -13,6 +13,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._tables.rows.shares import share_columns
+from bayeslaw._tables.runs import as_design
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -54,6 +55,7 @@ def mixture_candidates(
     >>> len(bayeslaw.mixture_candidates(runs, N=[1e8], D=[2e9], steps=2))
     6
     """
+    runs = as_design(runs)
     columns = share_columns(runs)
     if len(columns) < 2:
         raise RunTableError(

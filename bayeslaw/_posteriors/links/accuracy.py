@@ -13,8 +13,9 @@ import pandas as pd
 from scipy.special import expit, logit, logsumexp
 
 from bayeslaw._base.errors import FitWarning, RunTableError, warn
-from bayeslaw._base.limits import Kind, checked
+from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
+from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -151,6 +152,7 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise RunTableError(f"{table}: cannot be read as CSV ({reason})") from None
+    check_repeated(table.columns, "the table of accuracies: ")
     missing = [name for name in COLUMNS if name not in table]
     if missing:
         raise RunTableError(
@@ -158,13 +160,14 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
             f"missing, there are: {', '.join(map(str, table.columns))}"
         )
     numbers = table[list(COLUMNS)].apply(pd.to_numeric, errors="coerce")
-    is_possible = numbers["loss"].gt(0) & numbers["accuracy"].between(0, 1)
+    is_loss = numbers["loss"].between(0, LARGEST_LOSS, inclusive="right")
+    is_possible = is_loss & numbers["accuracy"].between(0, 1)
     if not is_possible.all():
-        row = numbers.index[~is_possible][0]
+        place = int(np.argmin(is_possible))
         raise RunTableError(
-            f"row {row} of the table of accuracies: a positive loss and an accuracy from "
-            f"0 to 1 (60% is 0.6), got {table.loc[row, 'loss']!r} and "
-            f"{table.loc[row, 'accuracy']!r}"
+            f"row {place + 1} of the table of accuracies: a positive loss and an accuracy from "
+            f"0 to 1 (60% is 0.6), got {table['loss'].iloc[place]} and "
+            f"{table['accuracy'].iloc[place]}"
         )
     if len(numbers) < 4 or numbers["loss"].nunique() < 3:
         raise RunTableError(

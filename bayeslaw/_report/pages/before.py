@@ -24,6 +24,7 @@ from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._report.pages.single import Drawing, data_uri, page_path, write_template
+from bayeslaw._tables.runs import as_design
 from bayeslaw.plots.axes import COLOURS
 
 
@@ -114,6 +115,8 @@ def prior_page(
             raise PlanError("a plan needs what priors say of the source, too")
         planned = plan(posterior, source, **question)
         goal = _goal_of_plan(planned, question)
+    if planned is None and goal is not None:
+        goal = as_design(goal)
     if goal is None or not len(goal) or not {"N", "D"} <= set(goal):
         raise PlanError("give runs to forecast (with N and D), or what to plan for")
     offered = _shorter(goal) if planned is not None else _smaller(goal)

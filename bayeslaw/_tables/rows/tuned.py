@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import cells_of
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -66,9 +68,10 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     with one g for all cells. The estimated vertex a_c - b_c^2/(4 g) is too low by
     var(b_c)/(4 g) on average, which is added.
     """
+    runs = as_runs(runs)
+    y = fitting.log_losses(runs)
     x = _logarithms(runs, setting)
     cells = cells_of(runs)
-    y = np.log(runs["loss"].to_numpy(float))
     kept = _near_the_best(cells, x, y, near)
     rows = pd.Series(x[kept]).groupby(cells[kept]).nunique()
     cells_with_enough = rows.index[rows >= NEEDED]
