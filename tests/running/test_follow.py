@@ -13,6 +13,7 @@ from bayeslaw._running.following.course import course
 from bayeslaw._running.following.decision import decide
 from bayeslaw._running.following.departure import (
     Departure,
+    DeparturePriors,
     Outlook,
     PointNoise,
     Scales,
@@ -33,6 +34,7 @@ from known.power_laws import (
 # -- the filter ----------------------------------------------------------------------------
 
 NO_SPIKES = PointNoise(spikes=1e-300)
+SCALES = Scales.draw(DeparturePriors.usual_error)
 
 
 def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.ndarray:
@@ -54,7 +56,7 @@ def test_the_filter_is_the_gaussian_written_out():
     clocks, end = np.array([-3.0, -2.5, -1.0, -0.4]), 0.0
     law = rng.normal(0.0, 0.003, (5, 5))  # at the points and the end, of five draws
     y = rng.normal(0.0, 0.003, 4)
-    known = replace(Departure.before(5, end, seed=0), point_noise=NO_SPIKES)
+    known = replace(Departure.before(SCALES, 5, end), point_noise=NO_SPIKES)
     for j, clock in enumerate(clocks):
         known = known.after(clock, y[j] - law[:, j])
     outlook = Outlook.of(known, end, law[:, 4])
@@ -78,7 +80,7 @@ def test_the_filter_is_the_gaussian_written_out():
 
 def test_departures_at_two_points_to_come_vary_together_as_written_out():
     clocks, later = np.array([-2.0, -1.2]), np.array([-0.7, 0.0])
-    known = replace(Departure.before(2, 0.0), point_noise=NO_SPIKES)
+    known = replace(Departure.before(SCALES, 2, 0.0), point_noise=NO_SPIKES)
     for clock in clocks:
         known = known.after(clock, np.array([0.01, 0.0]))
     shared = known.covariance_ahead(*later)
@@ -110,7 +112,7 @@ def test_intervals_of_runs_made_as_assumed_hold_at_every_prefix():
         g, s = rng.integers(len(scales.level)), rng.integers(len(at))
         whole = covariance(scales, g, clocks, clocks[-1])
         y = at[s] + rng.multivariate_normal(np.zeros(9), whole)
-        known = Departure.before(len(at), clocks[-1])
+        known = Departure.before(SCALES, len(at), clocks[-1])
         held = []
         for j in range(8):
             known = known.after(clocks[j], y[j] - at[:, j])

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 import bayeslaw
 from bayeslaw import LawError, RunTableWarning
-from bayeslaw._running.following.departure import Departure
+from bayeslaw._running.following.departure import Departure, Scales
 from bayeslaw._running.following.track import TrackRules
 from bayeslaw._running.following.worn import points_as_rows
 from known.power_laws import TOKENS, UNTIL, N, points, power_laws, true_curve
@@ -69,7 +69,7 @@ def test_a_run_whose_weights_last_is_not_fitted_again(fit, curve):
 
 def test_draws_that_know_the_points_weigh_alike_and_scales_as_the_points_say():
     rng = np.random.default_rng(0)
-    known = Departure.before(7, 0.0)
+    known = Departure.before(Scales.draw(1.0), 7, 0.0)
     for clock in (-2.0, -1.0):
         known = known.after(clock, rng.normal(0.0, 0.01, 7))
     anew = known.with_equal_draws()

@@ -114,6 +114,7 @@ def average_part(
     attrs = {
         "seed": settings.seed,
         "folds": "; ".join(judged.folds),
+        "run_slopes": json.dumps(judged.run_slopes),
         "versions": versions(),
         "drift": drift,
         "settings": json.dumps(settings.kept() | {"laws": _recipes(judged)}),

@@ -134,6 +134,21 @@ class Comparison:
     n: int
 
     @property
+    def run_slopes(self) -> dict[str, float]:
+        """Root mean square slope of errors along left-out runs, by left-out stage: in
+        log loss per e-fold of tokens, averaged over laws by weight. Stages without runs
+        of several points are missing.
+        """
+        counted = [(j, w) for j, w in zip(self.judged, self.weights, strict=True) if w]
+        squares = {
+            stage: float(np.sum([w * j.held_out[i].slope ** 2 for j, w in counted]))
+            for i, stage in enumerate(self.folds)
+        }
+        return {
+            stage: np.sqrt(square) for stage, square in squares.items() if square >= 0
+        }
+
+    @property
     def table(self) -> pd.DataFrame:
         """Scores, weight, probability, drift and sampler of each law, in order of
         weight.

@@ -99,12 +99,15 @@ class HeldOutScore(NamedTuple):
     ``density``: log density. ``inside``: whether the run is inside the 90% interval.
     ``error``: relative error of the median. ``interval``: interval score of the 90%
     interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007).
+    ``slope``: root mean square slope of a run's errors of log loss along log tokens,
+    over the runs with several points (`run_slope`).
     """
 
     density: Float[np.ndarray, " run"]
     inside: Bool[np.ndarray, " run"]
     error: Float[np.ndarray, " run"]
     interval: Float[np.ndarray, " run"]
+    slope: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,6 +301,7 @@ class Forecast(NamedTuple):
     y: Float[np.ndarray, " run"]
     size: Float[np.ndarray, " run"]
     row_sd: Float[np.ndarray, " run"]
+    tokens: Float[np.ndarray, " run"] | None = None
 
 
 def _forecast(
@@ -330,7 +334,14 @@ def _forecast(
     size = LogLoss(law, process).error_size(rows)
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
-        mean, values, away, same, training.y[stage.held], size, row_sd[stage.held]
+        mean,
+        values,
+        away,
+        same,
+        training.y[stage.held],
+        size,
+        row_sd[stage.held],
+        rows.get("D"),
     )
 
 
@@ -338,7 +349,7 @@ def _miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
-    mean, draws, away, same, y, size, row_sd = forecast
+    mean, draws, away, same, y, size, row_sd, _ = forecast
     variance = np.median(RunNoise.of(draws).capped_variance)
     # np.cov returns a scalar for one run
     of_law = np.cov(mean.T).reshape(len(y), len(y))
@@ -358,7 +369,7 @@ def _scored(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
-    mean, draws, away, _, y, size, row_sd = forecast
+    mean, draws, away, same, y, size, row_sd, tokens = forecast
     centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     size = noise.size_with(size, row_sd)
@@ -371,4 +382,27 @@ def _scored(
         inside=(low <= y) & (y <= high),
         error=np.abs(np.exp(middle - y) - 1),
         interval=interval_score(low, high, y),
+        slope=run_slope(y - mean.mean(0), same.get("run"), tokens),
     )
+
+
+def run_slope(
+    residual: Float[np.ndarray, " run"],
+    same: Bool[np.ndarray, "run run"] | None,
+    tokens: Float[np.ndarray, " run"] | None,
+    least_points: int = 4,
+) -> float:
+    """Compute the root mean square slope of residuals of log loss along log tokens, over
+    the runs with enough points; NaN if there are none.
+
+    ``same``: whether two rows are points of one run.
+    """
+    if same is None or tokens is None:
+        return float("nan")
+    slopes = []
+    for first in np.flatnonzero(same.argmax(axis=1) == np.arange(len(same))):
+        points = same[first]
+        if points.sum() >= least_points:
+            slope, _ = np.polyfit(np.log(tokens[points]), residual[points], 1)
+            slopes.append(slope)
+    return float(np.sqrt(np.mean(np.square(slopes)))) if slopes else float("nan")

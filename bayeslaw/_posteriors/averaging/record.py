@@ -150,6 +150,13 @@ class Average:
         return float(self.attrs["seconds"])
 
     @property
+    def run_slopes(self) -> dict[str, float]:
+        """Root mean square slope of errors along left-out runs, by left-out stage: in
+        log loss per e-fold of tokens. Empty if no runs of several points were left out.
+        """
+        return json.loads(str(self.attrs.get("run_slopes", "{}")))
+
+    @property
     def weights(self) -> dict[str, float]:
         """Stacking weight of each law."""
         return {str(k): float(v) for k, v in self.table["weight"].items()}

@@ -13,6 +13,8 @@ from scipy.interpolate import PchipInterpolator
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._posteriors.averaging.folds import FROM, axis_values, columns_of
+from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
@@ -67,6 +69,9 @@ class Course:
     ends
         The law's log loss at the planned end at other shares of replay, shape (draw,),
         by share; empty if no law reads replay.
+    slopes
+        Slopes of the law's errors along runs that were left out when it was judged
+        (`slopes_of`).
     """
 
     unit: str
@@ -74,6 +79,7 @@ class Course:
     law: Float[np.ndarray, "draw node"]
     error: Float[np.ndarray, " draw"]
     ends: Mapping[float, Float[np.ndarray, " draw"]] = field(default_factory=dict)
+    slopes: tuple[float, ...] = ()
 
     @property
     def draws(self) -> int:
@@ -158,7 +164,31 @@ def course(
         error = error[thinned]
         elsewhere = elsewhere[thinned]
     ends = dict(zip(at_replays.get("replay", ()), elsewhere.T, strict=True))
-    return Course(unit, clock, log_loss, error, ends)
+    return Course(unit, clock, log_loss, error, ends, slopes_of(posterior, run))
+
+
+def slopes_of(posterior: Posterior, run: pd.DataFrame) -> tuple[float, ...]:
+    """Find the slopes of an average's errors along left-out runs (`Average.run_slopes`).
+
+    These are of the stages in whose direction the run lies beyond the fitted runs, or of
+    all stages if it lies within them. Stages of tokens hold out the ends of runs, whose
+    few points have no slope.
+    """
+    if not isinstance(posterior, Average):
+        return ()
+    columns = {name: name.partition(FROM)[0] for name in posterior.run_slopes}
+    stages = {
+        name: column
+        for name, column in columns.items()
+        if "D" not in columns_of(column) and set(columns_of(column)) <= set(run)
+    }
+    beyond = [
+        name
+        for name, column in stages.items()
+        if axis_values(run.head(1), column)[0]
+        > axis_values(posterior.runs, column).max()
+    ]
+    return tuple(posterior.run_slopes[name] for name in beyond or stages)
 
 
 def planned(schedule: Schedules) -> pd.DataFrame | None:

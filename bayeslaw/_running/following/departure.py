@@ -15,6 +15,7 @@ own points.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,7 +38,9 @@ class DeparturePriors:
     slope, wander and noise are multiplied by sqrt(error / usual_error). The square root
     makes the scales larger than in proportion, because a fit to few curves
     underestimates the error of a new curve. Measured runs depart by .1 to 3%
-    (docs/follow.md).
+    (docs/follow.md). If runs were left out when the law was judged, the slopes of their
+    errors are known, and the scales of slope and wander are multiplied by the root mean
+    square of these slopes and of the prior's median, over this median.
 
     Parameters
     ----------
@@ -107,12 +110,23 @@ class Scales(NamedTuple):
         count: int = 64,
         seed: int = 0,
         priors: DeparturePriors = DeparturePriors(),
+        slopes: Sequence[float] = (),
     ) -> Scales:
-        """Draw from the priors by a Sobol sequence; ``error``: sd of a new run's log
-        loss around its law.
+        """Draw from the priors by a Sobol sequence.
+
+        Parameters
+        ----------
+        error
+            Sd of a new run's log loss around its law.
+        slopes
+            Slopes of errors along runs that were left out: one for each left-out stage,
+            in log loss per e-fold of tokens.
         """
         error = max(error, priors.least_error)
         share = min(1.0, error / priors.usual_error) ** 0.5
+        usual_slope = share * priors.slope[0]
+        squares = np.square([usual_slope, *slopes])
+        bent = share * np.sqrt(squares.mean()) / usual_slope
         uniform = stats.qmc.Sobol(7, seed=seed).random(count).T
 
         def log_normal(
@@ -129,8 +143,8 @@ class Scales(NamedTuple):
 
         return cls(
             level=share * log_normal(priors.level, uniform[0]),
-            slope=share * log_normal(priors.slope, uniform[1]),
-            wander=share * log_normal(priors.wander, uniform[2]),
+            slope=bent * log_normal(priors.slope, uniform[1]),
+            wander=bent * log_normal(priors.wander, uniform[2]),
             length=log_normal(priors.length, uniform[3]),
             noise=share * log_normal(priors.noise, uniform[4]),
             fading=one_of(priors.fading, uniform[5]),
@@ -185,13 +199,11 @@ class Departure:
     @classmethod
     def before(
         cls,
+        scales: Scales,
         draws: int,
         end: float,
-        error: float = DeparturePriors.usual_error,
-        seed: int = 0,
     ) -> Departure:
-        """Start from the priors, before any point; ``error``: see `Scales.draw`."""
-        scales = Scales.draw(error, seed=seed)
+        """Start before any point, given draws of the scales."""
         count = len(scales.level)
         covariance = np.zeros((count, 5, 5))
         covariance[:, 0, 0] = scales.level**2

@@ -82,9 +82,7 @@ class TrackedDomain(NamedTuple):
             return self
         learned = [(moment.at, moment.loss) for moment in self.track.history]
         refitted = self.again.fitted(learned)
-        track = self.track.fitted_again(
-            refitted.course, refitted.other_courses, self.again.seed
-        )
+        track = self.track.fitted_again(refitted.course, refitted.other_courses)
         return self._replace(track=track, refitted=(at, refitted))
 
     def read(self, points: list[tuple[float, float]], warm: int) -> TrackedDomain:

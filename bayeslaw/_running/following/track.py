@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._inference.diagnostics import TRUSTED_K
 from bayeslaw._running.following.course import Course
-from bayeslaw._running.following.departure import Departure, Outlook
+from bayeslaw._running.following.departure import Departure, Outlook, Scales
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -151,7 +151,8 @@ class Track:
     ) -> Track:
         """Start to follow a run, before its first point."""
         error = _middle_and_sd(course.error)[1]
-        departure = Departure.before(course.draws, float(np.log(until)), error, seed)
+        scales = Scales.draw(error, seed=seed, slopes=course.slopes)
+        departure = Departure.before(scales, course.draws, float(np.log(until)))
         strays = np.zeros(course.draws)
         usual = float(np.median(departure.scales.slope))
         rng = np.random.default_rng(seed)
@@ -212,7 +213,7 @@ class Track:
         return replace(now, history=(*self.history, moment))
 
     def fitted_again(
-        self, course: Course, other_courses: Mapping[str, Course], seed: int = 0
+        self, course: Course, other_courses: Mapping[str, Course]
     ) -> Track:
         """Follow the same points by a law that was also fitted to them.
 
@@ -220,8 +221,8 @@ class Track:
         already. The run's departure from each draw is learned from the points as
         before. The forecast from before the run and the history stay.
         """
-        error = _middle_and_sd(self.first.error)[1]
-        departure = Departure.before(course.draws, self.end, error, seed)
+        scales = self.departure.scales
+        departure = Departure.before(scales, course.draws, self.end)
         for moment in self.history:
             clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
             departure = departure.after(clock, log_loss - course.at(clock))
