@@ -163,6 +163,28 @@ def _from(column: str, low: float) -> str:
     return f"{column}{FROM}{_edge(low)}"
 
 
+def stages_towards(
+    names: Sequence[str], table: pd.DataFrame, run: pd.DataFrame
+) -> list[str]:
+    """Choose among left-out stages of a table those in whose direction a run lies beyond
+    the table, or all if it lies within.
+
+    Stages of tokens are left out, because they hold only the ends of runs.
+    """
+    columns = {name: name.partition(FROM)[0] for name in names}
+    whole = {
+        name: column
+        for name, column in columns.items()
+        if "D" not in columns_of(column) and set(columns_of(column)) <= set(run)
+    }
+    beyond = [
+        name
+        for name, column in whole.items()
+        if axis_values(run.head(1), column)[0] > axis_values(table, column).max()
+    ]
+    return beyond or list(whole)
+
+
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
     """Find the folds with these names, in a table from which they were left out before."""
     columns = dict.fromkeys(name.partition(FROM)[0] for name in names)

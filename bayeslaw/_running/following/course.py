@@ -13,8 +13,8 @@ from scipy.interpolate import PchipInterpolator
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._posteriors.averaging.folds import FROM, axis_values, columns_of
-from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.averaging.folds import stages_towards
+from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
@@ -168,27 +168,14 @@ def course(
 
 
 def slopes_of(posterior: Posterior, run: pd.DataFrame) -> tuple[float, ...]:
-    """Find the slopes of an average's errors along left-out runs (`Average.run_slopes`).
-
-    These are of the stages in whose direction the run lies beyond the fitted runs, or of
-    all stages if it lies within them. Stages of tokens hold out the ends of runs, whose
-    few points have no slope.
+    """Find the slopes of an average's errors along left-out runs
+    (`Average.run_slopes`), for the stages in whose direction the run lies.
     """
-    if not isinstance(posterior, Average):
+    slopes: Mapping[str, float] = getattr(posterior, "run_slopes", {})
+    table = table_of(posterior)
+    if table is None:
         return ()
-    columns = {name: name.partition(FROM)[0] for name in posterior.run_slopes}
-    stages = {
-        name: column
-        for name, column in columns.items()
-        if "D" not in columns_of(column) and set(columns_of(column)) <= set(run)
-    }
-    beyond = [
-        name
-        for name, column in stages.items()
-        if axis_values(run.head(1), column)[0]
-        > axis_values(posterior.runs, column).max()
-    ]
-    return tuple(posterior.run_slopes[name] for name in beyond or stages)
+    return tuple(slopes[name] for name in stages_towards(list(slopes), table, run))
 
 
 def planned(schedule: Schedules) -> pd.DataFrame | None:
