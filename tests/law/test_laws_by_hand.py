@@ -156,7 +156,8 @@ def mixture_coupled(p):
     of_size = p["A"] / X["N"] ** (p["alpha"] / p["k"])
     of_data = p["B"] / X["D"] ** (p["beta"] / p["k"])
     share = effective(p, p["q"])
-    return p["E"] + share ** -p["gamma"] * (of_size + of_data) ** p["k"]
+    of_mixture = p["K"] / share ** p["kappa"]
+    return p["E"] + of_mixture + share ** -p["gamma"] * (of_size + of_data) ** p["k"]
 
 
 def mixture_dcpt(p):

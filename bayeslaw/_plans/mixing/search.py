@@ -237,14 +237,34 @@ def onto_simplex(
 
 
 def _cheapest_from(
-    problem: SimplexProblem, start: MixtureChoice
+    problem: SimplexProblem,
+    start: MixtureChoice,
+    reserves: Sequence[float] = (0.0, 0.01, 0.02),
 ) -> MixtureChoice | None:
     """Minimise tokens by SLSQP from a choice, then find the tokens on a ladder at the
     resulting shares.
+
+    Where a domain's supply ends, the plain share of draws may be just short of the
+    confidence, and there are no more tokens. SLSQP then aims higher by a reserve.
     """
-    size = len(start.shares)
-    keeps = _memo(problem.quantile)
-    slope = np.eye(1 + size)[0]
+    for reserve in reserves:
+        mixture = _mixture_of_fewest_tokens(problem, start, reserve)
+        log_tokens = problem.cheapest(mixture)
+        if log_tokens is not None:
+            probability = problem.probability(log_tokens, mixture)
+            return MixtureChoice(log_tokens, mixture, probability, True)
+    return None
+
+
+def _mixture_of_fewest_tokens(
+    problem: SimplexProblem, start: MixtureChoice, reserve: float
+) -> Float[np.ndarray, " domain"]:
+    """Find the mixture with the fewest tokens whose smooth quantile of the margin, at
+    the confidence plus a reserve, is not negative.
+    """
+    slope = np.eye(1 + len(start.shares))[0]
+    aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
+    keeps = _memo(aim.quantile)
     # in percent of the loss, the scale of the other constraints
     keeps_limits: Any = {
         "type": "ineq",
@@ -254,11 +274,7 @@ def _cheapest_from(
     _, mixture = _minimise(
         problem, lambda point: (point[0], slope), start, [keeps_limits]
     )
-    log_tokens = problem.cheapest(mixture)
-    if log_tokens is None:
-        return None
-    probability = problem.probability(log_tokens, mixture)
-    return MixtureChoice(log_tokens, mixture, probability, True)
+    return mixture
 
 
 def _safest_from(
