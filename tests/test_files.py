@@ -1,13 +1,16 @@
 """Files that are written: beside nobody's link, with their mode, and under names that do not meet."""
 
+import inspect
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
+import bayeslaw
 from bayeslaw._base import files
-from bayeslaw._base.errors import LawError
+from bayeslaw._base.errors import LawError, RunTableWarning, warn
 from bayeslaw._base.files import atomic_write, file_names, try_writing, write_bytes
 from bayeslaw.cli.output import check_writable
 
@@ -113,3 +116,12 @@ def test_a_name_alone_is_kept_as_it_was():
         "source": "source",
         "de wiki": "de-wiki",
     }
+
+
+def test_a_warning_points_at_a_file_beside_the_package():
+    """Whose folder's name only begins like the package's."""
+    beside = f"{Path(bayeslaw.__file__).parent}_tools/script.py"
+    script = compile("def reading():\n    warn('odd')\nreading()", beside, "exec")
+    with pytest.warns(RunTableWarning) as seen:
+        exec(script, {"warn": inspect.unwrap(warn)})  # without shape checks
+    assert seen[0].filename == beside

@@ -185,3 +185,9 @@ def test_importing_the_package_imports_none_of_what_it_does():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert not done.stdout.strip()
+
+
+def test_a_name_that_there_is_not_says_which_is_meant():
+    with pytest.raises(AttributeError, match=r"no 'whatif'; did you mean 'what_if'"):
+        _ = bayeslaw.whatif
+    assert not hasattr(bayeslaw, "nothing_like_it")

@@ -47,8 +47,8 @@ class FitWarning(UserWarning):
 
 def warn(message: str, category: type[Warning] = RunTableWarning) -> None:
     """Warn, at the line outside this package that led here."""
-    package = str(Path(__file__).parents[1])
+    package = Path(__file__).parents[1]
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(package):
+    while frame.f_back and Path(frame.f_code.co_filename).is_relative_to(package):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)

@@ -5,7 +5,9 @@ one line.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +22,14 @@ LARGEST_SHARE = 10.0  # the most forgetting: a loss eleven times as large as bef
 class Kind(NamedTuple):
     """Define which numbers a limit may be. ``is_possible`` tests a finite number.
     ``words`` describe the possible numbers. ``what`` names the quantity of a limit that
-    may not be written in percent.
+    may not be written in percent. ``units`` are those that a text may end in, with
+    their factors.
     """
 
     is_possible: Callable[[float], bool]
     words: str
     what: str = "a number"
+    units: Mapping[str, float] = MappingProxyType({})
 
 
 POSITIVE = Kind(lambda x: x > 0, "a positive number")
@@ -55,6 +59,13 @@ CHANCE = Kind(
 EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
 RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
 
+TIMES = {
+    **dict.fromkeys(("h", "hour", "hours"), 1 / 24),
+    **dict.fromkeys(("d", "day", "days"), 1.0),
+    **dict.fromkeys(("w", "week", "weeks"), 7.0),
+}
+DAYS = Kind(lambda x: x > 0, "a positive number of days", "a number of days", TIMES)
+
 # keyword of `plan`, or column of its covariates -> kind
 KINDS: dict[str, Kind] = {
     "N": COUNT,
@@ -71,7 +82,7 @@ KINDS: dict[str, Kind] = {
     "max_tokens": COUNT,
     "bytes_per_token": BYTES,
     "max_cost": Kind(lambda x: x > 0, "a positive amount of money", "an amount"),
-    "max_days": Kind(lambda x: x > 0, "a positive number of days", "a number of days"),
+    "max_days": DAYS,
     "unique_target_tokens": COUNT,
     "max_epochs": COUNT,
     "min_replay": SHARE,
@@ -135,7 +146,8 @@ def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
 
 
 def checked(name: str, value: Any, kind: Kind) -> float:
-    """Convert a limit to a number, from a number or from text (``1.8``, ``90%``).
+    """Convert a limit to a number, from a number or from text (``1.8``, ``90%``; days
+    also as ``36h``, ``3d``).
 
     Parameters
     ----------
@@ -156,14 +168,23 @@ def checked(name: str, value: Any, kind: Kind) -> float:
         )
     if isinstance(value, bool | np.bool_):
         raise PlanError(f"{name} must be {kind.words}, got {value}")
+    plain, factor = _without_unit(value, kind.units) if is_text else (value, 1.0)
     try:
-        number = parse_number(value, counts=False) if is_text else float(value)
+        number = parse_number(plain, counts=False) if is_text else float(value)
     except RunTableError as error:
         raise PlanError(f"{name} must be {kind.words}; {error}") from None
     except (TypeError, ValueError):
         number = math.nan
     if is_text and "%" in value and kind.what:
         raise PlanError(f"{name} {value}: it is {kind.what}, not a share")
+    number *= factor
     if not (math.isfinite(number) and kind.is_possible(number)):
         raise PlanError(f"{name} must be {kind.words}, got {value!r}")
     return number
+
+
+def _without_unit(text: str, units: Mapping[str, float]) -> tuple[str, float]:
+    """Split a unit from the end of a text, and return its factor; 1 without a unit."""
+    number = text.strip().rstrip(string.ascii_letters)
+    unit = text.strip()[len(number) :].lower()
+    return (number, units[unit]) if unit in units else (text, 1.0)

@@ -276,12 +276,13 @@ def _columns_read(
     ):
         raise PlanError(
             f"the source's law reads {missing[0]}: "
-            "give baseline_loss, its loss before adaptation"
+            "give baseline_loss, its loss before adaptation (--baseline-loss)"
         )
     or_tokens = ", or unique_target_tokens" if missing[0] == UNIQUE else ""
     raise PlanError(
         f"the law of {name} reads {missing[0]!r}: "
-        f"give covariates={{{missing[0]!r}: ...}}{or_tokens}"
+        f"give covariates={{{missing[0]!r}: ...}} (--covariate {missing[0]}=...)"
+        f"{or_tokens}"
     )
 
 

@@ -46,6 +46,8 @@ class PageSetting:
         Reaction to failed diagnostics: ``"raise"``, ``"warn"`` or ``"ignore"``.
     unit
         Unit of the table's losses.
+    experience
+        Priors learned from other tables, as `fit` takes it.
     """
 
     reference: Mapping[str, float] | None
@@ -53,6 +55,7 @@ class PageSetting:
     seed: int
     on_failure: str
     unit: str = LOSS_UNIT
+    experience: str | None = None
 
     @property
     def main(self) -> HoldOut:
@@ -192,12 +195,14 @@ def fit_laws(
             runs[fitted],
             alone,
             reference=setting.reference,
+            experience=setting.experience,
             seed=setting.seed,
             progress=progress,
             on_failure=setting.on_failure,
         )
     comparing = Comparing(
         reference=setting.reference,
+        experience=setting.experience,
         seed=setting.seed,
         executor=cores,
         progress=progress,

@@ -150,6 +150,7 @@ class ReportArguments:
     _: KW_ONLY
     law: LawNames | None = None
     reference: Mapping[str, float] | None = None
+    experience: str | None = None
     hold_out: str | None = None
     quick: bool = False
     seed: int = 0
@@ -208,6 +209,8 @@ def report(arguments: ReportArguments) -> Report:
         some of them, to save time).
     reference
         Columns of the reference run to replace, for the laws that read them.
+    experience
+        Priors learned from other tables, as in `fit`.
     hold_out
         Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
         of pre-training). By default the column along which the plan lies farthest
@@ -322,6 +325,7 @@ def _check(arguments: ReportArguments) -> _Checked:
         arguments.seed,
         arguments.on_failure,
         runs.attrs.get("loss_unit", LOSS_UNIT),
+        arguments.experience,
     )
     _check_columns(parts, laws)
     nothing_to_buy = None
@@ -649,6 +653,7 @@ def _render(contents: _Contents) -> str:
         versions=json.loads(versions()),
         seed=setting.seed,
         command=_command(contents),
+        update=_update_command(contents),
         saved=list(_files(contents.fits).values()),
     )
 
@@ -678,10 +683,23 @@ def _command(contents: _Contents) -> str:
         # The unit of the losses is not a column, so it is not part of the table.
         if setting.unit != LOSS_UNIT:
             words += ["--unit", setting.unit]
+    if setting.experience:
+        words += ["--experience", setting.experience]
     words += ["--hold-out", setting.main.axis, "--seed", str(setting.seed)]
     words += contents.runs.attrs.get("read_with", [])
     if not contents.card:
         words += _plan_words(contents.question or {})
+    return " ".join(map(_quoted, words))
+
+
+def _update_command(contents: _Contents) -> str:
+    """Write the command that updates the fits by a longer table, read as this one was."""
+    saved = _files(contents.fits)
+    first = saved.get("target", next(iter(saved.values())))
+    words = ["bayeslaw", "update", first, "OLD_AND_NEW_RUNS"]
+    if {"target", "source"} <= set(saved):
+        words += ["--source", saved["source"]]
+    words += contents.runs.attrs.get("read_with", [])
     return " ".join(map(_quoted, words))
 
 

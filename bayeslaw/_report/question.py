@@ -80,7 +80,9 @@ def check_question(
     except TypeError as error:
         raise PlanError(
             f"what to plan for: {error}; it needs N, ptpp, max_target_loss and "
-            "max_forgetting, and takes what `plan` takes"
+            "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
+            "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
+            "max_forgetting=2%"
         ) from None
     keywords = _with_numbers(keywords)
     runtime.start()

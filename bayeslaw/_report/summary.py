@@ -132,6 +132,9 @@ def verdict_of(
     failed = [check for check in checks if check.verdict == "widen"]
     if worst == "widen" and all(check.is_on_the_safe_side for check in failed):
         answer = f"{answer} {SAFE_SIDE}"
+    if worst not in {domain.check.verdict for domain in domains}:
+        # the boxes below show the main check, which says something else
+        answer = f"{answer} So say {_further(domains, worst)}."
     if not untested:
         return worst, answer
     _, _, reason = answer.partition(": ")
@@ -140,6 +143,18 @@ def verdict_of(
         # untested parts make the verdict unknown
         return "unknown", f"As far as it was tested: {reason} {not_at}"
     return worst, f"{answer} {not_at}"
+
+
+def _further(domains: Sequence[DomainResult], verdict: str) -> str:
+    """Name the further hold-outs that have this verdict, with their domains."""
+    names: dict[str, list[str]] = {}
+    for domain in domains:
+        for test in domain.tested:
+            if test.check is not None and test.check.verdict == verdict:
+                names.setdefault(test.hold_out.name, []).append(domain.name)
+    return " and ".join(
+        f"those at {name} ({', '.join(of)})" for name, of in names.items()
+    )
 
 
 # -- question and answer ---------------------------------------------------------------

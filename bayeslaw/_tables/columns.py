@@ -23,7 +23,13 @@ from bayeslaw._tables.rows.naming import (
     as_names,
     check_repeated,
 )
-from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_name
+from bayeslaw._tables.words import (
+    EXPORTED,
+    is_setting,
+    name_words,
+    unit_of_name,
+    without_unit,
+)
 
 
 class Expression(NamedTuple):
@@ -39,8 +45,6 @@ class Expression(NamedTuple):
     # the square root of a column as a factor, such as the number of batches in a mean
     root: re.Pattern[str] = re.compile(r"sqrt\(([^()]+)\)")
     name_end: re.Pattern[str] = re.compile(r"[*/()]")
-    # the unit at the end of a name: tokens [B]
-    unit: re.Pattern[str] = re.compile(r"\s*\[[^\]]*\]$")
     # a cell: a number with its unit
     stated: str = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
 
@@ -114,11 +118,15 @@ def _with_bare_names(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> pd.DataFrame:
     """Drop the unit in brackets from names that ``columns`` writes without it."""
-    written = {
-        part.strip() for theirs in columns for part in EXPRESSION.name_end.split(theirs)
-    }
-    bare = {name: EXPRESSION.unit.sub("", str(name)) for name in table}
-    wanted = {n: b for n, b in bare.items() if n != b in written and b not in table}
+    bare = {name: without_unit(str(name)) for name in table}
+    bare = {name: b for name, b in bare.items() if name != b and b not in table}
+    written = set()
+    for theirs in columns:
+        for name in bare:
+            theirs = theirs.replace(name, "")  # it is written with its unit
+        written |= {part.strip() for part in EXPRESSION.name_end.split(theirs)}
+    names = list(bare.values())
+    wanted = {n: b for n, b in bare.items() if b in written and names.count(b) == 1}
     return table.rename(columns=wanted)
 
 

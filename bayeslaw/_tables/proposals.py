@@ -203,12 +203,26 @@ def _by_last_part(columns: Columns) -> dict[str, str]:
 
 def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
     """Propose a share for each column named like the evaluation set of a loss: ``web``
-    beside ``loss_web``.
+    or ``web %`` beside ``loss_web``.
     """
     losses = [name for name in columns.names if name.startswith("loss_")]
-    names = {name.removeprefix("loss_") for name in losses}
-    sets = [n for n in names if n in columns.names and columns.numbers(n) is not None]
-    return {f"share_{name}": (name, False) for name in sorted(sets) if len(sets) > 1}
+    meant = {}
+    for name in sorted(name.removeprefix("loss_") for name in losses):
+        theirs = [c for c in columns.names if _is_share_of(columns, c, name)]
+        if len(theirs) == 1:
+            factor, _ = _unit(columns, "replay", theirs[0], None)
+            meant[f"share_{name}"] = (theirs[0] + factor, False)
+    return meant if len(meant) > 1 else {}
+
+
+def _is_share_of(columns: Columns, column: str, name: str) -> bool:
+    """Tell whether a column of numbers is called like an evaluation set, with or without
+    a word for its unit.
+    """
+    shares = {"share", "fraction", "frac", "mix", "pct", "percent", "%"}
+    words = [word for word in named_words(column) if word not in shares]
+    is_called = column == name or (len(words) > 0 and words == name_words(name))
+    return is_called and columns.numbers(column) is not None
 
 
 def _tokens_by_steps(columns: Columns, step: str) -> dict[str, tuple[str, bool]]:
@@ -329,11 +343,40 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
         if ours == "N":
             size = _middle(columns, theirs, factor)
     if "ptpp" not in columns.names and not _meant(columns, "ptpp"):
-        names = ("pretrain tokens", "pretraining tokens", "pt tokens")
-        pretrained = _meant_by(columns, Spelling((*names, "pretrained tokens")))
+        pretrained = _pretraining_tokens(columns)
         if pretrained is not None and pretrained != "pretrain_tokens" and size:
             factor, guessed = _unit(columns, "D", pretrained, size)
             yield "ptpp", (f"{pretrained}{factor}/N", guessed)
+
+
+def _pretraining_tokens(columns: Columns) -> str | None:
+    """Find the one column of the tokens of pre-training: by its name, else by a word of
+    pre-training beside numbers of the size of tokens.
+    """
+    names = tuple(f"{word} tokens" for word in sorted(PRETRAINING))
+    pretrained = _meant_by(columns, Spelling(names))
+    if pretrained is not None:
+        return pretrained
+    foreign = {"per", "params", "parameters", "model", "size", "flops"}
+    named = [name for name in columns.names if PRETRAINING & {*name_words(name)}]
+    counts = [
+        name
+        for name in named
+        if not foreign & {*name_words(name)} and _are_tokens(columns, name)
+    ]
+    return counts[0] if len(counts) == 1 else None
+
+
+def _are_tokens(columns: Columns, name: str, least: float = 1e8) -> bool:
+    """Tell whether all numbers of a column, in the unit of its name, may be tokens of
+    pre-training.
+    """
+    values = columns.numbers(name)
+    if values is None or not len(values):
+        return False
+    factor = unit_of_name(name) if columns.is_plain(name) else ""
+    tokens = values * (float(factor[1:]) if factor.startswith("*") else 1.0)
+    return bool(tokens.min() >= least and tokens.max() <= 1e15)
 
 
 def _meant(columns: Columns, ours: str) -> str | None:
@@ -452,9 +495,7 @@ def _with_starts(
     starts = [
         name
         for name in columns.names
-        if start_words & set(name_words(name))
-        and {"loss", *PERPLEXITY} & set(name_words(name))
-        and columns.numbers(name) is not None
+        if start_words & set(name_words(name)) and _is_loss(columns, name)
     ]
     common = set.intersection(*words.values())
     for domain, of in words.items():
@@ -463,6 +504,14 @@ def _with_starts(
         if len(names) == 1 and names[0] != ours and ours not in columns.names:
             losses[ours] = (_in_nats(names[0]), False)
     return losses
+
+
+def _is_loss(columns: Columns, name: str) -> bool:
+    """Tell whether a numeric column is a loss or a perplexity, by its name or values."""
+    values = columns.numbers(name)
+    if values is None:
+        return False
+    return bool({"loss", *PERPLEXITY} & {*name_words(name)}) or _like_losses(values)
 
 
 def _measured(columns: Columns) -> list[str]:

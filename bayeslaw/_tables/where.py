@@ -197,8 +197,9 @@ class _Query:
         close = difflib.get_close_matches(name, self.columns, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"text is quoted: '{name}'"
         mapping = mapping_hint(self.runs)
-        if f'"{name}=' in mapping:
-            # the name is the schema's, and a column with another name may be meant
+        if mapping and (f'"{name}=' in mapping or name == "domain"):
+            # the name is the schema's, and a column with another name may be meant;
+            # domains are made of columns of losses
             hint = mapping.removeprefix("; ")
         raise self.refusal(f"there is no column {name!r}; {hint}")
 

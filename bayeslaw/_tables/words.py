@@ -47,10 +47,15 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|%", text)]
 
 
+def without_unit(name: str) -> str:
+    """Drop the unit in brackets at the end of a column's name."""
+    bracketed = BRACKETS.fullmatch(name)
+    return bracketed[1] if bracketed else name
+
+
 def named_words(name: str) -> list[str]:
     """Split a column's name into words, without its unit in brackets."""
-    bracketed = BRACKETS.fullmatch(name)
-    return name_words(bracketed[1] if bracketed else name)
+    return name_words(without_unit(name))
 
 
 def is_word(word: str, wanted: str) -> bool:

@@ -115,3 +115,19 @@ def test_a_mean_of_sources_and_another_run_are_limits(folder):
     other = ["--baseline-run", "D=10B,replay=30%", "--max-forgetting", "1%"]
     over = answer("plan", *asked, *other)
     assert [row["name"] for row in over["promises"]] == ["target", "web", "code"]
+
+
+# -- fits without options --------------------------------------------------------------
+
+
+def test_two_fits_without_options_are_those_of_target_and_source(
+    folder, fits, asked, plan
+):
+    options = asked[len(fits) :]
+    typed = answer("plan", folder / "t.nc", folder / "s.nc", *options)
+    assert typed == plan
+
+
+def test_one_fit_without_an_option_says_what_to_type(folder):
+    said = refusal("plan", folder / "t.nc", *ASKED, "--max-target-loss", "2.02")
+    assert "--target T.nc and --source S.nc" in said

@@ -79,6 +79,14 @@ def test_the_lowest_versions_are_those_that_are_declared(script):
     assert found["arviz-base"] == re.search(r'"arviz-base\[.*\]>=([\d.]+)"', text)[1]
 
 
+def test_the_list_of_living_faults_has_no_line_numbers():
+    """They would be wrong after the next change of a file."""
+    alive = mutants.Outcome(mutants.by_hand()[0], "")
+    for text in (mutants.survivors([alive]), (ROOT / "docs/mutants.txt").read_text()):
+        assert "| file | change | why it lives |" in text
+        assert not re.search(r"\.py:\d", text)
+
+
 def test_faults_thought_of_by_hand_have_their_place():
     """Each changes a text that stands once in its file: it ends the study if not."""
     assert len(mutants.by_hand()) == len(mutants.NAMED) > 60

@@ -125,6 +125,32 @@ def test_of_a_checkpoint_that_no_table_has_it_is_asked_for():
         plan(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), **(ASKED | {"N": 5e9}))
 
 
+def test_it_is_forecast_from_the_table_s_other_checkpoints_where_there_are_six():
+    """As on the report's page: the plan of its saved fits is then the page's plan."""
+    sizes, stages = np.array([1, 4, 16, 1, 4, 16]) * 1e8, np.repeat([15.0, 60.0], 3)
+    rng = np.random.default_rng(0)
+    shape = {"N": sizes, "ptpp": stages, "D": 1e10, "replay": np.linspace(0, 0.9, 6)}
+    befores = {
+        name: level * (1 + 0.2 * (sizes / 1e9) ** -0.3 + 0.1 * (stages / 30) ** -0.3)
+        for name, level in (("loss_before", 2.2), ("source_loss_before", 1.7))
+    }
+    noisy = {name: x * np.exp(rng.normal(0, 0.002, 6)) for name, x in befores.items()}
+    runs = pd.DataFrame(shape | noisy | {"loss": 2.5})
+    sources = runs.assign(loss=2.4)
+    question = question_of(
+        PlanArguments(of_target(runs), of_source(sources), **(ASKED | {"N": 5e9}))
+    )
+    (model,) = question.models
+    for name, level in (("loss_before", 2.2), ("source_loss_before", 1.7)):
+        draws = model.covariates[name] / (level * (1.1 + 0.2 * 5**-0.3))
+        assert abs(np.median(draws) - 1) < 0.02
+        assert 0 < np.std(draws) < 0.1
+    assert ["forecast from 6 checkpoints" in line for line in question.notes] == [
+        True,
+        True,
+    ]
+
+
 def test_gaps_in_the_table_are_passed_over(told):
     gaps = TARGET_RUNS.assign(loss_before=[np.nan, 3.1, np.nan])
     assert plan(of_target(gaps), of_source(SOURCE_RUNS), **ASKED).D == told.D

@@ -146,3 +146,17 @@ def test_what_can_be_asked_is_taken_as_it_is_meant():
     question = question_of(PlanArguments(target(), source(), **named))
     assert (question.confidence, question.constraints[0].limit) == (0.9, 1.8)
     assert STATE["loss_before"] < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("3", 3), ("3d", 3), ("3 days", 3), ("36h", 1.5), ("2 weeks", 14)],
+)
+def test_days_may_have_a_unit(text, days):
+    assert checked("max_days", text, KINDS["max_days"]) == pytest.approx(days)
+
+
+def test_other_units_are_no_days():
+    for name, text in (("max_days", "3x"), ("max_days", "d"), ("max_cost", "3d")):
+        with pytest.raises(PlanError, match=name):
+            checked(name, text, KINDS[name])

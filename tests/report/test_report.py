@@ -344,18 +344,35 @@ def checked(verdict, is_safe=False):
     return SimpleNamespace(verdict=verdict, is_on_the_safe_side=is_safe)
 
 
+def domain_with(*checks, name="target"):
+    """A domain whose main check is the last of these."""
+    return SimpleNamespace(name=name, check=checks[-1], decisive=checks, tested=())
+
+
+def test_a_verdict_that_no_box_shows_says_whose_it_is():
+    """The worst check may be another than that whose forecasts are drawn."""
+    tokens = HoldOut("D", 12e9, 4e9, 12e9, planned=20e9)
+    widen = SimpleNamespace(hold_out=tokens, check=checked("widen"))
+    source = domain_with(checked("widen"), checked("trust"), name="source")
+    source.tested = (widen,)
+    _, said = verdict_of([domain_with(checked("trust")), source])
+    assert said == (
+        f"{TRUST['widen']} So say those at 12B tokens of adaptation (source)."
+    )
+
+
 def test_a_forecast_that_errs_on_the_safe_side_is_said():
     """Where all that failed do: too high a forecast of a loss that must stay low."""
-    safe = [SimpleNamespace(decisive=[checked("trust"), checked("widen", True)])]
+    safe = [domain_with(checked("trust"), checked("widen", True))]
     assert verdict_of(safe)[1].endswith("the safe side of a limit on them.")
-    one_is_not = [*safe, SimpleNamespace(decisive=[checked("widen")])]
+    one_is_not = [*safe, domain_with(checked("widen"))]
     assert "safe side" not in verdict_of(one_is_not)[1]
 
 
 @pytest.mark.parametrize("verdict", list(TRUST))
 def test_what_no_check_tests_is_said_with_every_verdict(verdict):
     """And a pass is then as unknown as what is beyond it."""
-    domains = [SimpleNamespace(decisive=[checked(v)]) for v in ("trust", verdict)]
+    domains = [domain_with(checked(v)) for v in ("trust", verdict)]
     assert verdict_of(domains) == (verdict, TRUST[verdict])
     level, said = verdict_of(domains, ["9B parameters", "ptpp 300"])
     assert level == ("unknown" if verdict == "trust" else verdict)
@@ -801,3 +818,14 @@ def test_a_tablet_names_all_parts_and_has_what_is_asked_beside_the_point(page):
     )
     page.set_viewport_size({"width": PHONE, "height": 844})
     assert lists == [0, 0]
+
+
+def test_the_command_that_updates_reads_the_table_as_the_page_did():
+    """It takes both fits, and the columns by their names in the table."""
+    runs = pd.DataFrame({"N": [1e9]})
+    runs.attrs["read_with"] = ["--column", "D=tokens (B)*1e9"]
+    contents = SimpleNamespace(fits={"target": None, "source": None}, runs=runs)
+    assert page_file._update_command(contents) == (
+        "bayeslaw update target.nc OLD_AND_NEW_RUNS --source source.nc "
+        "--column 'D=tokens (B)*1e9'"
+    )

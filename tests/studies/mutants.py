@@ -402,11 +402,12 @@ def survivors(outcomes: Sequence[Outcome]) -> str:
     alive = [outcome.mutant for outcome in outcomes if not outcome.noticed_by]
     if not alive:
         return "None is alive."
-    rows = ["| place | change | why it lives |", "|---|---|---|"]
+    # without line numbers, which the next change of the file would make wrong
+    rows = ["| file | change | why it lives |", "|---|---|---|"]
     for mutant in alive:
         reason = REASONS.get((mutant.file, mutant.change), "*open*")
         change = mutant.change.replace("|", "\\|")
-        rows.append(f"| `{mutant.place}` | `{change}` | {reason} |")
+        rows.append(f"| `{mutant.file}` | `{change}` | {reason} |")
     return "\n".join(rows)
 
 

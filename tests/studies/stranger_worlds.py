@@ -4,13 +4,14 @@
     python tests/studies/stranger_worlds.py --widths [--worlds 8] [-o docs/stranger_widths.txt]
 
 In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is not one
-of the laws) is drawn with the world's seed. `bayeslaw.report` reads it as the command does, with the laws that suit and nothing set by hand. It plans the
+of the laws) is drawn with the world's seed. It is fitted and planned as the page of `bayeslaw.report` does, with the laws that suit and nothing set by hand: the
 adaptation of a 7B model, pre-trained on 300B tokens, to a target loss of 2.38 with at most 4.5% of forgetting, at 90%. The loss of the 7B model before
 adaptation is forecast from the table's checkpoints; with `--start measured` it is given.
 
 The true formula then tells whether the plan keeps both limits, and how its cost compares with the cheapest plan that keeps them. The runs that the page chooses
-to buy before the plan are simulated in the world, with .3% of noise. The page is made again with them, and the new plan's cost is compared with the promised
-one. If the page advises against all runs, they are bought all the same, and marked in the table.
+to buy before the plan are simulated in the world, with .3% of noise. The plan is made again with them, and its cost is compared with the promised one. If the
+page advises against all runs, they are bought all the same, and marked in the table. Where the table gives no plan, three short runs of the plan's own model
+are bought instead.
 
 With `--widths` nothing is planned: the widths of the forecasts at the cheapest plan are split into their parts (`bayeslaw.width_parts`). Beside them stands what
 a plan costs if both losses are known up to a normal error of a given sd. `--more 7e9` adds three short runs of that size to the table, to see what they are worth.
@@ -20,13 +21,12 @@ Worlds are made in parallel, each on one core. After an interruption, the same c
 
 import argparse
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ from scipy.special import ndtr
 
 import bayeslaw
 from bayeslaw._base.numbers import Z90
-from bayeslaw._report.buying import Purchase, choose_runs
+from bayeslaw._report.buying import choose_runs
 from bayeslaw._report.planned import completed
 from bayeslaw._report.question import check_question
 from bayeslaw._studies.resumable import study
@@ -100,30 +100,65 @@ def times_cheapest(sd: float, probability: float = 0.9) -> float:
 
 def world(*, seed: int, start: str) -> list[dict[str, Any]]:
     """One world: the plan, the runs bought, and the plan after."""
-    began = time.perf_counter()
+    began = time.process_time()
     question: dict[str, Any] = dict(QUESTION)
     if start == "measured":
         question |= given_start()
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runs = read_stranger(seed)
-        page = bayeslaw.report(runs, folder, question=question, quick=True)
-        row: dict[str, Any] = {
-            f"verdict_{domain}": check.verdict for domain, check in page.checks.items()
-        }
-        row |= outcome(page.plan)
-        bought = purchase(page, runs, question)
-        if bought is not None and bought.picked is not None and bought.picked.picks:
-            more = pd.concat([runs, measured(chosen(bought), seed)], ignore_index=True)
-            again = bayeslaw.report(more, folder, question=question, quick=True)
-            row |= {
-                "advised": bought.is_advised,
-                "bought": len(bought.picked.picks),
-                "spent": bought.picked.spent,
-                "promised": sum(pick["gain"] for pick in bought.picked.picks),
-            }
-            row |= {f"{name}_after": v for name, v in outcome(again.plan).items()}
-    return [row | {"seconds": time.perf_counter() - began}]
+        planned = plan_of(runs, question)
+        row = outcome(planned.plan)
+        made, details = bought(planned)
+        if len(made):
+            more = pd.concat([runs, measured(made, seed)], ignore_index=True)
+            again = outcome(plan_of(more, question).plan)
+            row |= details | {f"{name}_after": v for name, v in again.items()}
+    jax.clear_caches()
+    return [row | {"seconds": time.process_time() - began}]
+
+
+class PlannedTable(NamedTuple):
+    """A table's fits by domain, the keywords of its plan, and the plan."""
+
+    parts: dict[str, pd.DataFrame]
+    fits: dict[str, Any]
+    keywords: dict[str, Any]
+    plan: bayeslaw.Plan
+
+
+def plan_of(runs: pd.DataFrame, question: dict[str, Any]) -> PlannedTable:
+    """Fit and plan as the page does."""
+    parts = by_domain(runs)
+    fits = {name: bayeslaw.average(part, seed=0) for name, part in parts.items()}
+    asked = check_question(question, parts, dict.fromkeys(parts, ()))
+    keywords, _ = completed(asked, parts, seed=0)
+    plan = bayeslaw.plan(fits["target"], fits["source"], **keywords)
+    return PlannedTable(parts, fits, keywords, plan)
+
+
+def bought(planned: PlannedTable) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Choose runs as the page does: those to buy before the plan; where there is no plan,
+    short runs of the plan's own model.
+    """
+    if not planned.plan.feasible:
+        made = short_runs(SIZE)
+        return made, {"advised": False, "bought": len(made)}
+    purchase = choose_runs(
+        planned.fits, planned.keywords, planned.plan, planned.parts["target"]
+    )
+    if purchase is None or purchase.picked is None or not purchase.picked.picks:
+        return pd.DataFrame(), {}
+    picks = purchase.picked.picks
+    rows = list(dict.fromkeys(row for pick in picks for row in pick["rows"]))
+    made = purchase.offered.loc[rows, ["N", "D", "replay", "ptpp"]]
+    return made, {
+        "advised": purchase.is_advised,
+        "bought": len(picks),
+        "own": int(made["N"].eq(SIZE).sum()),
+        "spent": purchase.picked.spent,
+        "promised": sum(pick["gain"] for pick in picks),
+    }
 
 
 def only_fitted(*, seed: int, more: float) -> list[dict[str, Any]]:
@@ -216,22 +251,6 @@ def plug_in_chance(plan: bayeslaw.Plan) -> float:
     return float(ndtr(target / NOISE) * ndtr(source / NOISE))
 
 
-def purchase(
-    page: Any, runs: pd.DataFrame, question: dict[str, Any]
-) -> Purchase | None:
-    """Runs to buy, chosen as on the page."""
-    parts = by_domain(runs)
-    asked = check_question(question, parts, dict.fromkeys(parts, ()))
-    keywords, _ = completed(asked, parts, seed=0)
-    return choose_runs(page.fits, keywords, page.plan, parts["target"])
-
-
-def chosen(bought: Purchase) -> pd.DataFrame:
-    """The runs to buy."""
-    rows = [row for pick in bought.picked.picks for row in pick["rows"]]
-    return bought.offered.loc[list(dict.fromkeys(rows)), ["N", "D", "replay", "ptpp"]]
-
-
 def measured(made: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Runs made in the world: rows of both domains, as tables have them."""
     made = made.assign(run=[f"made-{i:03d}" for i in range(len(made))])
@@ -257,7 +276,10 @@ def measured(made: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 def table(rows: pd.DataFrame) -> str:
     """What came of all worlds."""
-    plans = rows[rows["feasible"].astype(bool)]
+    has_plan = rows["feasible"].astype(bool)
+    plans = rows[has_plan]
+    after = rows.get("feasible_after", pd.Series(index=rows.index)).eq(True)
+    again = rows[has_plan & after]
     lines = [
         f"{len(plans)} of {len(rows)} worlds have a plan; cheapest in the truth: "
         f"{cheapest()[0] / 1e9:.1f}B tokens. Plans by best estimates alone keep both limits with a "
@@ -266,20 +288,21 @@ def table(rows: pd.DataFrame) -> str:
         "| plan | worlds | kept | chance with noise | stated | median cost over the cheapest |",
         "|---|---|---|---|---|---|",
         line("from the table", plans, ""),
+        line("the same worlds, with the runs bought", again, "_after"),
+        line(
+            "no plan from the table, with three short runs of the plan's model",
+            rows[~has_plan & after],
+            "_after",
+        ),
     ]
-    bought = plans[plans.get("feasible_after", pd.Series(index=plans.index)).eq(True)]
-    if bought.empty:
-        return "\n".join(lines) + "\n"
-    lines += [line("with the runs bought", bought, "_after")]
-    if len(bought) < 2:
-        return "\n".join(lines) + "\n"
-    lines += [
-        "",
-        "| runs bought | worlds | promised saving (mean) | realised (mean) | slope (standard error) |",
-        "|---|---|---|---|---|",
-    ]
-    is_advised = bought["advised"].eq(True)
-    for name, part in (("advised", bought[is_advised]), ("all", bought)):
+    if len(again) > 1:
+        lines += [
+            "",
+            "| runs bought | worlds | promised saving (mean) | realised (mean) | slope (standard error) |",
+            "|---|---|---|---|---|",
+        ]
+    is_advised = again["advised"].eq(True)
+    for name, part in (("advised", again[is_advised]), ("all", again)):
         if len(part) > 1:
             lines.append(saving(name, part))
     return "\n".join(lines) + "\n"
@@ -287,6 +310,8 @@ def table(rows: pd.DataFrame) -> str:
 
 def line(name: str, plans: pd.DataFrame, suffix: str) -> str:
     """Promised against kept."""
+    if plans.empty:
+        return f"| {name} | 0 | | | | |"
     part = {
         key: plans[f"{key}{suffix}"].astype(float)
         for key in ("kept", "chance", "probability", "times_cheapest")

@@ -517,3 +517,18 @@ def test_looking_for_units_and_commas_reads_few_cells(tmp_path, monkeypatch):
     monkeypatch.setattr(layout, "_is_number", is_number)
     assert len(bayeslaw.read_runs(tmp_path / "t.csv")) == 2000
     assert len(looked) < 2100
+
+
+@pytest.mark.parametrize("unit", ["[B]", "(B)"])
+@pytest.mark.parametrize("written", ["tokens*1e9", "tokens {}*1e9"])
+def test_a_unit_in_either_brackets_may_be_left_out(unit, written):
+    table = pd.DataFrame({f"tokens {unit}": [1.0, 2.0], "N": 1e8, "loss": [3.0, 2.9]})
+    runs = bayeslaw.read_runs(table, columns=[f"D={written.format(unit)}"])
+    assert list(runs["D"]) == [1e9, 2e9]
+
+
+def test_a_name_with_two_units_is_not_shortened():
+    """Which of them is meant, nobody could say."""
+    table = pd.DataFrame({"tokens (B)": [1.0], "tokens (M)": [1e3], "loss": [3.0]})
+    with pytest.raises(bayeslaw.RunTableError, match="tokens"):
+        bayeslaw.read_runs(table, columns=["D=tokens*1e9"])

@@ -171,3 +171,44 @@ def test_the_first_error_of_every_command_proposes_the_whole_mapping(folder, com
     read = bayeslaw.read_runs(folder / "foreign.csv", columns=mapping)
     ours = bayeslaw.read_runs(folder / "ours.csv")
     np.testing.assert_allclose(read[list(ours)], ours)
+
+
+def test_pre_training_tokens_and_losses_before_are_known_by_their_values():
+    """Names as people have them: no word says tokens, and none says loss."""
+    rows = pd.DataFrame(
+        {
+            "model": ["160M", "1.3B"],
+            "pretrain budget": ["50B", "300B"],
+            "pretrain lr": [3e-4, 2e-4],
+            "adapt tokens [B]": [1, 4],
+            "eval/fi loss": [3.51, 2.84],
+            "eval/en loss": [4.26, 3.17],
+            "fi before": [5.27, 4.41],
+            "en before": [4.24, 3.05],
+        }
+    )
+    mapping = pasted(mapping_hint(rows))
+    assert mapping["pretrain budget/N"] == "ptpp"
+    assert mapping["fi before"] == "target_loss_before"
+    assert mapping["en before"] == "source_loss_before"
+
+
+MIXTURE = {
+    **{"size": ["150M", "1B"], "tokens (B)": [3, 10]},
+    **{"web %": [60, 30], "code_pct": [30, 40], "books": [0.1, 0.3]},
+    **{"loss_web": [2.7, 2.5], "loss_code": [1.6, 1.5], "loss_books": [3.1, 2.9]},
+}
+
+
+def test_shares_are_known_beside_losses_with_or_without_their_unit():
+    mapping = pasted(mapping_hint(pd.DataFrame(MIXTURE)))
+    assert mapping["web %/100"] == "share_web"
+    assert mapping["code_pct/100"] == "share_code"
+    assert mapping["books"] == "share_books"
+
+
+def test_a_query_of_domains_before_the_mapping_proposes_it():
+    """It is the first command that a how-to shows."""
+    with pytest.raises(RunTableError, match="perhaps --column") as refused:
+        bayeslaw.read_runs(pd.DataFrame(MIXTURE), where="domain == 'web'")
+    assert pasted(str(refused.value))["size"] == "N"

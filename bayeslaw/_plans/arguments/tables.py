@@ -13,7 +13,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.arguments.limits import read_loss_limits
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.constraint import says_rise
-from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
+from bayeslaw._posteriors.averaging.checkpoint import forecast_losses, losses_at_hand
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._posteriors.repetition import UNIQUE, epochs_allowed, repeating
@@ -26,8 +26,8 @@ def with_kept_losses(
     pieces: Mapping[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
     """Complete the arguments with losses of the checkpoint before adaptation that are
-    not given but are in the tables of the fits. Also returns notes, a line for each
-    origin of a loss.
+    not given: those in the tables of the fits, else forecasts from the other checkpoints
+    there. Also returns notes, a line for each origin of a loss.
     """
     covariates, notes = dict(arguments.covariates or {}), []
     models = arguments.N, arguments.ptpp
@@ -79,7 +79,35 @@ def with_kept_losses(
         if loss is not None:
             covariates[column] = loss
     completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
-    return completed, tuple(notes)
+    if len(targets) > 1 or len(sources) > 1:
+        return completed, tuple(notes)
+    (target,), (source,) = targets.values(), sources.values()
+    wanted = {column for column in missing if column not in covariates}
+    reads_before = any(
+        set(LOSSES_BEFORE) & set(piece.covariates)
+        for piece in pieces[next(iter(sources))]
+    )
+    if reads_before and not has_baseline and baselines is None:
+        wanted.add(SOURCE_LOSS_BEFORE)
+    forecasts, lines = _forecasts(completed, target, source, wanted - set(covariates))
+    completed = replace(completed, covariates=covariates | forecasts)
+    return completed, (*notes, *lines)
+
+
+def _forecasts(
+    arguments: PlanArguments, target: Posterior, source: Posterior, wanted: set[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Forecast losses before adaptation from the checkpoints in the tables of the fits,
+    where there are enough. Also returns a line for each.
+    """
+    runs = {"target": target, "source": source}
+    kept = {domain: getattr(of, "runs", None) for domain, of in runs.items()}
+    if not all(isinstance(table, pd.DataFrame) for table in kept.values()):
+        return {}, []
+    models = arguments.N, arguments.ptpp
+    columns = [column for column in LOSSES_BEFORE if column in wanted]
+    columns = list(losses_at_hand(kept, columns, *models).forecast)
+    return forecast_losses(kept, columns, *models, seed=arguments.seed)
 
 
 def _read_by_limits(arguments: PlanArguments) -> set[str]:

@@ -44,6 +44,7 @@ from bayeslaw._running.updating.shifts import (
 from bayeslaw._running.updating.surprise import Surprise, surprise_of
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.fitting import check_full, losses
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -307,7 +308,8 @@ def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame,
         return runs, "loss"
     if "domain" not in runs:
         raise RunTableError(
-            "the table lacks column 'domain', which the fit's table has; add it"
+            "the table lacks column 'domain', which the fit's table has: read it as that "
+            f"one was, or add it; {it_has(runs)}"
         )
     names = list(dict.fromkeys(fitted["domain"].astype(str)))
     of_domains = runs[runs["domain"].astype(str).isin(names)]

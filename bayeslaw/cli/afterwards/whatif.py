@@ -17,11 +17,13 @@ from bayeslaw.cli.decisions.planning import (
     PlanOptions,
     first_file,
     posteriors_and_question,
+    with_fits,
 )
 from bayeslaw.cli.output import check_writable, emit, write_json, write_picture
 from bayeslaw.cli.parsing import name_values, read_toml
 
 NOT_OF_A_SCENARIO = (
+    "fits",
     "target",
     "source",
     "output",
@@ -57,6 +59,7 @@ def whatif(options: WhatIfOptions) -> None:
     """
     import bayeslaw
 
+    options = with_fits(options)
     options = with_file(options, first_file(options.target))
     check_writable(options.output, options.picture)
     changed = _scenarios(options)

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayeslaw._base.arguments import command, option
+from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
     """Options of ``plan``."""
 
+    fits: list[str] | None = argument(
+        "Fits of target and source, in place of --target and --source.",
+        "[T.nc S.nc]",
+        default=None,
+    )
     target: list[str] | None = option(
         "Fit of the target loss; several as NAME=T.nc (repeatable).", metavar="T.nc"
     )
@@ -124,7 +129,9 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
     max_cost: str | None = option(
         "Money that the plan may cost at most (with --price)."
     )
-    max_days: str | None = option("Days that it may take at most (with --hardware).")
+    max_days: str | None = option(
+        "Days that it may take at most: 3, 36h (with --hardware)."
+    )
     unique_target_tokens: str | None = option("Target tokens there are.")
     max_epochs: str | None = option(
         "How often each of them may be seen; default: once, or with a law of "
@@ -157,6 +164,7 @@ def plan(options: PlanOptions) -> None:
     """
     import bayeslaw
 
+    options = with_fits(options)
     options = with_file(options, first_file(options.target))
     check_writable(options.output)
     target, source, question = posteriors_and_question(options)
@@ -177,6 +185,19 @@ def plan(options: PlanOptions) -> None:
     for line in answer.warnings:
         keep_warning(line)
     emit(record, options.as_json, lambda: say_block("\n".join(lines)))
+
+
+def with_fits(options: PlanOptions) -> Any:
+    """Take the fits that are given without option as those of target and source."""
+    if not options.fits:
+        return options
+    if len(options.fits) != 2 or options.target or options.source:
+        raise LawError(
+            "give two fits, of the target and then of the source, or --target T.nc and "
+            f"--source S.nc; got {' '.join(options.fits)}"
+        )
+    target, source = options.fits
+    return replace(options, fits=None, target=[target], source=[source])
 
 
 def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, Any]]:

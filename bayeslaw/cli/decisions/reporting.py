@@ -167,8 +167,6 @@ def report(options: ReportOptions) -> None:
     if options.prior_only:
         _report_of_priors(options)
         return
-    if options.experience:
-        raise LawError("--experience belongs to --prior-only: fits choose theirs")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)
     if table is not None:
@@ -181,6 +179,7 @@ def report(options: ReportOptions) -> None:
             options.output,
             law=options.law,
             reference=assignments(options.reference) or None,
+            experience=options.experience,
             hold_out=options.hold_out,
             quick=options.quick,
             seed=options.seed,
