@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
-from bayeslaw._base.limits import POSITIVE, checked
+from bayeslaw._base.limits import NUMBER, POSITIVE, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import parse_number
+from bayeslaw._base.numbers import format_level, parse_number
 from bayeslaw._law.find import as_law
-from bayeslaw._law.law import Law
+from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
 
 if TYPE_CHECKING:
@@ -123,23 +123,64 @@ def law_at(
     unknown = [name for name in errors if name not in constants]
     if unknown:
         raise LawError(f"sd names {unknown[0]!r}, which is none of the constants")
+    if draws < 1:
+        raise LawError(f"draws must be at least 1, got {draws}")
     by_name = {}
-    for name, value in constants.items():
-        center = np.full(draws, float(value))
+    for name, given in constants.items():
+        value = _checked(record, name, given)
+        center = np.full(draws, value)
         if errors.get(name):
             if value <= 0:
                 raise LawError(
                     f"{name} has an error and must be positive, got {value!r}"
                 )
             spread = checked(f"sd of {name}", errors[name], POSITIVE) / value
+            if spread > 10:
+                raise LawError(
+                    f"sd of {name} is {spread:.3g} times {name}: an absolute error, in "
+                    f"the unit of {name}"
+                )
             center = center * np.exp(spread * rng.standard_normal(draws))
         by_name[name] = center
     runtime.start()
     values = {name: np.asarray(x) for name, x in record.from_paper(by_name).items()}
     values = {name: np.broadcast_to(x, (draws,)) for name, x in values.items()}
+    _check_loss(record, values)
     if sigma is not None:
         values["sigma"] = np.full(draws, checked("sigma", sigma, POSITIVE))
     return LawAt(record, values, () if errors else (NO_DOUBT,))
+
+
+def _checked(law: Law, name: str, given: object) -> float:
+    """Check that a constant is a number that this parameter can be: it has the sign of
+    its plausible value, if its prior has one sign.
+    """
+    value = checked(f"{law.name}@{name}", given, NUMBER)
+    supports = {t.coefficient: t.prior.support for t in law.terms}
+    supports |= {e.name: e.prior.support for e in law.exponents}
+    has_sign = supports.get(name) in ("positive", "unit")
+    usual = law.plausible.get(name, value)
+    if has_sign and usual * value < 0:
+        raise LawError(
+            f"{law.name}@{name}: it is {'below' if usual < 0 else 'above'} 0, got "
+            f"{value:g}: the sign of a term is in the law's formula"
+        )
+    return value
+
+
+def _check_loss(
+    law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], most: float = 100.0
+) -> None:
+    """Refuse constants at which the loss of the law's reference run is none."""
+    medians = {name: np.median(draws) for name, draws in values.items()}
+    with np.errstate(all="ignore"):
+        loss = float(law.loss(as_arrays(law.reference), as_arrays(medians)))
+    if not 0 < loss <= most:
+        at = ", ".join(f"{c} = {format_level(c, x)}" for c, x in law.reference.items())
+        raise LawError(
+            f"law {law.name!r} at these constants has a loss of {loss:.3g} nats at {at}: "
+            "a digit or a sign wrong, or constants of other units?"
+        )
 
 
 def law_as_written(text: str) -> LawAt | None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw import LawError
+from bayeslaw import LawError, PlanError
 from bayeslaw._posteriors.constants import law_as_written
 from bayeslaw.cli.app import app
 
@@ -71,6 +71,41 @@ def test_a_plan_at_constants():
 def test_constants_that_make_no_sense_are_refused(text, says):
     with pytest.raises(LawError, match=says):
         law_as_written(text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"A": -406.4}, "chinchilla@A: it is above 0, got -406.4"),
+        ({"alpha": -0.34}, "chinchilla@alpha: it is above 0"),
+        ({"E": -1}, "chinchilla@E: it is above 0"),
+        ({"A": np.nan}, "chinchilla@A must be a number, got nan"),
+        ({"B": np.inf}, "chinchilla@B must be a number, got inf"),
+        ({"A": True}, "chinchilla@A must be a number, got True"),
+        ({"A": "4O6"}, "chinchilla@A must be a number"),
+        ({"A": 1e300}, "has a loss of .* a digit or a sign wrong"),
+        ({"alpha": 0.0}, "has a loss of 409 nats"),
+        ({"alpha": 50, "E": 0, "B": 0}, "has a loss of"),
+    ],
+)
+def test_constants_that_no_law_has_are_refused(changed, says):
+    """A negative one gave losses below those of any run, or none."""
+    with pytest.raises((LawError, PlanError), match=says) as raised:
+        bayeslaw.law_at("chinchilla", HOFFMANN | changed)
+    assert "\n" not in str(raised.value)
+
+
+def test_errors_and_draws_that_make_no_sense_are_refused():
+    with pytest.raises(LawError, match="sd of A is .* times A"):
+        bayeslaw.law_at("chinchilla", HOFFMANN, sd={"A": 1e6})
+    for draws in (0, -1):
+        with pytest.raises(LawError, match="draws must be at least 1"):
+            bayeslaw.law_at("chinchilla", HOFFMANN, draws=draws)
+
+
+@pytest.mark.parametrize("law", bayeslaw.laws(), ids=lambda law: law.name)
+def test_plausible_constants_are_taken(law):
+    assert bayeslaw.law_at(law, law.plausible, draws=2).law is law
 
 
 def test_a_path_is_no_constants():
