@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import warn
+from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import shuffled
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
@@ -60,7 +61,7 @@ def forecast(
 
     Raises
     ------
-    ValueError
+    PlanError
         ``prob`` is not strictly between 0 and 1.
     RunTableError
         The table lacks a column the law reads.
@@ -70,8 +71,7 @@ def forecast(
     >>> bayeslaw.forecast(target, large).columns.tolist()
     ['median', 'low', 'high', 'log_sd', 'law_low', 'law_high']
     """
-    if not 0 < prob < 1:
-        raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
+    prob = checked("prob", prob, CHANCE)
     posterior, runs = as_posterior(posterior), as_runs(runs)
     fitted = table_of(posterior)
     warn_other_domain(fitted, runs)

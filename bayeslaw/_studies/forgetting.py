@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._inference.point import point_fit
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
@@ -219,6 +219,8 @@ def bootstrapped_mre(
     >>> error.draws.shape
     (4,)
     """
+    if resamples < 1:
+        raise PlanError(f"resamples must be at least 1, got {resamples!r}")
     law = as_law(law)
     runs = as_runs(runs)
     point = point_fit(runs, law, delta=delta, bootstrap=resamples, seed=seed)

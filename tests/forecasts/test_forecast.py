@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayeslaw
 from bayeslaw._forecasts import forecast as module
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans import example
@@ -47,3 +48,11 @@ def test_columns_are_quantiles_of_the_draws(posterior):
         rows["high"], np.quantile(np.exp(new), 0.9, axis=0), rtol=1e-3
     )
     assert (rows["log_sd"] > 0).all()
+
+
+@pytest.mark.parametrize("prob", [0.0, 1.0, 90.0, -0.1, float("nan")])
+def test_a_probability_that_is_none_is_refused(prob):
+    at = bayeslaw.law_at("chinchilla", bayeslaw.law("chinchilla").plausible, draws=4)
+    runs = pd.DataFrame({"N": [1e9], "D": [2e10]})
+    with pytest.raises(bayeslaw.PlanError, match="prob must be a probability"):
+        bayeslaw.forecast(at, runs, prob=prob)

@@ -85,3 +85,20 @@ def test_two_domains_in_one_fit_are_warned_of():
     both = pd.concat([runs.assign(domain="a"), runs.assign(domain="b")])
     with pytest.warns(bayeslaw.RunTableWarning, match="2 domains are fitted as if"):
         bayeslaw.point_fit(both.reset_index(drop=True), "chinchilla")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"bootstrap": -1}, {"starts": 0}, {"delta": 0.0}),
+        *({"delta": float("nan")}, {"delta": -0.02}),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    """A delta of nan gave parameters that no table has."""
+    (name,) = options
+    runs = bayeslaw.simulate("chinchilla", seed=1)
+    with pytest.raises(bayeslaw.PlanError, match=f"{name} must be"):
+        bayeslaw.point_fit(runs, "chinchilla", **options)
+    with pytest.raises(bayeslaw.PlanError, match="resamples must be at least 1"):
+        bayeslaw.bootstrapped_mre(runs, "chinchilla", resamples=0)

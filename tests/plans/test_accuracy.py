@@ -106,6 +106,13 @@ def test_a_forecast_has_the_accuracy_beside_the_loss():
     ("table", "says"),
     [
         (pd.DataFrame({"loss": [2.0]}), "'accuracy' is missing"),
+        (evaluated().assign(accuracy=True), r"row 1 .* got .* and True"),
+        (evaluated().assign(loss=np.inf), r"row 1 .* got inf"),
+        (evaluated() + 1j, r"row 1 .* accuracy from 0 to 1"),
+        (
+            pd.concat([evaluated(), evaluated()["loss"]], axis=1),
+            "2 columns are called 'loss'",
+        ),
         (evaluated().assign(accuracy=60.0), r"row 1 .* accuracy from 0 to 1"),
         (evaluated(rows=3), "needs four rows"),
         ("nowhere.csv", "cannot be read"),

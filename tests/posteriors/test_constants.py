@@ -96,7 +96,7 @@ def test_constants_that_no_law_has_are_refused(changed, says):
 
 
 def test_errors_and_draws_that_make_no_sense_are_refused():
-    with pytest.raises(LawError, match="sd of A is .* times A"):
+    with pytest.raises(LawError, match=r"sd of A is .* times A"):
         bayeslaw.law_at("chinchilla", HOFFMANN, sd={"A": 1e6})
     for draws in (0, -1):
         with pytest.raises(LawError, match="draws must be at least 1"):

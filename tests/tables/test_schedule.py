@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import least_squares
 
+import bayeslaw
 from bayeslaw import read_runs
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._tables.rates import areas, logged, schedules
@@ -377,3 +378,67 @@ def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size, data):
     )
     assert len(error) == 6
     assert error.max() <= 0.0025, error.round(4).to_dict()
+
+
+# -- what is no schedule ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bayeslaw.cosine(-1e-3, 10),
+        lambda: bayeslaw.cosine(float("nan"), 10),
+        lambda: bayeslaw.constant(1e-3, 10, start=-1.0),
+        lambda: bayeslaw.wsd(1e-3, 10, decay=2, final=float("inf")),
+    ],
+)
+def test_rates_that_are_no_rates_make_no_schedule(make):
+    with pytest.raises(ValueError, match="a learning rate must be at least 0"):
+        make()
+
+
+@pytest.mark.parametrize("steps", [True, -1])
+def test_steps_that_are_not_whole_make_no_schedule(steps):
+    with pytest.raises(ValueError, match="steps must be a whole number"):
+        bayeslaw.constant(1e-3, steps)
+
+
+def test_a_drop_beyond_the_schedule_is_refused():
+    for step in (0, 11):
+        with pytest.raises(ValueError, match="a drop at step"):
+            bayeslaw.multi_step(1e-3, 10, drops={step: 0.1})
+
+
+@pytest.mark.parametrize(
+    "rates", [np.array([1e-3, np.nan]), np.array([1e-3, -1.0]), np.array([np.inf])]
+)
+def test_areas_of_what_is_no_schedule_are_refused(rates):
+    """A rate of nan gave areas of nan, and one below 0 areas below 0."""
+    with pytest.raises(RunTableError, match="pretraining: a schedule is one"):
+        bayeslaw.schedule_areas(rates)
+    with pytest.raises(RunTableError, match="adaptation: a schedule is one"):
+        bayeslaw.schedule_areas(np.ones(3), rates)
+
+
+LOGGED = pd.DataFrame({"step": [0, 100, 200], "lr": [0.0, 2e-4, 0.0]})
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (LOGGED.assign(lr=["a", "b", "c"]), "column 'lr' holds others"),
+        (LOGGED.assign(step=["0", "100", "x"]), "column 'step' holds others"),
+        (LOGGED.assign(lr=True), "column 'lr' holds others"),
+        (LOGGED.assign(lr=LOGGED["lr"] + 1j), "column 'lr' holds others"),
+        (LOGGED.iloc[:0], "areas need rows"),
+    ],
+)
+def test_logged_rates_that_are_no_numbers_are_refused(table, says):
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.areas_from_table(table)
+
+
+def test_two_columns_of_rates_are_refused():
+    twice = pd.concat([LOGGED, LOGGED["lr"]], axis=1)
+    with pytest.raises(RunTableError, match="2 columns are called 'lr'"):
+        bayeslaw.areas_from_table(twice)

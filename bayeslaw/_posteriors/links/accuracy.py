@@ -14,6 +14,7 @@ from scipy.special import expit, logit, logsumexp
 
 from bayeslaw._base.errors import FitWarning, RunTableError, warn
 from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
+from bayeslaw._base.numbers import parse_number
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
 from bayeslaw._tables.rows.naming import check_repeated
 
@@ -159,7 +160,7 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
             f"a table of accuracies has columns loss and accuracy; {missing[0]!r} is "
             f"missing, there are: {', '.join(map(str, table.columns))}"
         )
-    numbers = table[list(COLUMNS)].apply(pd.to_numeric, errors="coerce")
+    numbers = table[list(COLUMNS)].map(_number).astype(float)
     is_loss = numbers["loss"].between(0, LARGEST_LOSS, inclusive="right")
     is_possible = is_loss & numbers["accuracy"].between(0, 1)
     if not is_possible.all():
@@ -173,7 +174,15 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
         raise RunTableError(
             f"a table of accuracies needs four rows at three losses, got {len(numbers)}"
         )
-    return numbers.astype(float)
+    return numbers
+
+
+def _number(cell: object) -> float:
+    """Read a cell, ``60%`` too; NaN if it is no number."""
+    try:
+        return parse_number(cell, counts=False)
+    except RunTableError:
+        return np.nan
 
 
 def _sampled(

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bayeslaw._base.errors import RunTableError
+
 if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float
@@ -128,7 +130,7 @@ def schedule_areas(
     """
     import pandas as pd
 
-    rates = np.asarray(pretraining, float)
+    rates = _rates("pretraining", pretraining)
     if not len(rates):
         raise ValueError(
             "the pre-training schedule is empty; "
@@ -138,7 +140,7 @@ def schedule_areas(
     table = {"lr": rates, "S1_pt": first.S1, "S2_pt": first.S2}
     if adaptation is not None:
         second = areas(
-            np.asarray(adaptation, float),
+            _rates("adaptation", adaptation),
             # the first drop of adaptation starts from the last rate of pre-training
             before=rates[-1],
             momentum=first.momentum[-1] if carry_momentum else 0.0,
@@ -158,3 +160,23 @@ def schedule_areas(
         {"step": steps, "S1_cpt": 0.0, "S2_cpt": 0.0, **table},
         columns=["step", "lr", *COLUMNS],
     )
+
+
+def _rates(name: str, given: object) -> Float[np.ndarray, " step"]:
+    """Take a schedule's learning rates, shape (step,).
+
+    Raises
+    ------
+    RunTableError
+        They are no sequence of finite numbers of at least 0.
+    """
+    try:
+        rates = np.asarray(given, float)
+    except (TypeError, ValueError):
+        rates = np.full(1, np.nan)
+    if rates.ndim != 1 or not (np.isfinite(rates) & (rates >= 0)).all():
+        raise RunTableError(
+            f"{name}: a schedule is one learning rate a step, each a number of at least "
+            "0, as constant, cosine, wsd and multi_step make it"
+        )
+    return rates

@@ -8,6 +8,8 @@ import numpy as np
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
+from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells
+from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +79,7 @@ def areas_from_table(
         raise RunTableError(
             f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}"
         )
+    _check_cells(table)
     curves = _curves(table, _curve_columns(table), np.arange(len(table)))
     done = [
         _curve(table, name, rows, warmup, adaptation_start, lr_power)
@@ -84,6 +87,16 @@ def areas_from_table(
     ]
     _warn_assumed(done)
     return _joined(table, done)
+
+
+def _check_cells(table: pd.DataFrame) -> None:
+    """Refuse a table without rows, and steps and rates that are no real numbers."""
+    check_repeated(table.columns)
+    if table.empty:
+        raise RunTableError("areas need rows: the table has none")
+    for name in ("step", "lr"):
+        if not is_of_numbers(plain_cells(table[[name]])[name].dtype):
+            raise RunTableError(f"areas need numbers, and column {name!r} holds others")
 
 
 def add_areas(table: pd.DataFrame) -> pd.DataFrame:

@@ -33,6 +33,7 @@ def constant(
     >>> bayeslaw.constant(2e-4, 4, warmup=2).tolist()
     [0.0001, 0.0002, 0.0002, 0.0002]
     """
+    _check(peak, steps, start)
     return _warmed(peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak)
 
 
@@ -46,6 +47,7 @@ def cosine(
     >>> bayeslaw.cosine(2e-4, 4, warmup=2).round(5).tolist()
     [0.0001, 0.0002, 0.0001, 0.0]
     """
+    _check(peak, steps, start, final)
     falling = 0.5 * (1 + np.cos(np.pi * _progress(steps - warmup)))
     return _warmed(peak, steps, warmup, start, falling, final)
 
@@ -70,6 +72,7 @@ def wsd(
     >>> bayeslaw.wsd(1.0, 4, decay=2).tolist()
     [1.0, 1.0, 0.5, 0.0]
     """
+    _check(peak, steps, start, final)
     if not 0 <= decay <= steps - warmup:
         raise ValueError(
             f"decay = {decay} steps, but {steps - warmup} are left after the warm-up"
@@ -103,9 +106,24 @@ def multi_step(
     [1.0, 1.0, 0.1, 0.1]
     """
     rates = constant(peak, steps, warmup=warmup, start=start)
+    beyond = [step for step in drops if not 1 <= step <= steps]
+    if beyond:
+        raise ValueError(f"a drop at step {beyond[0]}, but the steps are 1 to {steps}")
     for step, factor in drops.items():
         rates[step - 1 :] *= factor
     return rates
+
+
+def _check(peak: float, steps: int, *rates: float) -> None:
+    """Refuse rates that are no numbers of at least 0, and a number of steps that is not
+    whole.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
+    for rate in (peak, *rates):
+        is_number = isinstance(rate, int | float | np.integer | np.floating)
+        if not (is_number and np.isfinite(rate) and rate >= 0):
+            raise ValueError(f"a learning rate must be at least 0, got {rate!r}")
 
 
 def _progress(steps: int) -> Float[np.ndarray, " step"]:
