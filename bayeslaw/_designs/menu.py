@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.proposals import it_has
@@ -22,6 +22,8 @@ from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
+
+Levels = float | str | Sequence[float | str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,10 +227,10 @@ def _check_one_checkpoint(
 def candidates(
     runs: pd.DataFrame,
     *,
-    N: Sequence[float] | None = None,
-    ptpp: Sequence[float] | None = None,
-    replay: Sequence[float] | None = None,
-    atpp: Sequence[float] = TOKENS_PER_PARAMETER,
+    N: Levels | None = None,
+    ptpp: Levels | None = None,
+    replay: Levels | None = None,
+    atpp: Levels = TOKENS_PER_PARAMETER,
     along_run: bool = True,
     costs: Costs | None = None,
 ) -> pd.DataFrame:
@@ -241,8 +243,8 @@ def candidates(
         are taken from it. Columns that belong to a checkpoint (``loss_before``, ...)
         are carried over.
     N, ptpp, replay
-        Levels. A checkpoint that is not in ``runs`` is charged its pre-training, 6 N
-        (ptpp N) FLOPs, once.
+        Levels, as numbers or as people write them (``"7B"``, ``"25%"``). A checkpoint
+        that is not in ``runs`` is charged its pre-training, 6 N (ptpp N) FLOPs, once.
     atpp
         Adaptation tokens per parameter at which a run is measured.
     along_run
@@ -344,19 +346,16 @@ def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table
 
 
-def _levels(
-    name: str, wanted: Sequence[float] | None, runs: pd.DataFrame
-) -> list[float]:
+def _levels(name: str, wanted: Levels | None, runs: pd.DataFrame) -> list[float]:
     return _checked(name, runs[name].dropna().unique() if wanted is None else wanted)
 
 
-def _checked(
-    name: str, wanted: Sequence[float] | Num[np.ndarray, " level"]
-) -> list[float]:
+def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:
     """Check the levels and sort them. A level far beyond any model is a mistake in its
     unit: ``1,5`` read as two levels, or parameters in billions.
     """
-    levels = np.unique(np.atleast_1d(np.asarray(wanted, float)))
+    given = np.atleast_1d(np.asarray(wanted, object))
+    levels = np.unique([parse_number(level) for level in given])
     least, most = {"replay": (0.0, 1.0), "N": (1e3, 1e15)}.get(name, (1e-9, 1e6))
     possible = (levels >= least) & (levels <= most)
     if not len(levels) or not possible.all():

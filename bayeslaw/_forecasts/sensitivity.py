@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.numbers import format_count
 from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables import fitting
@@ -211,7 +212,7 @@ def few_levels(
             continue
         count = ("one", "two")[len(levels) - 1]
         noun = "stage" if column == "ptpp" else "level"
-        levels_text = " and ".join(f"{v:.4g}" for v in levels)
+        levels_text = " and ".join(map(format_count, levels))
         lines.append(
             f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {levels_text} fitted, "
             f"{_range(beyond)} forecast; "
@@ -222,7 +223,8 @@ def few_levels(
 
 def _range(values: Float[np.ndarray, " run"]) -> str:
     low, high = values.min(), values.max()
-    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    ends = dict.fromkeys(map(format_count, (low, high)))
+    return " to ".join(ends)
 
 
 def gate_or_floor(

@@ -123,7 +123,7 @@ def _with_bare_names(
     written = set()
     for theirs in columns:
         for name in bare:
-            theirs = theirs.replace(name, "")  # it is written with its unit
+            theirs = theirs.replace(str(name), "")  # it is written with its unit
         written |= {part.strip() for part in EXPRESSION.name_end.split(theirs)}
     names = list(bare.values())
     wanted = {n: b for n, b in bare.items() if b in written and names.count(b) == 1}

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
-from bayeslaw._law.columns import LOSS_SD
+from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._law.priors import fixed
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.settings import warn_settings
@@ -108,9 +108,14 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
     """Read one column that a law needs as numbers, shape (run,), checked for its range."""
     if name not in runs:
         what = NUMERIC.get(name, "covariate")
+        forecast = (
+            "; a fit of other checkpoints may forecast it for a forecast (--before, "
+            "docs/howto/chains.md)"
+        )
         raise RunTableError(
             f"law {law.name!r} needs column {name!r} ({what}), which the table "
             f"lacks{_similar(name, runs)}; {it_has(runs)}"
+            f"{forecast if name in LOSSES_BEFORE else ''}"
         )
     check_full(runs, name, f"law {law.name!r} needs")
     try:
@@ -435,13 +440,14 @@ def _check_levels(
         return
     if len(levels) == 1:
         raise RunTableError(
-            f"column {column!r} has one level only ({levels[0]:g}), so {exponents} of "
+            f"column {column!r} has one level only ({format_count(levels[0])}), so {exponents} of "
             f"law {law.name!r} cannot be learned; add runs at another {column}, or set "
             f'a prior on request, e.g. {tied[0]} = "fixed(...)"'
         )
     if len(levels) == 2:
+        both = " and ".join(map(format_count, levels))
         warn(
-            f"column {column!r} has two levels only ({levels[0]:g}, {levels[1]:g}): "
+            f"column {column!r} has two levels only ({both}): "
             f"laws bend along it as their priors say, and so do forecasts along "
             f"{column}; a third level would tell"
         )

@@ -252,7 +252,7 @@ def test_levels_too_few_to_forecast_beyond_are_named():
     assert sensitivity.few_levels([fixed], grid[grid["ptpp"] < 279], held) == []
     small = grid[grid["N"] < 1e9]
     assert (
-        "two levels only: N 2.41e+08 and 5.17e+08 fitted"
+        "two levels only: N 241M and 517M fitted"
         in sensitivity.few_levels([law], small, grid)[0]
     )
 

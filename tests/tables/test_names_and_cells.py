@@ -301,3 +301,18 @@ def test_values_too_deep_are_told_in_a_line(tmp_path):
         ) as caught:
             bayeslaw.read_runs(table(), where=query)
         assert "\n" not in str(caught.value)
+
+
+def test_levels_of_candidates_are_written_as_people_write_numbers():
+    runs = table(["a", "b", "c"]).assign(replay=0.25, ptpp=20.0)
+    levels = {"N": ["7B"], "ptpp": 43, "replay": "25%", "atpp": ["1", 2]}
+    offered = bayeslaw.candidates(runs, **levels)
+    assert set(offered["N"]) == {7e9}
+    assert list(offered["D"]) == [7e9, 14e9]
+    with pytest.raises(RunTableError, match="'many' is not a number"):
+        bayeslaw.candidates(runs, N="many")
+
+
+def test_a_loss_before_that_is_missing_names_what_may_forecast_it():
+    with pytest.raises(RunTableError, match=r"--before, docs/howto/chains\.md"):
+        bayeslaw.fit(table().assign(replay=0.25), "state-target")

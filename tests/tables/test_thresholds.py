@@ -168,7 +168,7 @@ def test_one_level_is_refused_and_two_are_warned_about(levels):
         fitting.check_fittable(law, table)
     told = [str(one.message) for one in caught]
     assert len(told) == (levels == 2)
-    assert all("two levels only (1e+08, 1e+09)" in line for line in told)
+    assert all("two levels only (100M and 1B)" in line for line in told)
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,12 @@ def _forecasts(
     """Forecast losses before adaptation from the checkpoints in the tables of the fits,
     where there are enough. Also returns a line for each.
     """
-    runs = {"target": target, "source": source}
-    kept = {domain: getattr(of, "runs", None) for domain, of in runs.items()}
-    if not all(isinstance(table, pd.DataFrame) for table in kept.values()):
+    kept = {
+        domain: runs
+        for domain, posterior in (("target", target), ("source", source))
+        if isinstance(runs := getattr(posterior, "runs", None), pd.DataFrame)
+    }
+    if len(kept) < 2:
         return {}, []
     models = arguments.N, arguments.ptpp
     columns = [column for column in LOSSES_BEFORE if column in wanted]

@@ -427,6 +427,7 @@ def _doubts(
         if is_fitted and at:
             lines.append(
                 f"the share of {name}, {share:.1%}, is the {at} that was fitted: beyond "
-                f"it nothing was checked; bounds={{{name!r}: (0, 1)}} looks there"
+                f"it nothing was checked; bounds={{{name!r}: (0, 1)}} looks there "
+                f"(--share {name}=0:100%; of report --plan share_{name}=0:100%)"
             )
     return lines
