@@ -481,6 +481,7 @@ def load_table(
         table = read_source(source, grows=grows, names=names)
     else:
         table = _with_index(frame_of(source))
+        check_repeated(table.columns)
     table = plain_cells(table)
     if is_tracker(source):
         return table

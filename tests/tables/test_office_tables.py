@@ -438,11 +438,10 @@ def test_shares_are_proposed_where_columns_are_named_like_the_losses_sets():
         web=[60, 30], code=[40, 70], loss_web=[3, 2.9], loss_code=[2, 1.9]
     )
     hint = mapping_hint(table)
-    assert proposed(table)["share_web"] == "web"
+    assert proposed(table)["share_web"] == "web/100"
     assert "may be the loss" not in hint
     columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
-    with pytest.warns(bayeslaw.RunTableWarning, match="percent"):
-        runs = bayeslaw.read_runs(table, columns=columns)
+    runs = bayeslaw.read_runs(table, columns=columns)
     assert runs["share_code"].tolist()[:2] == [0.4, 0.7]
 
 

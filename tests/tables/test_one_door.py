@@ -351,6 +351,21 @@ def test_names_that_differ_in_case_are_told_and_spaces_differ_in_nothing(table, 
     assert bayeslaw.read_runs(spaced)[column].nunique() == 7
 
 
+def test_empty_names_are_empty_cells(table):
+    runs = bayeslaw.read_runs(table.assign(run=["", " ", None, *"abcde"]))
+    assert runs["run"].isna().tolist() == [True] * 3 + [False] * 5
+
+
+@pytest.mark.parametrize("names", ["Step,a - loss,a - loss", "N,N,D,loss", "D,70M,70M"])
+def test_columns_of_one_name_are_refused_before_anything_is_made_of_them(names):
+    """A panel of a column a run ended in a traceback."""
+    columns = names.split(",")
+    frame = pd.DataFrame(np.ones((3, len(columns))), columns=columns)
+    for ask in (bayeslaw.read_runs, as_runs):
+        with pytest.raises(RunTableError, match=f"2 columns are called '{columns[1]}'"):
+            ask(frame)
+
+
 @pytest.mark.parametrize("loss", ["", "  ", None])
 def test_empty_text_is_an_empty_cell(table, loss):
     with pytest.raises(RunTableError, match="row 1, column 'loss': NaN or empty"):

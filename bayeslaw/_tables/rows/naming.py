@@ -59,8 +59,9 @@ def names_of(columns: ColumnMap) -> set[str]:
 
 
 def as_names(cells: pd.Series) -> pd.Series:
-    """Convert cells to text; empty cells stay empty."""
-    return cells.astype(object).map(_name, na_action="ignore")
+    """Convert cells to text; empty cells, and empty text, are empty."""
+    names = cells.astype(object).map(_name, na_action="ignore")
+    return names.mask(names == "")
 
 
 def _name(cell: Any) -> str:
