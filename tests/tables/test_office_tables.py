@@ -442,7 +442,7 @@ def test_shares_are_proposed_where_columns_are_named_like_the_losses_sets():
     assert "may be the loss" not in hint
     columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
     runs = bayeslaw.read_runs(table, columns=columns)
-    assert runs["share_code"].tolist()[:2] == [0.4, 0.7]
+    assert runs["share_code"].tolist()[:2] == pytest.approx([0.4, 0.7])
 
 
 def test_a_table_in_the_place_of_a_fit_is_not_to_be_overwritten(tmp_path):
