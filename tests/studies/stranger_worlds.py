@@ -288,7 +288,7 @@ def table(rows: pd.DataFrame) -> str:
         "| plan | worlds | kept | chance with noise | stated | median cost over the cheapest |",
         "|---|---|---|---|---|---|",
         line("from the table", plans, ""),
-        line("the same worlds, with the runs bought", again, "_after"),
+        line("the same table with the runs bought", again, "_after"),
         line(
             "no plan from the table, with three short runs of the plan's model",
             rows[~has_plan & after],
