@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._posteriors.chain import models_of
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import NUMERIC, as_design
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
@@ -252,7 +253,8 @@ def candidates(
         run, so the largest D pays for all. False: each is a run of its own (with a
         schedule that ends there).
     costs
-        Prices: then costs are in money, a run's fixed cost included.
+        Prices: then costs are in money, a run's fixed cost included. Without a price
+        they are in FLOPs.
 
     Returns
     -------
@@ -284,6 +286,8 @@ def candidates(
             "candidates need model sizes: give N, or runs with a column 'N'"
         )
     levels["atpp"] = _checked("atpp", atpp)
+    if costs is not None and not costs.has_money:
+        costs = None  # FLOPs are then the price
     table = pd.DataFrame(product(*levels.values()), columns=[*levels])
     table["D"] = table["atpp"] * table["N"]
     table["cost"] = [
@@ -344,6 +348,21 @@ def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     if "checkpoint" not in table:
         table["checkpoint"] = _joined(table[keys], format_count)
     return table
+
+
+def with_planned_checkpoint(
+    offered: pd.DataFrame, N: Any, ptpp: Any, rounding: float = 0.01
+) -> pd.DataFrame:
+    """Take the checkpoint of the planned model, or models, as free: it will be adapted,
+    so it is there. Levels match within a tolerance for rounding.
+    """
+    is_planned = np.zeros(len(offered), bool)
+    for size, stage in models_of(N, ptpp):
+        has_size = (offered["N"] / size - 1).abs() < rounding
+        is_planned |= has_size & ((offered["ptpp"] / stage - 1).abs() < rounding)
+    return offered.assign(
+        checkpoint_cost=offered["checkpoint_cost"].mask(is_planned, 0.0)
+    )
 
 
 def _levels(name: str, wanted: Levels | None, runs: pd.DataFrame) -> list[float]:

@@ -14,7 +14,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.anchor_list import Anchors
 from bayeslaw._designs.anchors import anchors
-from bayeslaw._designs.menu import candidates, menu
+from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
@@ -294,7 +294,7 @@ def _pilots(
     costs: Costs | None,
 ) -> pd.DataFrame:
     """Make short runs of the plan's own model, with tokens as the table's runs have
-    them. Its checkpoint costs nothing: the plan adapts it, so it is there.
+    them.
     """
     least = float(runs["D"][runs["D"] > 0].min())
     most = min(float(runs["D"].max()), float(planned["D"]))
@@ -307,7 +307,7 @@ def _pilots(
         atpp=np.unique(tokens / planned["N"]).tolist(),
         costs=costs,
     )
-    return table.assign(checkpoint_cost=0.0)
+    return with_planned_checkpoint(table, planned["N"], planned["ptpp"])
 
 
 def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:

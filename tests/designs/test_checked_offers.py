@@ -159,3 +159,25 @@ def test_the_page_says_before_the_fits_that_it_will_not_offer_runs(
     warned = pytest.warns(RunTableWarning, match="not tell which runs to buy.*'width'")
     with warned, pytest.raises(RuntimeError, match="a fit began"):
         bayeslaw.report(runs, tmp_path / "page", law=law, question=question)
+
+
+# -- the planned model's checkpoint ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("further", "is_free"), [({}, True), ({"train_checkpoint": True}, False)]
+)
+def test_short_runs_of_the_planned_model_pay_no_checkpoint(tmp_path, further, is_free):
+    """As on the report's page: the plan adapts it, so it is there."""
+    runs = pd.DataFrame({"N": [1e8, 1e9], "ptpp": 20.0, "D": 1e9, "replay": 0.25})
+    runs.assign(loss=[3.0, 2.5]).to_csv(tmp_path / "runs.csv", index=False)
+    options = buying.AnchorsOptions(
+        candidates=tmp_path / "runs.csv",
+        offer=["N=3B,7B", "ptpp=43", "atpp=0.3"],
+        goal=[],
+        **further,
+    )
+    offered = buying._candidates(options, (), {"N": 7e9, "ptpp": 300 / 7})
+    paid = offered.set_index("N")["checkpoint_cost"]
+    assert paid[3e9] == pytest.approx(6 * 3e9 * 43 * 3e9)
+    assert bool(paid[7e9] == 0) == is_free

@@ -134,11 +134,11 @@ def anchors(options: AnchorsOptions) -> None:
         return
     budget, goal = number("--budget", options.budget or ""), _goal(options)
     if options.prior_only:
-        table = _candidates(options, LOSSES_BEFORE)
+        table = _candidates(options, LOSSES_BEFORE, goal)
         posterior, source = _priors_of_anchors(options, table, goal)
     else:
         posterior, source = _fits_of_anchors(options)
-        table = _candidates(options, _losses_read(posterior, source))
+        table = _candidates(options, _losses_read(posterior, source), goal)
     counts = {"replicates": options.replicates, "checks": options.checks}
     counts_set = {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
@@ -273,7 +273,7 @@ def _next_batch(options: AnchorsOptions) -> None:
 
     budget, goal = number("--budget", options.budget or ""), _goal(options)
     measured = _measured(options.measured)
-    table = _candidates(options, LOSSES_BEFORE)
+    table = _candidates(options, LOSSES_BEFORE, goal)
     if options.least is not None and not isinstance(goal, dict):
         raise LawError(
             "--least is of a plan: of a forecast, --enough says where to stop"
@@ -318,7 +318,9 @@ def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
     return pd.concat([load_table(path) for path in paths], ignore_index=True)
 
 
-def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
+def _candidates(
+    options: AnchorsOptions, losses_read: Collection[str], goal: Any
+) -> Any:
     """Read the runs on offer: those in the table, or runs made from its checkpoints.
 
     Parameters
@@ -326,8 +328,12 @@ def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
     losses_read
         Losses before adaptation that laws read. For checkpoints that do not exist yet
         they are forecast, as in `report`.
+    goal
+        As `anchors` takes it. The checkpoint of a plan is there, unless it must be
+        trained first.
     """
     import bayeslaw
+    from bayeslaw._designs.menu import with_planned_checkpoint
     from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 
     table = read_table(options.candidates, options.where, options.column)
@@ -336,6 +342,10 @@ def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
         offers = bayeslaw.candidates(
             table, **levels, along_run=not options.alone, costs=costs_of(options)
         )
+        has_stage = "checkpoint_cost" in offers and "ptpp" in offers
+        is_there = isinstance(goal, dict) and not options.train_checkpoint
+        if has_stage and is_there and {"N", "ptpp"} <= set(goal):
+            offers = with_planned_checkpoint(offers, goal["N"], goal["ptpp"])
         filled, notes = fill_losses(offers, table, losses_read, seed=options.seed)
         for line in notes:
             say(line, to_stderr=True)
