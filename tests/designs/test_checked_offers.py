@@ -181,3 +181,17 @@ def test_short_runs_of_the_planned_model_pay_no_checkpoint(tmp_path, further, is
     paid = offered.set_index("N")["checkpoint_cost"]
     assert paid[3e9] == pytest.approx(6 * 3e9 * 43 * 3e9)
     assert bool(paid[7e9] == 0) == is_free
+
+
+def test_runs_for_a_plan_are_made_of_the_target_s_rows(tmp_path):
+    """In which a checkpoint has one loss before; rows of both domains have two."""
+    runs = pd.DataFrame({"N": [1e8, 1e9], "ptpp": 20.0, "D": 1e9, "replay": 0.25})
+    losses = {"target_loss": [3.0, 2.5], "source_loss": [2.1, 1.9]}
+    befores = {"target_loss_before": [4.0, 3.5], "source_loss_before": [2.0, 1.8]}
+    path = tmp_path / "runs.csv"
+    runs.assign(**losses, **befores).to_csv(path, index=False)
+    options = buying.AnchorsOptions(
+        candidates=path, offer=["N=1B", "atpp=1"], goal=[], source=["s.nc"]
+    )
+    offered = buying._candidates(options, (), {"N": 7e9, "ptpp": 43.0})
+    assert list(offered["loss_before"]) == [3.5]

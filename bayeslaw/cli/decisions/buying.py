@@ -339,6 +339,9 @@ def _candidates(
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:
         levels = levels_of(options.offer)
+        if options.source and "domain" in table and "target" in set(table["domain"]):
+            # the checkpoints' loss_before is then that of the target, as on the page
+            table = table[table["domain"] == "target"].reset_index(drop=True)
         offers = bayeslaw.candidates(
             table, **levels, along_run=not options.alone, costs=costs_of(options)
         )
