@@ -17,7 +17,9 @@ Result = TypeVar("Result")
 
 
 def takes(
-    record: Callable[Parameters, Record], error: type[Exception] = TypeError
+    record: Callable[Parameters, Record],
+    error: type[Exception] = TypeError,
+    name: str | None = None,
 ) -> Callable[[Callable[[Record], Result]], Callable[Parameters, Result]]:
     """Call a function of one record with the arguments of the record's constructor.
 
@@ -31,6 +33,8 @@ def takes(
         function's docstring.
     error
         Type of the error raised on a wrong argument.
+    name
+        Name of the function that users call, for messages; by default its own.
 
     Examples
     --------
@@ -56,8 +60,9 @@ def takes(
             try:
                 signature.bind(*args, **options)
             except TypeError as wrong:
-                line = _refusal(function.__name__, signature, options)
-                raise error(line or f"{function.__name__}(): {wrong}") from None
+                shown = name or function.__name__
+                line = _refusal(shown, signature, options)
+                raise error(line or f"{shown}(): {wrong}") from None
             return function(record(*args, **options))
 
         wrapper: Any = call

@@ -146,7 +146,7 @@ def plan(arguments: PlanArguments) -> Plan:
     return posed_and_solved(arguments).plan
 
 
-@takes(PlanArguments, PlanError)
+@takes(PlanArguments, PlanError, name="plan")
 def posed(arguments: PlanArguments) -> Question:
     """Check the question of `plan`, given the same arguments, without its answer.
 
@@ -243,7 +243,7 @@ def solve(
     return PosedPlan(_answer(question, best, plug_in, candidates), best.posed)
 
 
-@takes(PlanArguments, PlanError)
+@takes(PlanArguments, PlanError, name="plan")
 def problem_of(arguments: PlanArguments) -> Problem:
     """Pose the problem that `plan` solves for its first model, given the same question."""
     question = question_of(arguments)

@@ -102,3 +102,8 @@ def test_scenarios_that_make_no_sense_are_refused_in_one_line(given, says):
     with pytest.raises(LawError, match=says) as refused:
         read()
     assert "\n" not in str(refused.value)
+
+
+def test_a_question_without_a_model_is_refused_by_the_name_that_users_know():
+    with pytest.raises(PlanError, match=r"^plan\(\) needs N, ptpp"):
+        what_if(of_target(), WEB, {"a": {"max_forgetting": "5%"}})
