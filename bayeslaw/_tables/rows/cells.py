@@ -153,6 +153,8 @@ def _warn_summaries(runs: pd.DataFrame) -> None:
 def _summaries_at_end(runs: pd.DataFrame) -> int:
     """Count the rows at the end that are called a mean or total, if no row above is."""
     for column in _texts(runs):
+        if not _called_summary(runs[column].iloc[-1:]).any():
+            continue
         called = _called_summary(runs[column])
         count = int(called.sum())
         if 0 < count < len(runs) and called[-count:].all():
@@ -171,7 +173,7 @@ def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
     words = re.compile(rf"\W*(?:(?:{of_summary}|{beside})\b\W*)+", re.IGNORECASE)
     word = re.compile(rf"\b(?:{of_summary})\b", re.IGNORECASE)
     return np.array(
-        [bool(words.fullmatch(n) and word.search(n)) for n in map(str, names)]
+        [bool(words.fullmatch(n) and word.search(n)) for n in map(str, names.tolist())]
     )
 
 
