@@ -158,6 +158,14 @@ def test_laws_far_behind_have_no_share_and_equal_laws_share_equally():
     assert weigh([_Judged()], []).tolist() == [1.0]
 
 
+def test_stages_of_a_handful_weigh_less():
+    """They are a few runs each, so that the prior counts as one stage."""
+    laws = [_Judged([9.0, 9.0]), _Judged([0.0, 0.0])]
+    few, many = (weigh(laws, ["N"], Stacking.of(runs)) for runs in (24, 25))
+    np.testing.assert_allclose(few, [1.5 / 2, 0.5 / 2], atol=1e-5)
+    np.testing.assert_allclose(many, [1.125 / 1.25, 0.125 / 1.25], atol=1e-5)
+
+
 @pytest.mark.parametrize(("stages", "share"), [(2, 0.125 / 2.25), (3, 0.0)])
 def test_a_law_has_no_share_below_a_twentieth_of_the_best_one_s(stages, share):
     """Of a law that is always worse the prior is left: .125 of 2.25 stages is more than

@@ -86,6 +86,8 @@ class DriftPriors(NamedTuple):
     def of_handful(self, training: Range) -> DriftPrior:
         """Choose the prior without a mean, for tables with too few runs to leave a
         stage out.
+
+        A law of N and D has it, unless scales of its error are learned.
         """
         is_state = starts_from_losses(training.axes)
         scale = self.state_tau if is_state else self.tau
@@ -358,11 +360,15 @@ def draw_drift(
 
 
 def draw_from_prior(
-    training: Range, draws: int, rng: np.random.Generator
+    training: Range, draws: int, rng: np.random.Generator, is_learned: bool = False
 ) -> Float[np.ndarray, "draw side"]:
     """Draw drifts from the prior, for a law without left-out stages, shape (draw,
     side).
+
+    ``is_learned``: scales of the law's error are learned from other tables. Its drift
+    then has the prior of averages, which is learned from their forecasts.
     """
-    prior = DriftPriors().of_handful(training)
+    priors = DriftPriors()
+    prior = priors.of(training) if is_learned else priors.of_handful(training)
     scales = draw_scales((), prior, rng)
     return draw_drift(scales, prior, draws, rng)

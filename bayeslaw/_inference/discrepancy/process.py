@@ -46,14 +46,19 @@ class MisfitPriors(NamedTuple):
     """Priors of a misfit's scales.
 
     ``length``: length scale of a piece, in units of its axis. ``wiggle``: scale of a
-    walk. ``misfit``: sd of all pieces together, in log loss (pieces share the variance
-    equally). ``state_misfit``: the same for a law that starts from the checkpoint's
-    loss.
+    walk. ``learned_wiggles``: scales of the walks of a law of N and D whose priors are
+    learned from other tables (docs/learned_scales.csv). ``misfit``: sd of all pieces
+    together, in log loss (pieces share the variance equally). ``state_misfit``: the
+    same for a law that starts from the checkpoint's loss.
     """
 
     length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
     wiggle: Prior = lognormal(
         0.002, 1.0, "public tables of N and D: .001-.003 an e-fold to the power 1.5"
+    )
+    learned_wiggles: tuple[tuple[str, Prior], ...] = (
+        ("N*D", lognormal(0.00058, 1.1, "learned: 26 tables of ten labs")),
+        ("D/N", lognormal(0.00096, 1.37, "learned: 26 tables of ten labs")),
     )
     misfit: Prior = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
     state_misfit: Prior = lognormal(
@@ -178,13 +183,15 @@ class Process:
     """The basis of a misfit. Hashable, because compiled programs are cached by it.
 
     Order of the weights: pieces over each axis, pieces over each pair, walks.
-    ``fading`` scales the misfit up at small budgets.
+    ``fading`` scales the misfit up at small budgets. ``is_learned``: whether scales of
+    walks have priors that are learned from other tables.
     """
 
     axes: tuple[Axis, ...]
     pairs: tuple[tuple[int, int], ...]
     walks: tuple[Walk, ...]
     fading: Fading | None = None
+    is_learned: bool = False
 
     @cached_property
     def program_name(self) -> str:
@@ -226,7 +233,12 @@ class Process:
         piece = lognormal(median / np.sqrt(max(smooth, 1)), spread, total.source)
         lengths = {f"length {axis.name}": PRIORS.length for axis in self.axes}
         sizes = dict.fromkeys(self.pieces[:smooth], piece)
-        return lengths | sizes | dict.fromkeys(self.pieces[smooth:], PRIORS.wiggle)
+        learned_wiggles = dict(PRIORS.learned_wiggles) if self.is_learned else {}
+        wiggles = {
+            f"walk {walk.name}": learned_wiggles.get(walk.name, PRIORS.wiggle)
+            for walk in self.walks
+        }
+        return lengths | sizes | wiggles
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -326,13 +338,17 @@ class Process:
 
 
 def process_of(
-    covariates: Mapping[str, Float[np.ndarray, " run"]], along_run: bool = False
+    covariates: Mapping[str, Float[np.ndarray, " run"]],
+    along_run: bool = False,
+    is_learned: bool = False,
 ) -> Process | None:
     """Build the process of a law that reads these columns, each of shape (run,).
 
     Returns None where no axis varies. ``along_run``: rows are points of learning
     curves. Areas under the learning rate then get no axis: each run has its own error
     process along its curve (`noise`), which forecast better than a shared misfit.
+    ``is_learned``: if the law reads N and D alone, scales of its walks have priors that
+    are learned from other tables.
     """
     names = axis_names(covariates)
     if along_run:
@@ -350,7 +366,13 @@ def process_of(
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
     walks = [_walk(name, covariates) for name in walk_names(tuple(covariates))]
-    return Process(tuple(axes), pairs, tuple(walk for walk in walks if walk))
+    of_size = set(covariates) == {"N", "D"}
+    return Process(
+        tuple(axes),
+        pairs,
+        tuple(walk for walk in walks if walk),
+        is_learned=is_learned and of_size,
+    )
 
 
 def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], ...]:
@@ -425,6 +447,7 @@ def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
         tuple(pairs),
         tuple(walks),
         None if fading is None else Fading(**fading),
+        content.get("is_learned", False),
     )
 
 

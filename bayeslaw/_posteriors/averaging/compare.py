@@ -73,6 +73,13 @@ class Stacking(NamedTuple):
     steps: int = 1000
     tolerance: float = 1e-6
 
+    @classmethod
+    def of(cls, runs: int) -> Stacking:
+        """Choose the settings for a number of runs. Stages that are left out of a
+        handful have so few runs that the prior counts as a whole stage.
+        """
+        return cls(prior_stages=1.0) if runs <= fitting.HANDFUL else cls()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparing:
@@ -332,7 +339,8 @@ def compare_part(
         stage.among(fitted) for stage in _stages(table, settings.columns(table), chosen)
     ]
     judged = _judge_all(chosen, runs, fitted, stages, settings)
-    weights = weigh(judged, [stage.column for stage in stages])
+    columns = [stage.column for stage in stages]
+    weights = weigh(judged, columns, Stacking.of(len(table)))
     return Comparison(
         tuple(judged),
         among(informed(chosen), weights),

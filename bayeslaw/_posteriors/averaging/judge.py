@@ -34,6 +34,7 @@ from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import Padded, pad
+from bayeslaw._law.experience.priors import is_experienced
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.fits.misfit import (
@@ -277,7 +278,14 @@ def _with_misfit(
     if not setting.discrepancy:
         return None, draws
     misfit = learn_misfit(
-        law, draws, training, kept, power=power, seed=setting.seed, tries=tries
+        law,
+        draws,
+        training,
+        kept,
+        power=power,
+        is_learned=is_experienced(law),
+        seed=setting.seed,
+        tries=tries,
     )
     process = None if misfit is None else misfit.process
     return process, with_misfit(draws, misfit)

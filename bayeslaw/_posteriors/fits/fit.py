@@ -21,6 +21,7 @@ from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
+from bayeslaw._law.experience.priors import has_learned_errors
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.fits import artifact
@@ -199,7 +200,8 @@ def _add_misfit(
 ) -> None:
     """Learn the misfit of a fit's draws and keep it in its tree."""
     draws = artifact.draws_of(result.inference_data)
-    misfit = learn_misfit(result.law, draws, training, seed=seed)
+    is_learned = has_learned_errors(result.law)
+    misfit = learn_misfit(result.law, draws, training, is_learned=is_learned, seed=seed)
     if misfit is None:
         return
     saved = to_dataset(misfit, group_names(misfit, result.law, runs))
@@ -208,7 +210,7 @@ def _add_misfit(
         # prior
         known = training_range(training.covariates)
         rng = np.random.default_rng([seed, len(runs)])
-        drifts = draw_from_prior(known, len(misfit.sigma), rng)
+        drifts = draw_from_prior(known, len(misfit.sigma), rng, is_learned)
         saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
     result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
 
