@@ -30,6 +30,7 @@ from bayeslaw._posteriors.averaging.average import DRAWS, of_comparison, shares
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
+    Stacking,
     best_probabilities,
     weigh,
 )
@@ -92,7 +93,8 @@ def calls(monkeypatch):
         notes |= {"ess": 500.0, "divergences": 0, "draws": 40}
         return refits.Refit(draws_of_law(seed=len(seen)), notes)
 
-    def learn(law, values, training, kept, *, power, seed, tries):
+    def learn(law, values, training, kept, *, power, is_learned, seed, tries):
+        assert not is_learned  # the law has its own priors
         seen[-1] |= {"kept": kept, "tries": tries, "power": power}
 
     def points(law, columns):
@@ -678,7 +680,8 @@ def test_a_comparison_hands_on_what_is_known_and_weighs_what_comes_back(
             largest = runs[stage.column] == runs[stage.column][fitted].max()
             np.testing.assert_array_equal(stage.held, fitted & largest)
             np.testing.assert_array_equal(stage.kept, fitted & ~largest)
-    np.testing.assert_array_equal(made.weights, weigh(made.judged, ["N", "D"]))
+    expected = weigh(made.judged, ["N", "D"], Stacking.of(len(runs[fitted])))
+    np.testing.assert_array_equal(made.weights, expected)
     joined = [
         np.concatenate([score.density for score in one.held_out]) for one in made.judged
     ]

@@ -108,7 +108,7 @@ class HeldOutScore(NamedTuple):
     inside: Bool[np.ndarray, " run"]
     error: Float[np.ndarray, " run"]
     interval: Float[np.ndarray, " run"]
-    slope: float
+    slope: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
