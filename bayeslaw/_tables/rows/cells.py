@@ -140,7 +140,7 @@ def _warn_summaries(runs: pd.DataFrame) -> None:
     for column in filter(is_name, runs):
         called = _called_summary(runs[column])
         if 0 < called.sum() < len(runs) / 2:
-            name = runs.loc[called, column].iloc[0]
+            name = runs[column][called].iloc[0]
             rows = ", ".join(map(str, runs.index[called][:3]))
             warn(
                 f"row {rows}: column {column!r} says {name!r}, a mean or total, and it is "
