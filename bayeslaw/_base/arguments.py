@@ -60,9 +60,9 @@ def takes(
             try:
                 signature.bind(*args, **options)
             except TypeError as wrong:
-                shown = name or function.__name__
-                line = _refusal(shown, signature, options)
-                raise error(line or f"{shown}(): {wrong}") from None
+                label = name or function.__name__
+                line = _refusal(label, signature, options)
+                raise error(line or f"{label}(): {wrong}") from None
             return function(record(*args, **options))
 
         wrapper: Any = call

@@ -48,7 +48,6 @@ COUNT = Kind(
 )
 COST = Kind(lambda x: 0 < x <= 1e40, "a positive number of at most 1e+40")  # FLOPs
 TOKENS = Kind(lambda x: 0 <= x <= LARGEST_COUNT, "a number of tokens")
-BYTES = Kind(lambda x: 0 < x <= 100, "a positive number of bytes, at most 100")
 SHARE = Kind(lambda x: 0 <= x <= 1, "a share in [0, 1]; write 10% as 0.1", "")
 CHANCE = Kind(
     lambda x: 0 < x < 1,
@@ -58,13 +57,6 @@ CHANCE = Kind(
 )
 EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
 RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
-
-TIMES = {
-    **dict.fromkeys(("h", "hour", "hours"), 1 / 24),
-    **dict.fromkeys(("d", "day", "days"), 1.0),
-    **dict.fromkeys(("w", "week", "weeks"), 7.0),
-}
-DAYS = Kind(lambda x: x > 0, "a positive number of days", "a number of days", TIMES)
 
 # keyword of `plan`, or column of its covariates -> kind
 KINDS: dict[str, Kind] = {
@@ -80,9 +72,20 @@ KINDS: dict[str, Kind] = {
     "baseline_tokens": TOKENS,
     "max_flops": COST,
     "max_tokens": COUNT,
-    "bytes_per_token": BYTES,
+    "bytes_per_token": Kind(
+        lambda x: 0 < x <= 100, "a positive number of bytes, at most 100"
+    ),
     "max_cost": Kind(lambda x: x > 0, "a positive amount of money", "an amount"),
-    "max_days": DAYS,
+    "max_days": Kind(
+        lambda x: x > 0,
+        "a positive number of days",
+        "a number of days",
+        units={
+            **dict.fromkeys(("h", "hour", "hours"), 1 / 24),
+            **dict.fromkeys(("d", "day", "days"), 1.0),
+            **dict.fromkeys(("w", "week", "weeks"), 7.0),
+        },
+    ),
     "unique_target_tokens": COUNT,
     "max_epochs": COUNT,
     "min_replay": SHARE,
@@ -129,7 +132,11 @@ def in_nats(
             "(--bytes-per-token 4.2)"
         )
     bits = checked(name, text.removesuffix("bpb"), NUMBER)
-    return bits * math.log(2) * checked("bytes_per_token", bytes_per_token, BYTES)
+    return (
+        bits
+        * math.log(2)
+        * checked("bytes_per_token", bytes_per_token, KINDS["bytes_per_token"])
+    )
 
 
 def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:

@@ -373,8 +373,8 @@ def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[floa
     """Check the levels and sort them. A level far beyond any model is a mistake in its
     unit: ``1,5`` read as two levels, or parameters in billions.
     """
-    given = np.atleast_1d(np.asarray(wanted, object))
-    levels = np.unique([parse_number(level) for level in given])
+    entries = np.atleast_1d(np.asarray(wanted, object))
+    levels = np.unique([parse_number(level) for level in entries])
     least, most = {"replay": (0.0, 1.0), "N": (1e3, 1e15)}.get(name, (1e-9, 1e6))
     possible = (levels >= least) & (levels <= most)
     if not len(levels) or not possible.all():

@@ -126,8 +126,8 @@ def law_at(
     if draws < 1:
         raise LawError(f"draws must be at least 1, got {draws}")
     by_name = {}
-    for name, given in constants.items():
-        value = _checked(record, name, given)
+    for name, constant in constants.items():
+        value = _checked(record, name, constant)
         center = np.full(draws, value)
         if errors.get(name):
             if value <= 0:
@@ -151,11 +151,11 @@ def law_at(
     return LawAt(record, values, () if errors else (NO_DOUBT,))
 
 
-def _checked(law: Law, name: str, given: object) -> float:
+def _checked(law: Law, name: str, constant: object) -> float:
     """Check that a constant is a number that this parameter can be: it has the sign of
     its plausible value, if its prior has one sign.
     """
-    value = checked(f"{law.name}@{name}", given, NUMBER)
+    value = checked(f"{law.name}@{name}", constant, NUMBER)
     supports = {t.coefficient: t.prior.support for t in law.terms}
     supports |= {e.name: e.prior.support for e in law.exponents}
     has_sign = supports.get(name) in ("positive", "unit")

@@ -445,9 +445,9 @@ def _check_levels(
             f'a prior on request, e.g. {tied[0]} = "fixed(...)"'
         )
     if len(levels) == 2:
-        both = " and ".join(map(format_count, levels))
+        words = " and ".join(map(format_count, levels))
         warn(
-            f"column {column!r} has two levels only ({both}): "
+            f"column {column!r} has two levels only ({words}): "
             f"laws bend along it as their priors say, and so do forecasts along "
             f"{column}; a third level would tell"
         )

@@ -301,16 +301,18 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     count = curves.names.nunique()
     do = "name the run of each row in a column 'run' (--column run=yours)"
-    found = f"no column names the runs, and {count} curves have {CURVE} points and more"
+    finding = (
+        f"no column names the runs, and {count} curves have {CURVE} points and more"
+    )
     if not curves.are_runs:
         warn(
-            f"{found}, some with two losses at one D: each row counts as a run of its "
+            f"{finding}, some with two losses at one D: each row counts as a run of its "
             f"own, so that points of one run pass for independent; {do}"
         )
         return runs
     if count > 1:  # a single curve needs no warning
         warn(
-            f"{found}: rows alike in all but D are taken as the points of one run; {do} "
+            f"{finding}: rows alike in all but D are taken as the points of one run; {do} "
             "to say otherwise"
         )
     return runs.assign(run=curves.names)

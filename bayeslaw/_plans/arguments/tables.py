@@ -100,17 +100,17 @@ def _forecasts(
     """Forecast losses before adaptation from the checkpoints in the tables of the fits,
     where there are enough. Also returns a line for each.
     """
-    kept = {
+    tables = {
         domain: runs
         for domain, posterior in (("target", target), ("source", source))
         if isinstance(runs := getattr(posterior, "runs", None), pd.DataFrame)
     }
-    if len(kept) < 2:
+    if len(tables) < 2:
         return {}, []
     models = arguments.N, arguments.ptpp
     columns = [column for column in LOSSES_BEFORE if column in wanted]
-    columns = list(losses_at_hand(kept, columns, *models).forecast)
-    return forecast_losses(kept, columns, *models, seed=arguments.seed)
+    columns = list(losses_at_hand(tables, columns, *models).forecast)
+    return forecast_losses(tables, columns, *models, seed=arguments.seed)
 
 
 def _read_by_limits(arguments: PlanArguments) -> set[str]:

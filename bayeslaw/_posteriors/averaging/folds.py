@@ -172,17 +172,17 @@ def stages_towards(
     Stages of tokens are left out, because they hold only the ends of runs.
     """
     columns = {name: name.partition(FROM)[0] for name in names}
-    whole = {
+    stages = {
         name: column
         for name, column in columns.items()
         if "D" not in columns_of(column) and set(columns_of(column)) <= set(run)
     }
     beyond = [
         name
-        for name, column in whole.items()
+        for name, column in stages.items()
         if axis_values(run.head(1), column)[0] > axis_values(table, column).max()
     ]
-    return beyond or list(whole)
+    return beyond or list(stages)
 
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:

@@ -162,7 +162,7 @@ def schedule_areas(
     )
 
 
-def _rates(name: str, given: object) -> Float[np.ndarray, " step"]:
+def _rates(name: str, schedule: object) -> Float[np.ndarray, " step"]:
     """Take a schedule's learning rates, shape (step,).
 
     Raises
@@ -171,7 +171,7 @@ def _rates(name: str, given: object) -> Float[np.ndarray, " step"]:
         They are no sequence of finite numbers of at least 0.
     """
     try:
-        rates = np.asarray(given, float)
+        rates = np.asarray(schedule, float)
     except (TypeError, ValueError):
         rates = np.full(1, np.nan)
     if rates.ndim != 1 or not (np.isfinite(rates) & (rates >= 0)).all():

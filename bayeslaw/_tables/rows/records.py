@@ -39,8 +39,8 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
                 f"{path}: {place} is no record of names and values; write each run as "
                 '{"N": 1e9, "D": 2e10, "loss": 2.5}'
             )
-    whole = _whole_table(records[0]) if len(records) == 1 else None
-    return pd.DataFrame(records) if whole is None else whole
+    table = _whole_table(records[0]) if len(records) == 1 else None
+    return pd.DataFrame(records) if table is None else table
 
 
 def _whole_table(record: dict[str, Any]) -> pd.DataFrame | None:
