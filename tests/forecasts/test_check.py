@@ -146,7 +146,7 @@ def test_forecast_separates_the_law_from_a_new_run(runs):
     assert (rows["high"] > rows["law_high"]).all()
     width = np.log(rows["law_high"] / rows["law_low"])
     np.testing.assert_allclose(width, 2 * 1.2816 * 0.01, rtol=0.05)
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="a probability below 1"):
         bayeslaw.forecast(Gaussian(), runs, prob=1.0)
 
 
