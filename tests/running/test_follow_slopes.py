@@ -42,6 +42,8 @@ def test_the_slope_is_the_root_mean_square_over_runs():
     same = run[:, None] == run
     assert np.isclose(run_slope(residual, same, tokens), np.sqrt(0.5) * 0.05)
     assert np.isnan(run_slope(residual[8:], same[8:, 8:], tokens[8:]))
+    at_one_place = np.full(len(tokens), 1e9)
+    assert np.isnan(run_slope(residual, same, at_one_place))
     assert np.isnan(run_slope(residual, None, tokens))
     assert np.isnan(run_slope(residual, same, None))
 

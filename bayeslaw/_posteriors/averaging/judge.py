@@ -401,7 +401,7 @@ def run_slope(
     least_points: int = 4,
 ) -> float:
     """Compute the root mean square slope of residuals of log loss along log tokens, over
-    the runs with enough points; NaN if there are none.
+    the runs with enough points at different tokens; NaN if there are none.
 
     ``same``: whether two rows are points of one run.
     """
@@ -410,7 +410,7 @@ def run_slope(
     slopes = []
     for first in np.flatnonzero(same.argmax(axis=1) == np.arange(len(same))):
         points = same[first]
-        if points.sum() >= least_points:
+        if len(np.unique(tokens[points])) >= least_points:
             slope, _ = np.polyfit(np.log(tokens[points]), residual[points], 1)
             slopes.append(slope)
     return float(np.sqrt(np.mean(np.square(slopes)))) if slopes else float("nan")
