@@ -191,7 +191,10 @@ def test_no_public_function_is_missing_here():
 
 
 @pytest.mark.parametrize(("name", "fault"), REFUSED)
-def test_a_frame_is_refused_as_its_file_is(known, table, tmp_path, name, fault):
+def test_a_frame_is_refused_as_its_file_is(
+    known, table, tmp_path, monkeypatch, name, fault
+):
+    monkeypatch.chdir(tmp_path)  # a page may be written
     ask = (ASKED | FITS | DESIGNS)[name]
     wrong = FAULTS[fault](table)
     expected = from_file(ask, known, wrong, tmp_path / "t.csv")
