@@ -137,11 +137,8 @@ def outliers(
     five rows and more than one in twenty lie so far off, the surface is wrong and not
     the rows; then none counts as an outlier.
     """
-    size = np.abs(misses)
-    far = size > max(times * np.median(size), least)
-    if far.sum() > max(5, len(size) // 20):
-        return np.zeros(len(size), bool)
-    return far
+    far, are_few = _far_off(misses, times, least)
+    return far & are_few
 
 
 def apart(
@@ -152,8 +149,16 @@ def apart(
     These are more rows than `outliers` may be: over five, and over one in twenty. In
     each of 71 measured tables, so far off lie two rows, or 1.6%, at most.
     """
+    far, are_few = _far_off(misses, times, least)
+    return far & (not are_few)
+
+
+def _far_off(
+    misses: Float[np.ndarray, " run"], times: float, least: float
+) -> tuple[Bool[np.ndarray, " run"], bool]:
+    """Tell which rows lie a multiple of the median distance off, and over ``least``; and
+    whether these are few enough for single mistakes.
+    """
     size = np.abs(misses)
     far = size > max(times * np.median(size), least)
-    if far.sum() <= max(5, len(size) // 20):
-        return np.zeros(len(size), bool)
-    return far
+    return far, bool(far.sum() <= max(5, len(size) // 20))
