@@ -190,6 +190,14 @@ def checked(name: str, value: Any, kind: Kind) -> float:
     return number
 
 
+def check_count(name: str, count: float, least: int = 1) -> None:
+    """Refuse a count that is not whole, or below ``least``."""
+    if count != int(count) or count < least:
+        raise PlanError(
+            f"{name} must be a whole number of at least {least}, got {count!r}"
+        )
+
+
 def _without_unit(text: str, units: Mapping[str, float]) -> tuple[str, float]:
     """Split a unit from the end of a text, and return its factor; 1 without a unit."""
     number = text.strip().rstrip(string.ascii_letters)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs
@@ -37,7 +38,7 @@ from bayeslaw._designs.goals.goal import (
     goal_of_plan,
 )
 from bayeslaw._designs.goals.kinds import unit_of
-from bayeslaw._designs.menu import Menu, check_count, check_rows, days_of, menu
+from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._plans.question import FORGETTING
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name

@@ -140,11 +140,6 @@ def check_rows(candidates: pd.DataFrame) -> None:
         )
 
 
-def check_count(name: str, count: float) -> None:
-    if count != int(count) or count < 1:
-        raise PlanError(f"{name} must be a whole number of at least 1, got {count!r}")
-
-
 def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     """Arrange a table of candidates by run.
 

@@ -22,9 +22,8 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.limits import POSITIVE, checked
+from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
@@ -141,11 +140,8 @@ def point_fit(
     >>> sorted(point.parameters)
     ['A', 'B', 'E', 'alpha', 'beta']
     """
-    for name, count, least in (("bootstrap", bootstrap, 0), ("starts", starts, 1)):
-        if count != int(count) or count < least:
-            raise PlanError(
-                f"{name} must be a whole number of at least {least}, got {count!r}"
-            )
+    check_count("bootstrap", bootstrap, least=0)
+    check_count("starts", starts)
     delta = checked("delta", delta, POSITIVE)
     runs = as_runs(runs)
     law = as_law(law, runs)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
@@ -41,7 +42,7 @@ from bayeslaw._designs.buying.purchase import (
 from bayeslaw._designs.buying.settings import NextArguments
 from bayeslaw._designs.goals.goal import Goal, gain_for
 from bayeslaw._designs.goals.kinds import KINDS, GainName
-from bayeslaw._designs.menu import check_count, check_rows, days_of, menu
+from bayeslaw._designs.menu import check_rows, days_of, menu
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
