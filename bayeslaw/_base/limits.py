@@ -132,11 +132,8 @@ def in_nats(
             "(--bytes-per-token 4.2)"
         )
     bits = checked(name, text.removesuffix("bpb"), NUMBER)
-    return (
-        bits
-        * math.log(2)
-        * checked("bytes_per_token", bytes_per_token, KINDS["bytes_per_token"])
-    )
+    factor = checked("bytes_per_token", bytes_per_token, KINDS["bytes_per_token"])
+    return bits * math.log(2) * factor
 
 
 def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:

@@ -171,7 +171,7 @@ def stages_towards(
 
     Stages of tokens are left out, because they hold only the ends of runs.
     """
-    columns = {name: name.partition(FROM)[0] for name in names}
+    columns = {name: _column_of(name) for name in names}
     stages = {
         name: column
         for name, column in columns.items()
@@ -187,8 +187,13 @@ def stages_towards(
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
     """Find the folds with these names, in a table from which they were left out before."""
-    columns = dict.fromkeys(name.partition(FROM)[0] for name in names)
+    columns = dict.fromkeys(map(_column_of, names))
     return [stage for stage in folds(runs, list(columns)) if stage.name in names]
+
+
+def _column_of(name: str) -> str:
+    """Read the column off a stage's name (`_from`)."""
+    return name.partition(FROM)[0]
 
 
 def _edge(value: float, largest_count: float = 1e15) -> str:
