@@ -422,7 +422,9 @@ def _computed(
                     column = out[name] if is_kept else original[name]
                 numbers = _plain_numbers(column, name)
                 values = values * numbers**power
-                unread = unread.fillna(column.where(numbers.isna()).astype(object))
+                texts = column.where(numbers.isna()).astype(object)
+                is_empty = unread.isna()
+                unread[is_empty] = texts[is_empty]
             columns[ours] = _with_unread(
                 pd.Series(values, index=original.index), unread
             )

@@ -277,7 +277,9 @@ NO_NUMBERS = {
     "complex objects": lambda t: t.assign(D=(t["D"] + 1j).astype(object)),
     "time spans": lambda t: t.assign(D=pd.to_timedelta(t["D"], unit="s")),
     "dates": lambda t: t.assign(D=pd.to_datetime(t["D"], unit="s")),
-    "integers without end": lambda t: t.assign(D=[10**400, *t["D"][1:]]),
+    "integers without end": lambda t: t.assign(
+        D=pd.Series([10**400, *t["D"][1:]], t.index, dtype=object)
+    ),
     "lists": lambda t: t.assign(loss=arrow([[3.0]] * len(t), pa.list_(pa.float64()))),
 }
 
