@@ -41,7 +41,9 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
         if cells.dropna().map(_is_real).all():
             columns[name] = cells.map(float, na_action="ignore").astype(float)
             continue
-        records = cells.map(_record)
+        # not by `map`, which in old pandas fails at integers too long for a float
+        as_records = [_record(cell) for cell in cells]
+        records = pd.Series(as_records, cells.index, dtype=object)
         is_record = records.map(lambda cell: isinstance(cell, Mapping))
         if is_record.any() and (is_record | cells.isna()).all():
             for field, values in _fields(str(name), records).items():
@@ -51,7 +53,8 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
                     )
                 columns[field] = values
         else:
-            columns[name] = cells.map(_flat)
+            flat = [_flat(cell) for cell in cells]
+            columns[name] = pd.Series(flat, cells.index).infer_objects()
     return pd.DataFrame(columns, index=table.index)
 
 
@@ -91,9 +94,11 @@ def _record(cell: Any) -> Any:
 
 
 def _flat(cell: Any) -> Any:
-    """Convert a cell to text if it is not a single value."""
+    """Convert a cell to text if it is not a single value, or no float can hold it."""
     if isinstance(cell, list | tuple | set | dict | np.ndarray):
         return str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
+    if isinstance(cell, int) and abs(cell) >= 2**1023:
+        return str(cell)
     return cell
 
 
