@@ -84,6 +84,9 @@ def test_sweeps_without_a_minimum_are_refused(change, says):
 def test_the_warning_before_a_fit_names_the_option():
     alike = alike_but_settings(sweep(1e-3))
     assert "tuned loss of each cell, by --best-of lr" in alike.sentence()
+    spaced = alike_but_settings(sweep(1e-3).rename(columns={"lr": "peak rate"}))
+    assert "--best-of 'peak rate', or name" in spaced.sentence()
+    assert "--law 'NAME+peak rate'" in spaced.sentence()
 
 
 def test_mixtures_are_cells_of_their_own():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,13 +33,14 @@ class Alike(NamedTuple):
     def sentence(self) -> str:
         """Describe the rows, how far apart their losses are, and what to do."""
         names = ", ".join(map(repr, self.columns))
+        first = self.columns[0]
         return (
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "
             f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
             "noise around their mean, so that forecasts are of a run of middling "
             "settings; keep the runs with the settings you will use, by --where, or the "
-            f"tuned loss of each cell, by --best-of {self.columns[0]}, or name a law with "
-            f"an optimum of it, --law NAME+{self.columns[0]}"
+            f"tuned loss of each cell, by --best-of {shlex.quote(first)}, or name a law "
+            f"with an optimum of it, --law {shlex.quote(f'NAME+{first}')}"
         )
 
 
