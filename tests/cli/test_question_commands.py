@@ -131,3 +131,14 @@ def test_two_fits_without_options_are_those_of_target_and_source(
 def test_one_fit_without_an_option_says_what_to_type(folder):
     said = refusal("plan", folder / "t.nc", *ASKED, "--max-target-loss", "2.02")
     assert "--target T.nc and --source S.nc" in said
+
+
+def test_the_stage_is_given_in_tokens_too(folder, fits, asked, plan):
+    at = asked.index("--ptpp")
+    in_tokens = [*asked[:at], "--pretrain-tokens", "43.4B", *asked[at + 2 :]]
+    assert answer("plan", *in_tokens) == plan
+    assert "either --ptpp" in refusal("plan", *asked, "--pretrain-tokens", "43.4B")
+    neither = [*asked[:at], *asked[at + 2 :]]
+    assert "either --ptpp" in refusal("plan", *neither)
+    two = ["--pretrain-tokens", "1B", "--pretrain-tokens", "2B"]
+    assert "2 --pretrain-tokens for 1 --N" in refusal("plan", *neither, *two)

@@ -67,8 +67,11 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
         "--N",
         default=MISSING,
     )
-    ptpp: list[str] = option(
-        "Pre-training tokens per parameter (one, or one for each --N).", default=MISSING
+    ptpp: list[str] | None = option(
+        "Pre-training tokens per parameter: 43 (one, or one for each --N)."
+    )
+    pretrain_tokens: list[str] | None = option(
+        "Pre-training tokens, in place of --ptpp: 300B (one, or one for each --N)."
     )
     max_target_loss: str | None = option(
         "Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
@@ -251,9 +254,10 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     texts = {
         name: getattr(options, name, None) for name in NAMES if name not in read_apart
     }
+    sizes = [limit("--N", text) for text in options.N]
     return {
-        "N": [limit("--N", text) for text in options.N],
-        "ptpp": [limit("--ptpp", text) for text in options.ptpp],
+        "N": sizes,
+        "ptpp": _stages(options, sizes),
         "max_loss": {
             name: loss_limit(f"--max-loss {name}", text)
             for name, text in values_by_name(options.max_loss, "--max-loss").items()
@@ -271,6 +275,24 @@ def _question(options: PlanOptions) -> dict[str, Any]:
         "seed": options.seed,
         "costs": costs_of(options),
     }
+
+
+def _stages(options: PlanOptions, sizes: list[float]) -> list[float]:
+    """Read the pre-training tokens per parameter, given as such or as tokens."""
+    if (options.ptpp is None) == (options.pretrain_tokens is None):
+        raise LawError("give either --ptpp 43 or --pretrain-tokens 300B")
+    if options.ptpp is not None:
+        return [limit("--ptpp", text) for text in options.ptpp]
+    tokens = [
+        limit("--pretrain-tokens", text) for text in options.pretrain_tokens or ()
+    ]
+    if len(tokens) not in (1, len(sizes)):
+        raise LawError(
+            f"{len(tokens)} --pretrain-tokens for {len(sizes)} --N: give one, or one "
+            "for each --N"
+        )
+    of_sizes = tokens * len(sizes) if len(tokens) == 1 else tokens
+    return [of_size / size for of_size, size in zip(of_sizes, sizes, strict=True)]
 
 
 def _covariates(
