@@ -44,6 +44,11 @@ class Rule(NamedTuple):
         Number of its standard errors that a gain must exceed.
     same
         Relative difference below which levels are equal, because people round.
+    hope
+        Least probability of the most probable choice, if there is no plan. Below one
+        half, its forecasts are most likely over a limit; narrower ones would be, too.
+    reach
+        Most tokens of that choice, in tokens of the table's longest run.
     """
 
     budget: float = 0.1
@@ -54,6 +59,8 @@ class Rule(NamedTuple):
     saving: float = 0.01
     errors: float = 2.0
     same: float = 0.01
+    hope: float = 0.5
+    reach: float = 10.0
 
 
 RULE = Rule()
@@ -113,9 +120,13 @@ class Purchase:
     picked
         The chosen runs; None if the cheapest costs more than the budget.
     price
-        Cost of the plan, in ``unit``.
+        Cost of the plan, or of the most probable choice if there is no plan, in
+        ``unit``.
     notes
         Origin of the losses of their checkpoints.
+    is_planned
+        There is a plan, which the runs make cheaper. Otherwise they narrow the
+        forecasts of the most probable choice.
     """
 
     offered: pd.DataFrame
@@ -123,26 +134,38 @@ class Purchase:
     price: float
     unit: str
     notes: tuple[str, ...]
+    is_planned: bool = True
+
+    @property
+    def what(self) -> str:
+        """Name what the runs are bought for."""
+        return "plan" if self.is_planned else "most probable choice"
 
     @property
     def is_advised(self) -> bool:
-        """Tell whether the chosen runs are worth their cost."""
-        return self.picked is not None and is_worth_it(self.picked, self.price)
+        """Tell whether the chosen runs are worth their cost. Without a plan they cost a
+        small share of one, and no plan can be made before more is learned.
+        """
+        if self.picked is None or not self.is_planned:
+            return self.picked is not None and bool(self.picked.picks)
+        return is_worth_it(self.picked, self.price)
 
 
 def choose_runs(
     fits: Fits, question: Mapping[str, Any], answer: Plan, runs: pd.DataFrame
 ) -> Purchase | None:
     """Choose runs to buy before the plan; None if nothing can be priced, or if the
-    plan's model is smaller than the table's.
+    plan's model is smaller than the table's. If no plan reaches the confidence, the runs
+    are for the most probable choice; None if that most likely breaks a limit.
     """
-    if not can_be_priced(runs) or not answer.feasible or not answer.D:
-        return None  # the budget is a share of the plan's cost
+    if not can_be_priced(runs):
+        return None
+    planned = _planned(answer, float(runs["D"].max()))
+    if planned is None:
+        return None  # the budget is a share of its cost
     costs = _prices(question)
-    price, unit = float(answer.flops or 0), "FLOPs"
-    if costs is not None:
-        price, unit = (answer.cost or {}).get("money", 0.0), "money"
-    planned = {key: getattr(answer, key) for key in ("N", "ptpp", "D", "replay")}
+    bill = (costs or Costs()).of_run(planned["N"], planned["D"], planned["ptpp"])
+    price, unit = (bill.flops, "FLOPs") if costs is None else (bill.money, "money")
     offered = on_offer(runs, planned, costs)
     if offered is None:
         return None
@@ -153,7 +176,7 @@ def choose_runs(
     offered = known_starts(offered, columns)
     budget = RULE.budget * price
     if budget < _first_costs(offered).min():
-        return Purchase(offered, None, price, unit, tuple(lines))
+        return Purchase(offered, None, price, unit, tuple(lines), answer.feasible)
     # `anchors` has its own arguments for seed and costs
     goal = {n: value for n, value in question.items() if n not in ("seed", "costs")}
     picked = anchors(
@@ -167,7 +190,27 @@ def choose_runs(
         checks=0,
         costs=costs,
     )
-    return Purchase(offered, picked, price, unit, tuple(lines))
+    return Purchase(offered, picked, price, unit, tuple(lines), answer.feasible)
+
+
+def _planned(answer: Plan, longest: float) -> dict[str, float] | None:
+    """Collect size, stage, tokens and replay of the plan, or of the most probable choice
+    if there is no plan; None if its tokens are 0 or without end, or if it is not likely
+    to keep the limits.
+
+    Parameters
+    ----------
+    longest
+        Tokens of the table's longest run.
+    """
+    model = {"N": answer.N, "ptpp": answer.ptpp}
+    if answer.feasible and answer.D:
+        return model | {"D": answer.D, "replay": answer.replay or 0.0}
+    best = (answer.explanation or {}).get("best") or {}
+    if answer.feasible or not best.get("D") or best["probability"] < RULE.hope:
+        return None
+    tokens = min(best["D"], RULE.reach * longest)
+    return model | {"D": tokens, "replay": best["replay"]}
 
 
 def _with_planned_losses(
@@ -199,21 +242,47 @@ def worth_buying(
     purchase = choose_runs(fits, question, answer, runs)
     if purchase is None:
         return None
-    picked, price, unit = purchase.picked, purchase.price, purchase.unit
+    picked, unit = purchase.picked, purchase.unit
     if picked is None or not purchase.is_advised:
         return _nothing(purchase)
     notes += purchase.notes
-    saved = sum(pick["gain"] for pick in picked.picks)
     count = len(picked.picks)
+    share = f"{picked.spent / purchase.price:.0%} of the cost of the {purchase.what}"
+    bought = f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} ({share})"
+    return _shown(
+        purchase,
+        f"{bought} would {_effect(purchase, picked)}.",
+        _lines(picked, purchase),
+    )
+
+
+def _effect(purchase: Purchase, picked: Anchors) -> str:
+    """Describe what the chosen runs are expected to do."""
+    if purchase.is_planned:
+        saved = sum(pick["gain"] for pick in picked.picks)
+        return (
+            f"make the plan {saved:.2g} {purchase.unit} cheaper on average, at the same "
+            "probability"
+        )
+    return (
+        "narrow the forecasts of the most probable choice: the standard deviation of "
+        f"the law's losses from {picked.goal_sd_before:.1%} to "
+        f"{picked.goal_sd_after:.1%} on average. Measure them, add them to the table, "
+        "and plan again; that there will be a plan then is not sure"
+    )
+
+
+def _shown(
+    purchase: Purchase, sentence: str, lines: list[dict[str, str]]
+) -> dict[str, Any]:
+    """Collect what the page's template shows."""
     return {
-        "sentence": (
-            f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} "
-            f"({picked.spent / price:.0%} of the plan's) would make the plan "
-            f"{saved:.2g} {unit} cheaper on average, at the same probability."
-        ),
-        "lines": _lines(picked, purchase.offered, unit),
+        "sentence": sentence,
+        "lines": lines,
         "share": RULE.budget,
-        "in_money": unit == "money",
+        "of": purchase.what,
+        "in_money": purchase.unit == "money",
+        "is_planned": purchase.is_planned,
     }
 
 
@@ -225,22 +294,17 @@ def _prices(question: Mapping[str, Any]) -> Costs | None:
 
 def _nothing(purchase: Purchase) -> dict[str, Any]:
     """Describe why no run is advised."""
-    first, unit = _first_costs(purchase.offered), purchase.unit
-    why = "none is expected to save what it costs"
+    first, what = _first_costs(purchase.offered), purchase.what
+    why = "none is expected to be worth its cost"
     if purchase.picked is None:
-        share = (
-            f"{first.min() / purchase.price:.0%} of the plan, over {RULE.budget:.0%}"
-        )
-        why = f"the cheapest costs {share}"
-    return {
-        "sentence": (
-            f"Nothing: {len(first)} runs between the table and the plan are on offer, "
-            f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
-        ),
-        "lines": [],
-        "share": RULE.budget,
-        "in_money": unit == "money",
-    }
+        share = first.min() / purchase.price
+        why = f"the cheapest costs {share:.0%} of the {what}, over {RULE.budget:.0%}"
+    return _shown(
+        purchase,
+        f"Nothing: {len(first)} runs between the table and the {what} are on offer, for "
+        f"{first.min():.2g} to {first.max():.2g} {purchase.unit} each; {why}.",
+        [],
+    )
 
 
 def on_offer(
@@ -354,11 +418,14 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
     )
 
 
-def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, str]]:
+def _lines(picked: Anchors, purchase: Purchase) -> list[dict[str, str]]:
     """Describe each run in a line of texts with units."""
-    lines = []
+    lines, unit = [], purchase.unit
     for pick in picked.picks:
-        run = offered.loc[pick["row"]]
+        run = purchase.offered.loc[pick["row"]]
+        gain = {"saves": f"{pick['gain']:.2g} {unit}"}
+        if not purchase.is_planned:
+            gain = {"standard deviation after it": f"{pick['goal_sd']:.1%}"}
         is_new = run["checkpoint_cost"] > 0
         lines.append(
             {
@@ -368,8 +435,8 @@ def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, 
                 "adapt on": f"{format_count(run['D'])} tokens",
                 "replay": f"{run['replay']:.0%}",
                 "costs": f"{pick['cost']:.2g} {unit}",
-                "saves": f"{pick['gain']:.2g} {unit}",
             }
+            | gain
         )
     return lines
 

@@ -10,8 +10,7 @@ adaptation is forecast from the table's checkpoints; with `--start measured` it 
 
 The true formula then tells whether the plan keeps both limits, and how its cost compares with the cheapest plan that keeps them. The runs that the page chooses
 to buy before the plan are simulated in the world, with .3% of noise. The plan is made again with them, and its cost is compared with the promised one. If the
-page advises against all runs, they are bought all the same, and marked in the table. Where the table gives no plan, three short runs of the plan's own model
-are bought instead.
+page advises against all runs, they are bought all the same, and marked in the table.
 
 With `--widths` nothing is planned: the widths of the forecasts at the cheapest plan are split into their parts (`bayeslaw.width_parts`). Beside them stands what
 a plan costs if both losses are known up to a normal error of a given sd. `--more 7e9` adds three short runs of that size to the table, to see what they are worth.
@@ -138,12 +137,7 @@ def plan_of(runs: pd.DataFrame, question: dict[str, Any]) -> PlannedTable:
 
 
 def bought(planned: PlannedTable) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Choose runs as the page does: those to buy before the plan; where there is no plan,
-    short runs of the plan's own model.
-    """
-    if not planned.plan.feasible:
-        made = short_runs(SIZE)
-        return made, {"advised": False, "bought": len(made)}
+    """Choose runs as the page does."""
     purchase = choose_runs(
         planned.fits, planned.keywords, planned.plan, planned.parts["target"]
     )
@@ -157,7 +151,9 @@ def bought(planned: PlannedTable) -> tuple[pd.DataFrame, dict[str, Any]]:
         "bought": len(picks),
         "own": int(made["N"].eq(SIZE).sum()),
         "spent": purchase.picked.spent,
-        "promised": sum(pick["gain"] for pick in picks),
+        "promised": sum(pick["gain"] for pick in picks)
+        if purchase.is_planned
+        else np.nan,
     }
 
 
@@ -290,7 +286,7 @@ def table(rows: pd.DataFrame) -> str:
         line("from the table", plans, ""),
         line("the same table with the runs bought", again, "_after"),
         line(
-            "no plan from the table, with three short runs of the plan's model",
+            "no plan from the table, with the runs that the page offers then",
             rows[~has_plan & after],
             "_after",
         ),
