@@ -146,8 +146,10 @@ class Purchase:
         """Tell whether the chosen runs are worth their cost. Without a plan they cost a
         small share of one, and no plan can be made before more is learned.
         """
-        if self.picked is None or not self.is_planned:
-            return self.picked is not None and bool(self.picked.picks)
+        if self.picked is None:
+            return False
+        if not self.is_planned:
+            return bool(self.picked.picks)
         return is_worth_it(self.picked, self.price)
 
 

@@ -10,7 +10,7 @@ adaptation is forecast from the table's checkpoints; with `--start measured` it 
 
 The true formula then tells whether the plan keeps both limits, and how its cost compares with the cheapest plan that keeps them. The runs that the page chooses
 to buy before the plan are simulated in the world, with .3% of noise. The plan is made again with them, and its cost is compared with the promised one. If the
-page advises against all runs, they are bought all the same, and marked in the table.
+page advises against all runs, they are bought all the same, and marked in the table. If there is still no plan, the runs that are then offered are bought, too.
 
 With `--widths` nothing is planned: the widths of the forecasts at the cheapest plan are split into their parts (`bayeslaw.width_parts`). Beside them stands what
 a plan costs if both losses are known up to a normal error of a given sd. `--more 7e9` adds three short runs of that size to the table, to see what they are worth.
@@ -98,7 +98,7 @@ def times_cheapest(sd: float, probability: float = 0.9) -> float:
 
 
 def world(*, seed: int, start: str) -> list[dict[str, Any]]:
-    """One world: the plan, the runs bought, and the plan after."""
+    """One world: the plan, the runs bought, and the plan after; without one, again."""
     began = time.process_time()
     question: dict[str, Any] = dict(QUESTION)
     if start == "measured":
@@ -108,11 +108,17 @@ def world(*, seed: int, start: str) -> list[dict[str, Any]]:
         runs = read_stranger(seed)
         planned = plan_of(runs, question)
         row = outcome(planned.plan)
-        made, details = bought(planned)
-        if len(made):
-            more = pd.concat([runs, measured(made, seed)], ignore_index=True)
-            again = outcome(plan_of(more, question).plan)
-            row |= details | {f"{name}_after": v for name, v in again.items()}
+        for batch, suffix in enumerate(("_after", "_second")):
+            made, details = bought(planned)
+            if made.empty:
+                break
+            more = measured(made, seed, batch)
+            runs = pd.concat([runs, more], ignore_index=True)
+            planned = plan_of(runs, question)
+            parts = details | outcome(planned.plan)
+            row |= {f"{name}{suffix}": value for name, value in parts.items()}
+            if planned.plan.feasible:
+                break
     jax.clear_caches()
     return [row | {"seconds": time.process_time() - began}]
 
@@ -247,13 +253,13 @@ def plug_in_chance(plan: bayeslaw.Plan) -> float:
     return float(ndtr(target / NOISE) * ndtr(source / NOISE))
 
 
-def measured(made: pd.DataFrame, seed: int) -> pd.DataFrame:
+def measured(made: pd.DataFrame, seed: int, batch: int = 0) -> pd.DataFrame:
     """Runs made in the world: rows of both domains, as tables have them."""
-    made = made.assign(run=[f"made-{i:03d}" for i in range(len(made))])
+    made = made.assign(run=[f"made-{batch}-{i:03d}" for i in range(len(made))])
     pretrained = made["N"] * made["ptpp"]
     truth = losses(made["N"], pretrained, made["D"], made["replay"])
     before = losses(made["N"], pretrained, 0.0, 0.5)
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([seed, 1 + batch])
     parts = [
         made.assign(
             domain=domain,
@@ -274,7 +280,10 @@ def table(rows: pd.DataFrame) -> str:
     """What came of all worlds."""
     has_plan = rows["feasible"].astype(bool)
     plans = rows[has_plan]
-    after = rows.get("feasible_after", pd.Series(index=rows.index)).eq(True)
+    after, second = (
+        rows.get(f"feasible_{name}", pd.Series(index=rows.index)).eq(True)
+        for name in ("after", "second")
+    )
     again = rows[has_plan & after]
     lines = [
         f"{len(plans)} of {len(rows)} worlds have a plan; cheapest in the truth: "
@@ -290,6 +299,12 @@ def table(rows: pd.DataFrame) -> str:
             rows[~has_plan & after],
             "_after",
         ),
+        line("all worlds with the runs that the page offers", rows[after], "_after"),
+        line(
+            "none after these runs, with those that it offers next",
+            rows[second],
+            "_second",
+        ),
     ]
     if len(again) > 1:
         lines += [
@@ -297,7 +312,7 @@ def table(rows: pd.DataFrame) -> str:
             "| runs bought | worlds | promised saving (mean) | realised (mean) | slope (standard error) |",
             "|---|---|---|---|---|",
         ]
-    is_advised = again["advised"].eq(True)
+    is_advised = again["advised_after"].eq(True)
     for name, part in (("advised", again[is_advised]), ("all", again)):
         if len(part) > 1:
             lines.append(saving(name, part))
@@ -358,7 +373,7 @@ def errors_table() -> list[str]:
 
 def saving(name: str, part: pd.DataFrame) -> str:
     """Slope through the origin of what was realised over what was promised."""
-    promised = part["promised"].to_numpy(float)
+    promised = part["promised_after"].to_numpy(float)
     realised = (part["flops"] - part["flops_after"]).to_numpy(float)
     slope = promised @ realised / (promised @ promised)
     residuals = realised - slope * promised
