@@ -134,7 +134,7 @@ class Purchase:
     price: float
     unit: str
     notes: tuple[str, ...]
-    is_planned: bool = True
+    is_planned: bool
 
     @property
     def what(self) -> str:
@@ -166,8 +166,11 @@ def choose_runs(
     if planned is None:
         return None  # the budget is a share of its cost
     costs = _prices(question)
-    bill = (costs or Costs()).of_run(planned["N"], planned["D"], planned["ptpp"])
-    price, unit = (bill.flops, "FLOPs") if costs is None else (bill.money, "money")
+    formula = question.get("costs") or Costs()
+    price, unit = formula.flops_per_token(planned["N"]) * planned["D"], "FLOPs"
+    if costs is not None:
+        bill = costs.of_run(planned["N"], planned["D"], planned["ptpp"])
+        price, unit = bill.money, "money"
     offered = on_offer(runs, planned, costs)
     if offered is None:
         return None

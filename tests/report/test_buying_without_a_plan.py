@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import bayeslaw
+from bayeslaw._costs.costs import Shape
 from bayeslaw._plans import example
 from bayeslaw._report.buying import choose_runs, worth_buying
 from bayeslaw._tables.simulate import ptpp_grid
@@ -59,6 +60,16 @@ def test_with_a_plan_runs_are_bought_to_make_it_cheaper(fits, runs):
     assert purchase.price == pytest.approx(answer.flops)
     assert "would make the plan" in shown["sentence"]
     assert "saves" in shown["lines"][0]
+
+
+def test_the_plans_price_is_by_the_formula_of_the_question(fits, runs):
+    """Attention costs FLOPs beyond 6 N D; a checkpoint to be trained is no part of it."""
+    shape = Shape(layers=32, width=4096, context=8192)
+    costs = bayeslaw.Costs(shapes=(shape,), train_checkpoint=True)
+    answer, purchase, _ = offered(fits, runs, costs=costs)
+    assert purchase.unit == "FLOPs"
+    assert purchase.price == pytest.approx(answer.flops)
+    assert purchase.price > 1.05 * 6 * SIZE * answer.D
 
 
 def test_nothing_is_offered_where_the_limits_are_most_likely_broken(fits, runs):

@@ -53,8 +53,7 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
                     )
                 columns[field] = values
         else:
-            flat = [_flat(cell) for cell in cells]
-            columns[name] = pd.Series(flat, cells.index).infer_objects()
+            columns[name] = cells.map(_flat)
     return pd.DataFrame(columns, index=table.index)
 
 
