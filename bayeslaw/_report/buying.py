@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
 from bayeslaw._posteriors.averaging.folds import stage_axis
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior, columns_read
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class Rule(NamedTuple):
@@ -320,7 +323,8 @@ def on_offer(
 
     Their sizes go from the table's largest to the plan's. Their stage is the plan's,
     and their replays are near the plan's. Their tokens go from those of the table's
-    longest runs up to the plan's. Short runs of the plan's own model come with them.
+    longest runs up to the plan's. Short runs of the plan's own model come with them, if
+    the table has no such runs, or only shorter ones.
 
     Parameters
     ----------
@@ -349,34 +353,41 @@ def on_offer(
         )
         for size in sizes
     ]
-    if planned["N"] > (1 + RULE.same) * max(sizes):
-        tables.append(_pilots(runs, planned, replays, costs))
+    pilots = _pilot_tokens(runs, planned)
+    if len(pilots):
+        short = candidates(
+            runs,
+            N=[planned["N"]],
+            ptpp=[planned["ptpp"]],
+            replay=replays,
+            atpp=(pilots / planned["N"]).tolist(),
+            costs=costs,
+        )
+        tables.append(with_planned_checkpoint(short, planned["N"], planned["ptpp"]))
     table = pd.concat(tables, ignore_index=True)
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
     return table
 
 
-def _pilots(
-    runs: pd.DataFrame,
-    planned: Mapping[str, Any],
-    replays: Sequence[float],
-    costs: Costs | None,
-) -> pd.DataFrame:
-    """Make short runs of the plan's own model, with tokens as the table's runs have
-    them.
+def _pilot_tokens(
+    runs: pd.DataFrame, planned: Mapping[str, Any]
+) -> Float[np.ndarray, " run"]:
+    """Choose tokens of short runs of the plan's own model, from those of the table's
+    shortest run to those of its longest. If the table has runs of this model, pilots
+    are longer than these, and shorter than the table's longest, which are on offer
+    already.
     """
-    least = float(runs["D"][runs["D"] > 0].min())
     most = min(float(runs["D"].max()), float(planned["D"]))
-    tokens = np.geomspace(min(least, most), most, RULE.pilots)
-    table = candidates(
-        runs,
-        N=[planned["N"]],
-        ptpp=[planned["ptpp"]],
-        replay=replays,
-        atpp=np.unique(tokens / planned["N"]).tolist(),
-        costs=costs,
-    )
-    return with_planned_checkpoint(table, planned["N"], planned["ptpp"])
+    is_own = np.ones(len(runs), bool)
+    for column in ("N", "ptpp"):
+        is_own &= (runs[column] / planned[column] - 1).abs() < RULE.same
+    if not is_own.any():
+        least = float(runs["D"][runs["D"] > 0].min())
+        return np.unique(np.geomspace(min(least, most), most, RULE.pilots))
+    longest = float(runs["D"][is_own].max())
+    if longest >= (1 - RULE.same) * most:
+        return np.array([])
+    return np.geomspace(longest, most, RULE.pilots + 2)[1:-1]
 
 
 def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:

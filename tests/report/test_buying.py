@@ -5,6 +5,7 @@ model, and are none where none is worth it.
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw._report.buying import _with_planned_losses, is_worth_it, on_offer
@@ -53,6 +54,28 @@ def test_short_runs_of_the_plans_own_model_are_offered(runs):
     assert offered["source_loss_before"].isna().all()
     shorter = on_offer(runs, PLAN | {"D": 1e9}).query("N == 7e9")
     np.testing.assert_allclose(shorter["D"], 1e9)
+
+
+def measured_own(runs, tokens):
+    """The table with runs of the plan's own model, so many tokens long."""
+    own = runs.head(len(tokens)).assign(N=7e9, ptpp=PLAN["ptpp"], D=tokens)
+    return pd.concat([runs, own], ignore_index=True)
+
+
+def test_after_the_shortest_run_of_that_model_longer_ones_are_offered(runs):
+    """Between it and the table's longest, of 20B tokens, which are on offer as well."""
+    offered = on_offer(measured_own(runs, [2e9]), PLAN)
+    assert set(offered["N"]) == {7e9}
+    np.testing.assert_allclose(
+        np.unique(offered["D"].round(-6)),
+        np.round([*np.geomspace(2e9, 20e9, 5)[1:-1], *np.geomspace(20e9, 72e9, 3)], -6),
+    )
+    assert not offered.duplicated(["N", "D", "replay"]).any()
+    np.testing.assert_allclose(offered["checkpoint_cost"], 0)
+    assert offered["run"].nunique() == 2  # a run for each replay
+    # as long as the table's runs: nothing shorter is left to learn from
+    longest = on_offer(measured_own(runs, [2e9, 20e9]), PLAN)
+    assert longest["D"].min() == pytest.approx(20e9)
 
 
 def test_short_runs_start_from_the_losses_that_the_plan_has(runs):
