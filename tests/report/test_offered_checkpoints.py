@@ -1,11 +1,13 @@
 """Runs on offer from checkpoints that do not exist yet: their losses before adaptation are forecast from those that do."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import datasets
+from bayeslaw._base.errors import FitWarning
 from bayeslaw._posteriors.averaging.checkpoint import FEWEST, fill_losses
 from bayeslaw.cli.app import app
 
@@ -39,6 +41,20 @@ def test_they_are_near_what_was_measured_of_them(measured, known):
         filled.loc[is_new, column], expected[is_new.values], rtol=0.05
     )
     assert line.startswith("source_loss_before of 5 checkpoints on offer that do not")
+
+
+def test_a_warning_about_checkpoints_says_that_it_is_about_them():
+    """Losses before adaptation by a formula, which those of adapted runs are not."""
+    law = bayeslaw.law("chinchilla")
+    sizes, stages = np.meshgrid([1e8, 2e8, 5e8, 1e9], [10.0, 30.0, 100.0])
+    trained = pd.DataFrame({"N": sizes.ravel(), "ptpp": stages.ravel()})
+    design = trained.assign(D=trained["N"] * trained["ptpp"])
+    exact = bayeslaw.simulate(law, design=design, noise=0.0)["loss"].to_numpy()
+    runs = trained.assign(D=1e9, replay=0.1, loss_before=exact, loss=2.0)
+    offered = bayeslaw.candidates(runs, ptpp=[300], atpp=[5])
+    about = r"^loss_before of 12 checkpoints: losses follow law 'chinchilla'"
+    with pytest.warns(FitWarning, match=about):
+        fill_losses(offered, runs, ["loss_before"], seed=0)
 
 
 def test_of_too_few_checkpoints_nothing_is_made_up(known):

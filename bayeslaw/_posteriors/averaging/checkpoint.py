@@ -4,12 +4,14 @@ them: take them from the table, else forecast them from its other checkpoints.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.errors import warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
@@ -178,7 +180,14 @@ def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
     table = checkpoints(runs, column)
     # priors in nats are stated at the median checkpoint
     middle = {name: float(table[name].median()) for name in ("N", "D")}
-    return average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        fit = average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
+    for each in heard:
+        # otherwise a reader would take it for a warning about the adapted runs
+        said = f"{column} of {len(table)} checkpoints: {each.message}"
+        warn(said, each.category)
+    return fit
 
 
 def _interval(losses: Float[np.ndarray, " draw"]) -> str:
