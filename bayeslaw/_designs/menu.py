@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
 
 Levels = float | str | Sequence[float | str]
+# least and greatest level that a run can have
+LEVELS = {"replay": (0.0, 1.0), "N": (1e3, 1e15), "D": (1.0, 1e18)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +228,8 @@ def candidates(
     N: Levels | None = None,
     ptpp: Levels | None = None,
     replay: Levels | None = None,
-    atpp: Levels = TOKENS_PER_PARAMETER,
+    atpp: Levels | None = None,
+    D: Levels | None = None,
     along_run: bool = True,
     costs: Costs | None = None,
 ) -> pd.DataFrame:
@@ -242,7 +245,10 @@ def candidates(
         Levels, as numbers or as people write them (``"7B"``, ``"25%"``). A checkpoint
         that is not in ``runs`` is charged its pre-training, 6 N (ptpp N) FLOPs, once.
     atpp
-        Adaptation tokens per parameter at which a run is measured.
+        Adaptation tokens per parameter at which a run is measured, by default .25 to
+        20.
+    D
+        Adaptation tokens at which a run is measured, in place of ``atpp``.
     along_run
         True: the points of one model, stage and replay are measured along one training
         run, so the largest D pays for all. False: each is a run of its own (with a
@@ -261,7 +267,8 @@ def candidates(
     Raises
     ------
     RunTableError
-        A level is not a positive number, or the table has none to take levels from.
+        A level is not a positive number, the table has none to take levels from, or
+        both ``atpp`` and ``D`` are given.
 
     Examples
     --------
@@ -280,20 +287,30 @@ def candidates(
         raise RunTableError(
             "candidates need model sizes: give N, or runs with a column 'N'"
         )
-    levels["atpp"] = _checked("atpp", atpp)
+    if atpp is not None and D is not None:
+        raise RunTableError(
+            "candidates take tokens per parameter (atpp) or tokens (D), not both"
+        )
+    if D is None:
+        wanted = TOKENS_PER_PARAMETER if atpp is None else atpp
+        measured = {"atpp": _checked("atpp", wanted)}
+    else:
+        measured = {"D": _checked("D", D)}
     if costs is not None and not costs.has_money:
         costs = None  # FLOPs are then the price
-    table = pd.DataFrame(product(*levels.values()), columns=[*levels])
-    table["D"] = table["atpp"] * table["N"]
+    all_levels = levels | measured
+    table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
+    if D is None:
+        table["D"] = table.pop("atpp") * table["N"]
     table["cost"] = [
         _price(costs, N, D, once=True)
         for N, D in zip(table["N"], table["D"], strict=True)
     ]
     table = _with_checkpoints(table, runs, costs)
-    settings = [name for name in levels if name != "atpp" or not along_run]
+    settings = [*levels] if along_run else [*levels, "D"]
     table["run"] = "new " + _joined(table[settings], lambda level: f"{level:g}")
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
-    return table.drop(columns="atpp")
+    return table
 
 
 def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
@@ -370,7 +387,7 @@ def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[floa
     """
     entries = np.atleast_1d(np.asarray(wanted, object))
     levels = np.unique([parse_number(level) for level in entries])
-    least, most = {"replay": (0.0, 1.0), "N": (1e3, 1e15)}.get(name, (1e-9, 1e6))
+    least, most = LEVELS.get(name, (1e-9, 1e6))
     possible = (levels >= least) & (levels <= most)
     if not len(levels) or not possible.all():
         bad = f"{levels[~possible][0]:g}" if len(levels) else "none"

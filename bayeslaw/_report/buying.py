@@ -348,7 +348,7 @@ def on_offer(
             N=[size],
             ptpp=[_stage(runs, planned, size)],
             replay=replays,
-            atpp=(tokens / size).tolist(),
+            D=tokens.tolist(),
             costs=costs,
         )
         for size in sizes
@@ -360,7 +360,7 @@ def on_offer(
             N=[planned["N"]],
             ptpp=[planned["ptpp"]],
             replay=replays,
-            atpp=(pilots / planned["N"]).tolist(),
+            D=pilots.tolist(),
             costs=costs,
         )
         tables.append(with_planned_checkpoint(short, planned["N"], planned["ptpp"]))

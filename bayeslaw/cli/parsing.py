@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bayeslaw._posteriors.links.accuracy import AccuracyLink
     from bayeslaw.cli.options import AccuracyOptions, CostOptions
 
-MENU_COLUMNS = ("N", "ptpp", "replay", "atpp")
+MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
     unknown = [name for name in levels if name not in MENU_COLUMNS]
     if unknown:
         raise LawError(
-            f"--offer {unknown[0]}: levels are those of N, ptpp, replay and atpp"
+            f"--offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D"
         )
     return levels
 

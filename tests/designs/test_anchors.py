@@ -306,6 +306,26 @@ def test_generated_candidates_are_priced_by_run_and_by_checkpoint():
     assert apart["run"].is_unique
 
 
+def test_candidates_take_tokens_in_place_of_tokens_per_parameter():
+    """As people write them; each size has the same tokens."""
+    grid = ptpp_grid().query("N < 1e9 and ptpp < 100")
+    made = candidates(grid, ptpp=15, replay=0.2, D=["1B", "5B"])
+    assert set(zip(made["N"], made["D"], strict=True)) == {
+        (size, tokens) for size in (241e6, 517e6) for tokens in (1e9, 5e9)
+    }
+    assert made["cost"].tolist() == (6 * made["N"] * made["D"]).tolist()
+    assert made["run"].nunique() == 2
+    assert candidates(grid, D=1e9, along_run=False)["run"].is_unique
+    same = candidates(grid, N=241e6, replay=0.2, atpp=10)
+    pd.testing.assert_frame_equal(
+        same, candidates(grid, N=241e6, replay=0.2, D=2.41e9), check_like=True
+    )
+    with pytest.raises(RunTableError, match="not both"):
+        candidates(grid, atpp=1, D=1e9)
+    with pytest.raises(RunTableError, match=r"D \(adaptation .* tokens\): -1 is not"):
+        candidates(grid, D=-1)
+
+
 def test_rows_without_a_run_are_runs_of_their_own_priced_at_6_n_d():
     offered = menu(table(N=[1e9, 1e9], D=[1e9, 2e9]))
     assert offered.cost.tolist() == [[6e18], [12e18]]

@@ -63,7 +63,8 @@ class AnchorsOptions(CostOptions, SavedFitOptions):
     offer: list[str] | None = option(
         "Make the candidates: all runs at these levels, from checkpoints in "
         "the table and, for their pre-training, from new ones: --offer "
-        "N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable)."
+        "N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable; tokens: "
+        "--offer D=1B,5B in place of atpp)."
     )
     alone: bool = option(
         "With --offer: each point is a run of its own, not one along a run.",
