@@ -194,4 +194,5 @@ def where_to_stop(
         return len(picks), "nothing else fits the budget"
     if is_chance:
         return len(picks), "what else fits gains no more than its Monte Carlo error"
-    return len(picks), "nothing left is worth buying"
+    what = "left" if picks else "on offer"
+    return len(picks), f"nothing {what} is worth buying"

@@ -20,6 +20,7 @@ from jax import Array
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import (
@@ -450,9 +451,12 @@ def _identity(runs: pd.DataFrame) -> pd.Series:
     return pd.Series(rows, index=runs.index)
 
 
-def models_of(N: Any, ptpp: Any, fewest: int = 1000) -> list[tuple[float, float]]:
+def models_of(
+    N: Any, ptpp: Any, fewest: int = 1000, longest: float = 1e6
+) -> list[tuple[float, float]]:
     """List the candidate models as (N, ptpp), from numbers or texts ("8.1B").
-    ``fewest``: least number of parameters of a model.
+    ``fewest``: least number of parameters of a model; ``longest``: most pre-training
+    tokens for each.
     """
     sizes, stages = (np.atleast_1d(np.asarray(v)) for v in (N, ptpp))
     if 1 != len(sizes) != len(stages) != 1:
@@ -465,10 +469,16 @@ def models_of(N: Any, ptpp: Any, fewest: int = 1000) -> list[tuple[float, float]
         (checked("N", n, COUNT), checked("ptpp", s, COUNT))
         for n, s in zip(*pairs, strict=True)
     ]
-    for n, _ in models:
+    for n, s in models:
         if n < fewest:
             raise PlanError(
                 f"N = {n:g} is too few parameters for a model; in billions? "
                 f"write {n:g}B"
+            )
+        if s > longest:
+            raise PlanError(
+                f"ptpp = {format_count(s)} is too many tokens for each parameter; all "
+                f"tokens of pre-training? then it is {s / n:.4g} for a model of "
+                f"{format_count(n)}"
             )
     return models

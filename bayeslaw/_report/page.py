@@ -100,6 +100,8 @@ class Report:
     probability_if_as_checked
         Probability that the plan keeps its promises with intervals as wide as the
         checks say; None if they pass, or without a plan.
+    trust
+        Whether to trust the forecasts, by all hold-outs of all domains, in a sentence.
     """
 
     path: Path
@@ -109,6 +111,7 @@ class Report:
     saved: Mapping[str, Path]
     plan: Plan | MixturePlan | None
     probability_if_as_checked: float | None = None
+    trust: str = ""
 
 
 @dataclass(frozen=True)
@@ -289,6 +292,7 @@ def report(arguments: ReportArguments) -> Report:
         results.saved,
         results.planned.answer,
         results.planned.probability_if_as_checked,
+        verdict_of(results.domains, results.planned.untested)[1],
     )
 
 

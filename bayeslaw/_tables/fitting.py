@@ -447,7 +447,7 @@ def _check_levels(
     if len(levels) == 2:
         words = " and ".join(map(format_count, levels))
         warn(
-            f"column {column!r} has two levels only ({words}): "
+            f"column {column!r} has two levels only ({words}) in the rows that are fitted: "
             f"laws bend along it as their priors say, and so do forecasts along "
             f"{column}; a third level would tell"
         )

@@ -54,8 +54,8 @@ def test_a_run_that_tells_nothing_of_the_goal_is_never_bought(gain, cost):
         Known(), offered([1.0], [cost]), GOAL, 9.0, gain=gain, least=0.0, checks=0
     )
     assert made.picks == []
-    assert made.stop == "nothing left is worth buying"
-    assert made.sentence() == "Buy nothing: nothing left is worth buying."
+    assert made.stop == "nothing on offer is worth buying"
+    assert made.sentence() == "Buy nothing: nothing on offer is worth buying."
 
 
 @pytest.mark.parametrize("gain", ["variance", "information"])

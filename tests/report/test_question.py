@@ -135,6 +135,7 @@ def test_too_few_checkpoints_are_no_forecast(parts):
         ({"max_forgetting": -2.0}, "max_forgetting must be a number over -1"),
         ({"forgetting_unit": "percent"}, "must be 'relative' or 'nats'"),
         ({"N": 8.1}, "in billions"),
+        ({"N": 3e9, "ptpp": 120e9}, "then it is 40 for a model of 3B"),
         ({"min_replay": 10}, "min_replay must be a share"),
         ({"draws": 0}, "draws must be at least 1"),
         ({"covariates": BEFORE | {"loss_before": -1.0}}, "loss_before must be a pos"),

@@ -223,6 +223,7 @@ def test_the_first_screen_asks_and_answers(made):
         assert said in text
     worst = max((c.verdict for c in made.checks.values()), key=list(TRUST).index)
     assert TRUST[worst] in text
+    assert made.trust in text  # the command says the same sentence
     # the next confidences on the frontier, and what they cost
     asked = made.plan.confidence
     cheaper = [row for row in made.plan.frontier if row["confidence"] < asked][-1]

@@ -195,6 +195,8 @@ def report(options: ReportOptions) -> None:
             say(f"{domain}: {result.verdict.upper()}: {result.reason}")
             say(f"-> {result.next} (docs/verdicts.md)")
         if page.plan:
+            # the checks above are those of the main hold-out
+            say(f"Can it be trusted? {page.trust}")
             say_block(page.plan.sentence())
         if page.probability_if_as_checked is not None:
             say(
