@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import meant
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
@@ -75,11 +76,17 @@ def check_question(
             f"{', '.join(parts)}"
         )
     keywords = _with_covariates(question, parts["target"])
+    known = inspect.signature(plan)
     try:
-        inspect.signature(plan).bind(None, None, **keywords)
+        known.bind(None, None, **keywords)
     except TypeError as error:
+        unknown = [name for name in keywords if name not in known.parameters]
+        why = str(error)
+        if unknown:
+            near = meant(unknown[0], list(known.parameters))
+            why = f"there is no {unknown[0]!r}{near}"
         raise PlanError(
-            f"what to plan for: {error}; it needs N, ptpp, max_target_loss and "
+            f"what to plan for: {why}; it needs N, ptpp, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"

@@ -321,8 +321,12 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
         lines.append(f"Cheaper: {_other(under[-1], plan.D)}")
     if over:
         lines.append(f"Safer: {_other(over[0], plan.D)}")
-    elif confidence < max(row["confidence"] for row in plan.frontier):
-        lines.append("Safer: no number of tokens reaches the next higher probability.")
+        return lines
+    higher = [r["confidence"] for r in plan.frontier if r["confidence"] > confidence]
+    if higher:
+        lines.append(
+            f"Safer: no number of tokens reaches {format_chance(min(higher))}."
+        )
     return lines
 
 

@@ -100,6 +100,12 @@ def test_what_was_given_stays(parts):
     }
 
 
+def test_a_misspelt_keyword_of_the_plan_is_answered_with_the_one_meant(parts):
+    wrong = {"max_target_los": 1.9}
+    with pytest.raises(PlanError, match=r"no 'max_target_los' \(did you mean 'max_t"):
+        check_question(QUESTION | OWN | wrong, parts, laws())
+
+
 def test_several_models_have_a_loss_each(parts):
     models = {"N": [123_200.0, 258_528.0], "ptpp": 279.0}
     checked = check_question(QUESTION | models, parts, laws())
