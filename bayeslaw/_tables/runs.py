@@ -25,6 +25,7 @@ from bayeslaw._tables.before import (
     with_stages,
     without_starts,
 )
+from bayeslaw._tables.checks.apart import Gap, astray, two_parts
 from bayeslaw._tables.checks.units import clear_units
 from bayeslaw._tables.columns import (
     BOTH,
@@ -762,7 +763,7 @@ def _warn_units(runs: pd.DataFrame) -> None:
     for line in clear_units(runs):
         warn(line)
     for name in (n for n in ("N", "D", "U", "ptpp", "replay", "cost") if n in runs):
-        apart = _apart(runs[name])
+        apart = two_parts(runs[name])
         if apart is not None:
             small, large = apart
             few = min(apart, key=len)
@@ -772,18 +773,21 @@ def _warn_units(runs: pd.DataFrame) -> None:
                 f"{len(large)}, with nothing between: two units in one column? look at "
                 f"{named_rows(few)}"
             )
+            continue
+        gap = astray(runs, name)
+        if gap is not None:
+            warn(_of_gap(gap, name))
 
 
-def _apart(column: pd.Series, least: float = 1e4) -> tuple[pd.Index, pd.Index] | None:
-    """Split rows at the widest gap of a column, if neighbours there are at least
-    ``least`` times apart (in measured tables they are under 100 times apart); else
-    None.
-    """
-    values = column[column > 0].sort_values()
-    logs = np.log(values.to_numpy(float))
-    steps = np.diff(logs)
-    if not len(steps) or steps.max() < np.log(least):
-        return None
-    cut = int(np.argmax(steps)) + 1
-    small, large = values.index[:cut], values.index[cut:]
-    return small.sort_values(), large.sort_values()
+def _of_gap(gap: Gap, name: str) -> str:
+    """Describe rows that lie apart with a loss that does not suit it."""
+    times = f"{gap.value / gap.nearest:.3g} times the next largest"
+    loss = "no lower than with less"
+    if gap.value < gap.nearest:
+        times = f"1/{gap.nearest / gap.value:.3g} of the next smallest"
+        loss = "no higher than with more"
+    return (
+        f"{named_rows(gap.rows)}, column {name!r}: {format_count(gap.value)} is {times}, "
+        f"with nothing between, and the loss is {loss}: a wrong unit? correct the cell, "
+        "or leave the row out (--where)"
+    )

@@ -2,6 +2,7 @@
 
 import gzip
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -183,3 +184,82 @@ def test_two_units_in_one_column_are_warned_about():
     mixed = pd.DataFrame({"N": 1e9, "D": D, "loss": [3.0, 2.9, 2.8, 2.7]})
     with pytest.warns(RunTableWarning, match="two units in one column. look at rows"):
         bayeslaw.read_runs(mixed)
+
+
+def sizes_and_tokens():
+    """Runs of four sizes, with seven budgets and three shares of replay."""
+    grid = product((1.2e8, 3.5e8, 7.6e8, 1.6e9), np.geomspace(2.5e8, 1.6e10, 7))
+    table = pd.DataFrame(
+        [(*pair, replay) for pair in grid for replay in (0.1, 0.25, 0.5)],
+        columns=["N", "D", "replay"],
+    )
+    table["ptpp"] = np.resize([320.0, 320.0, 80.0, 20.0, 320.0], len(table))
+    return table.assign(loss=loss_of)
+
+
+def loss_of(table):
+    """A law's loss, with noise of .3%."""
+    noise = 0.003 * np.random.default_rng(0).standard_normal(len(table))
+    seen = table["D"] * (1 - table["replay"]) + table["N"] * table["ptpp"] / 10
+    return (1.7 + 400 / table["N"] ** 0.34 + 410 / seen**0.28) * np.exp(noise)
+
+
+def said_of(table):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bayeslaw.read_runs(table)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize(
+    ("column", "factor", "says"),
+    [
+        ("D", 1000, "row 8, column 'D': 1T is 62.5 times the next largest"),
+        ("N", 1000, "row 8, column 'N': 120B is 75 times the next largest"),
+        ("ptpp", 1000, "row 8, column 'ptpp': 80k is 250 times the next largest"),
+        ("D", 1e-3, "row 8, column 'D': 1M is 1/250 of the next smallest"),
+    ],
+)
+@pytest.mark.parametrize("columns", [["loss"], ["target_loss", "source_loss"]])
+def test_one_cell_in_another_unit_is_told_and_a_run_so_long_is_not(
+    column, factor, says, columns
+):
+    """The loss tells them apart: a wrong cell keeps that of its true setting."""
+    table = sizes_and_tokens()
+    table.loc[7, column] *= factor
+
+    def written(losses):
+        wide = table.drop(columns="loss")
+        return wide.assign(**dict.fromkeys(columns, losses))
+
+    assert not said_of(written(loss_of(table)))
+    (line,) = said_of(written(table["loss"]))
+    assert line.startswith(says)
+    assert "with nothing between" in line
+    assert "a wrong unit? correct the cell" in line
+
+
+def test_a_long_run_may_have_a_high_loss_where_losses_may_rise():
+    """On the source, on other tokens than the rest, and where tokens are repeated."""
+    table = sizes_and_tokens()
+    table.loc[7, "D"] *= 1000
+    assert said_of(table)
+    assert not said_of(table.assign(domain="source"))
+    assert not said_of(table.assign(U=1e9))
+    assert not said_of(
+        table.assign(corpus=["b" if i == 7 else "a" for i in table.index])
+    )
+
+
+def test_a_failed_run_among_the_others_makes_no_honest_row_odd():
+    table = sizes_and_tokens()
+    table.loc[7, "D"] /= 1000
+    honest = table.assign(loss=loss_of(table))
+    honest.loc[12, "loss"] = 9.0
+    assert not said_of(honest)
+
+
+def test_three_rows_far_out_are_a_design():
+    table = sizes_and_tokens()
+    table.loc[[6, 7, 8], "D"] *= 1000
+    assert not said_of(table)

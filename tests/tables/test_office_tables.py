@@ -348,6 +348,32 @@ def test_shares_divided_by_100_once_more_are_told(half):
     assert "divided by 100 once more" in words
 
 
+def replay_of(*cells):
+    """What is said of shares as they are written."""
+    table = sound(len(cells)).assign(mix=cells)
+    return read(table, columns=["D=tokens*1e9", "replay=mix"])[1]
+
+
+def test_one_share_divided_by_100_once_more_is_told_with_its_row():
+    cells = ["0.1", "0.25", "0.5", "0.0025", "0.1", "0.25", "0.5", "0.1"]
+    words = replay_of(*cells)
+    assert "replay' is 0.25% in 2 of 16 rows (row 4), and 25% in others" in words
+    assert "divided by 100 once more? write replay as a share" in words
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["0.1", "0.25", "0.5", "0.004", "0.1", "0.25", "0.5", "0.1"],
+        ["0.1", "0.5", "0.1", "0.5", "0.05", "0.01", "0.005", "0.1"],
+        ["0", "0.005", "0.5", "0", "0.005", "0.5", "0", "0"],
+    ],
+    ids=["of no other share", "a sweep of small shares", "a grid"],
+)
+def test_a_small_share_that_may_be_meant_is_no_fault(cells):
+    assert not replay_of(*cells)
+
+
 def test_replay_of_one_percent_and_less_is_no_fault_by_itself():
     table = sound()
     table["mix"] = ["0", "0.5", "1", "5"] * 2

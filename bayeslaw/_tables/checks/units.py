@@ -17,7 +17,7 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 def odd_units(runs: pd.DataFrame) -> list[str]:
@@ -214,24 +214,43 @@ def _of_replay(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_hundredths(runs: pd.DataFrame, least: float = 0.01) -> list[str]:
-    """Judge ``replay``: shares that were divided by 100 once more, all or some."""
+    """Judge ``replay``: shares that were divided by 100 once more, all, some or one."""
     if "replay" not in runs:
         return []
     shares = runs["replay"].dropna()
     small = shares[(shares > 0) & (shares < least)]
     large = shares[shares >= least]
-    if small.nunique() < 2:
-        return []
-    levels = large.unique()
-    again = [
-        np.isclose(levels, 100 * share, rtol=1e-6).any() for share in small.unique()
-    ]
-    if len(large) and not all(again):
-        return []
-    return [
-        f"column 'replay' is at most {small.max():.2%} in {len(small)} rows: shares that "
-        "were divided by 100 once more? write replay as a share, .25 or 25%"
-    ]
+    again = [_hundredfold(share, large).any() for share in small.unique()]
+    if small.nunique() >= 2 and (all(again) or large.empty):
+        return [
+            f"column 'replay' is at most {small.max():.2%} in {len(small)} rows: shares "
+            "that were divided by 100 once more? write replay as a share, .25 or 25%"
+        ]
+    for share in small.unique():
+        if _is_stray_hundredth(share, shares):
+            rows = small.index[small == share]
+            return [
+                f"column 'replay' is {100 * share:.4g}% in {len(rows)} of {len(shares)} "
+                f"rows (row {rows[0]}), and {1e4 * share:.4g}% in others: shares that "
+                "were divided by 100 once more? write replay as a share, .25 or 25%"
+            ]
+    return []
+
+
+def _hundredfold(share: float, shares: pd.Series) -> Bool[np.ndarray, " run"]:
+    """Tell which shares are a hundred times this one."""
+    return np.isclose(shares.to_numpy(float), 100 * share, rtol=1e-6, atol=0)
+
+
+def _is_stray_hundredth(share: float, shares: pd.Series, near: float = 10.0) -> bool:
+    """Tell whether fewer rows have a share than have a hundred times it, and no other
+    share lies within ``near`` times of it, as in a sweep of small shares.
+    """
+    levels = shares[shares > 0].unique()
+    times = np.exp(np.abs(np.log(levels / share)))
+    is_near = (times > 1 + 1e-6) & (times < near * (1 + 1e-6))
+    count = int((shares == share).sum())
+    return bool(not is_near.any() and count < _hundredfold(share, shares).sum())
 
 
 def _of_compute(runs: pd.DataFrame, far: float = 30.0) -> list[str]:
