@@ -39,6 +39,16 @@ def format_chance(p: float) -> str:
     return f"{p:.1%}"
 
 
+def format_factor(x: float) -> str:
+    """Write a factor with one digit after the point, or with two where one would read
+    1.0; a factor above 1 is never written as 1.
+    """
+    text = f"{x:.1f}"
+    if text != "1.0":
+        return text
+    return f"{max(x, 1.01) if x > 1 else x:.2f}"
+
+
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(
     r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.numbers import format_level
+from bayeslaw._base.numbers import format_factor, format_level
 from bayeslaw._forecasts.misfits import too_wide
 from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
@@ -112,7 +112,8 @@ class Check:
         """Advice that follows from the verdict, in a line (docs/verdicts.md has more)."""
         factor = max(self.stretch, self.group_stretch or 0.0)
         if self.verdict == "widen" and factor > 1:
-            return f"take intervals {factor:.1f} times as wide, or compare laws"
+            wide = format_factor(factor)
+            return f"take intervals {wide} times as wide, or compare laws"
         return NEXT[self.verdict]
 
     @property
@@ -435,7 +436,7 @@ def judge(
         off = f"; the law is {-bias:.1%} too low on average"
     if coverage90 >= TRUSTED_COVERAGE:
         return "trust", holds + off
-    wide = f"; they would have to be {stretch:.1f} times as wide"
+    wide = f"; they would have to be {format_factor(stretch)} times as wide"
     return (
         "widen" if stretch <= STRETCH_LIMIT else "do not extrapolate"
     ), holds + wide + off

@@ -127,6 +127,8 @@ def test_what_to_do_names_the_factor_of_the_widest(runs):
     assert f"{found.stretch:.1f} times as wide" in found.next
     grouped = replace(found, group_stretch=found.stretch + 1)
     assert f"{found.stretch + 1:.1f} times as wide" in grouped.next
+    hardly = replace(found, stretch=1.03, group_stretch=None)
+    assert "intervals 1.03 times as wide" in hardly.next
     halves = replace(found, stretch=0.9, group_stretch=None)
     assert halves.next == check.NEXT["widen"] == halves.to_dict()["next"]
 

@@ -186,6 +186,16 @@ def test_verdict_at_each_threshold(runs, coverage, stretch, reasons, verdict):
 
 
 @pytest.mark.parametrize(
+    ("stretch", "said"),
+    [(1.001, "1.01"), (1.03, "1.03"), (1.049, "1.05"), (1.06, "1.1"), (12.44, "12.4")],
+)
+def test_a_factor_above_one_is_never_said_to_be_one(stretch, said):
+    """It would advise to take the intervals as they are."""
+    _, why = judge(7, 5 / 7, stretch, 0.0, AROUND)
+    assert f"they would have to be {said} times as wide" in why
+
+
+@pytest.mark.parametrize(
     ("bias", "interval", "said"),
     [
         (0.021, (0.001, 0.04), "2.1% too high on average"),
