@@ -182,9 +182,28 @@ def checked(name: str, value: Any, kind: Kind) -> float:
     if is_text and "%" in value and kind.what:
         raise PlanError(f"{name} {value}: it is {kind.what}, not a share")
     number *= factor
+    is_chance = kind in (CHANCE, EVEN_CHANCE) and "%" not in str(value)
+    # 90 for 90%; by 1.2 no chance of 1.2% is meant
+    if is_chance and number >= 2 and kind.is_possible(number / 100):
+        check_share(name, number, value)
     if not (math.isfinite(number) and kind.is_possible(number)):
         raise PlanError(f"{name} must be {kind.words}, got {value!r}")
     return number
+
+
+def check_share(what: str, limit: float, written: object) -> None:
+    """Refuse a bare number of 1 or more as a share: a loss does not double, and
+    nothing is surer than sure, so percent are meant. Text with a sign may ask for 150%.
+
+    Raises
+    ------
+    PlanError
+        The number is 1 or more; the message says what to write instead.
+    """
+    if limit >= 1:
+        raise PlanError(
+            f"{what} {written} is {limit:.0%}; write {written}% or {limit / 100:g}"
+        )
 
 
 def check_count(name: str, count: float, least: int = 1) -> None:

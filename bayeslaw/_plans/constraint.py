@@ -17,6 +17,7 @@ from bayeslaw._base.limits import (
     LARGEST_LOSS,
     LARGEST_SHARE,
     LOSS,
+    check_share,
     checked,
     in_nats,
 )
@@ -222,18 +223,3 @@ def forgetting_limit(
             f"got {written!r}"
         )
     return float(limit), unit
-
-
-def check_share(what: str, limit: float, written: object) -> None:
-    """Refuse a bare number of 1 or more as a share of the baseline: a loss does not
-    double, so percent are meant. Text with a sign may ask for 150%.
-
-    Raises
-    ------
-    PlanError
-        The number is 1 or more; the message says what to write instead.
-    """
-    if limit >= 1:
-        raise PlanError(
-            f"{what} {written} is {limit:.0%}; write {written}% or {limit / 100:g}"
-        )

@@ -185,7 +185,7 @@ def test_untrustworthy_fits_are_named():
 
 
 BAD = [
-    ({"confidence": 90}, "confidence must be a probability"),
+    ({"confidence": 90}, "confidence 90 is 9000%; write 90% or 0.9"),
     (
         {"confidence": {"target": 0.9}},
         "confidence by promise needs exactly target, forgetting",

@@ -137,7 +137,7 @@ def test_too_few_checkpoints_are_no_forecast(parts):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"confidence": 90}, "confidence must be a probability"),
+        ({"confidence": 90}, "confidence 90 is 9000%; write 90% or 0.9"),
         ({"max_forgetting": -2.0}, "max_forgetting must be a number over -1"),
         ({"forgetting_unit": "percent"}, "must be 'relative' or 'nats'"),
         ({"N": 8.1}, "in billions"),
