@@ -147,7 +147,7 @@ def check(
     posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path, *, seed: int = 0
 ) -> Check:
     """Compare a posterior's forecasts with measured runs it has not seen: a table, or
-    the path of one.
+    the path of one. Rows of other domains than the fitted one are left out.
 
     Training runs tell nothing about forecasts. If they are half of the table or more,
     the verdict is ``"unknown"``.
@@ -155,7 +155,8 @@ def check(
     Raises
     ------
     RunTableError
-        The table lacks the losses or a column the law reads.
+        The table lacks the losses or a column the law reads, or has no rows of the
+        fitted domain.
 
     Examples
     --------
@@ -163,10 +164,10 @@ def check(
     >>> result.n, result.verdict in {"trust", "widen", "do not extrapolate", "unknown"}
     (63, True)
     """
-    posterior, runs = as_posterior(posterior), as_runs(runs)
-    y = fitting.log_losses(runs)
+    posterior = as_posterior(posterior)
     table = table_of(posterior)
-    fitting.warn_other_domain(table, runs)
+    runs = fitting.own_rows(table, as_runs(runs))
+    y = fitting.log_losses(runs)
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     inside = {f"{p:g}": within(new, y, p) for p in LEVELS}

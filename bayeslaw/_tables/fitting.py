@@ -78,6 +78,37 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: table[domain == name] for name in names}
 
 
+def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
+    """Select the runs of the domains that a posterior's table names; all runs if either
+    names none.
+    """
+    if table is None or not (_names_domains(table) and _names_domains(runs)):
+        return runs
+    return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
+
+
+def _names_domains(table: pd.DataFrame) -> bool:
+    return "domain" in table and bool(table["domain"].notna().any())
+
+
+def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
+    """Select as `of_fitted_domains` does, and refuse runs of other domains only.
+
+    Raises
+    ------
+    RunTableError
+        No run is of a fitted domain; the message has the domains there are.
+    """
+    rows = of_fitted_domains(table, runs)
+    if table is not None and rows.empty and len(runs):
+        name = " and ".join(dict.fromkeys(table["domain"].astype(str)))
+        there = ", ".join(map(str, runs["domain"].unique()[:5]))
+        raise RunTableError(
+            f"the table has no rows of domain {name}, which was fitted; it has: {there}"
+        )
+    return rows
+
+
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
     """Warn if a fit of one domain is asked about runs of another."""
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):

@@ -334,20 +334,52 @@ def test_runs_that_were_fitted_are_no_test(two_sizes):
     assert "held-out" in bayeslaw.check(fit, held).reason
 
 
-def test_a_fit_of_one_domain_says_so_when_asked_about_another(two_sizes):
-    fit, held = two_sizes
-    of_target = replace(fit, inference_data=fit.inference_data.copy())
-    of_target.inference_data["constant_data"] = (
-        of_target.inference_data["constant_data"]
+@pytest.fixture(scope="module")
+def of_target(two_sizes):
+    """The fit of two sizes, with rows of domain target."""
+    fit, _ = two_sizes
+    named = replace(fit, inference_data=fit.inference_data.copy())
+    named.inference_data["constant_data"] = (
+        named.inference_data["constant_data"]
         .to_dataset()
         .assign(domain=("run_row", np.full(len(fit.runs), "target", object)))
     )
-    for ask in (bayeslaw.check, bayeslaw.forecast):
-        with pytest.warns(bayeslaw.RunTableWarning) as told:
-            ask(of_target, held.assign(domain="source"))
-        lines = [str(warning.message) for warning in told]
-        assert "the fit is of domain 'target', and " in lines[0]
-        assert "are of 'source'" in lines[0]
+    return named
+
+
+def test_a_forecast_of_another_domain_says_of_which_the_fit_is(two_sizes, of_target):
+    _, held = two_sizes
+    with pytest.warns(bayeslaw.RunTableWarning) as told:
+        bayeslaw.forecast(of_target, held.assign(domain="source"))
+    line = str(told[0].message)
+    assert "the fit is of domain 'target', and " in line
+    assert "are of 'source'" in line
+
+
+def test_a_check_judges_the_rows_of_the_fitted_domain(two_sizes, of_target):
+    """The losses of others are not what was fitted; `update` leaves them out, too."""
+    _, held = two_sizes
+    own = held.assign(domain="target")
+    other = held.assign(domain="source", loss=2 * held["loss"])
+    both = pd.concat([other, own]).sample(frac=1, random_state=1)
+    alone, among = (bayeslaw.check(of_target, runs) for runs in (own, both))
+    assert among.n == alone.n == len(held)
+    assert among.verdict == alone.verdict
+    assert among.bias_log == pytest.approx(alone.bias_log, abs=1e-3)
+    unnamed = bayeslaw.check(of_target, held.assign(domain=None))
+    assert unnamed.verdict == alone.verdict
+
+
+@pytest.mark.parametrize(
+    "ask", [bayeslaw.check, bayeslaw.check_stages, bayeslaw.check_inference]
+)
+def test_rows_of_other_domains_only_are_no_check(two_sizes, of_target, ask):
+    _, held = two_sizes
+    with pytest.raises(RunTableError) as refused:
+        ask(of_target, held.assign(domain="source"))
+    assert str(refused.value) == (
+        "the table has no rows of domain target, which was fitted; it has: source"
+    )
 
 
 def test_pictures_of_calibration_show_what_the_check_found(two_sizes):

@@ -75,7 +75,8 @@ def check_inference(
         not Bayes' rule, so its shares could not be uniform.
     runs
         Runs whose log losses are ranked, too: up to eight, from the lowest forecast to
-        the highest, and the mean of all. A table, or the path of one.
+        the highest, and the mean of all. A table, or the path of one. Rows of other
+        domains than the fitted one are left out.
     replicates
         Number of simulated tables. Forty find gross faults, hundreds find small ones.
     seed
@@ -99,7 +100,7 @@ def check_inference(
     began = time.perf_counter()
     fit = _checked(as_posterior(posterior), replicates)
     runtime.start()
-    rows = None if runs is None else as_runs(runs)
+    rows = None if runs is None else fitting.own_rows(fit.runs, as_runs(runs))
     inference = FittedLaw.of(fit, rows)
     ranked = replicate(inference, replicates, seed=seed, progress=progress)
     names = ranked[0].shares

@@ -50,7 +50,7 @@ def check_stages(
         stage.
     runs
         Measured runs beyond the training runs, or the path of a table; they are one
-        more stage.
+        more stage. Rows of other domains than the fitted one are left out.
     column
         Axis of the stages: a column, ``D/N`` or ``N*D``. By default the first of ptpp,
         N, D, tokens per parameter and compute along which ``runs`` lie beyond the
@@ -81,7 +81,7 @@ def check_stages(
         )
     runtime.start()
     table = posterior.runs
-    new = None if runs is None else as_runs(runs)
+    new = None if runs is None else fitting.own_rows(table, as_runs(runs))
     column = _column(table, new, column)
     if column is None:
         return StagesCheck(None, ())

@@ -32,7 +32,7 @@ from bayeslaw._posteriors.fits.goodness import explains_little
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.pairs import check_posteriors, doubts, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._tables.fitting import by_domain, losses
+from bayeslaw._tables.fitting import losses, of_fitted_domains
 
 
 class Evidence(NamedTuple):
@@ -85,7 +85,7 @@ def _review_fit(
     # lie beyond the other runs.
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
-        held_out = _of_domain(posterior, evidence.held_out)
+        held_out = of_fitted_domains(runs, evidence.held_out)
         times = farther(times, tested_by(runs, held_out))
     return [
         *findings,
@@ -238,7 +238,7 @@ def _checked(
     posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
 ) -> Finding:
     """Judge as `check` does, on the rows of the fit's own domain."""
-    runs = _of_domain(posterior, held_out)
+    runs = of_fitted_domains(posterior.runs, held_out)
     if runs.empty:
         reason = "no held-out row is of this fit's domain"
         return Finding("calibration", "look", reason, "give rows of its domain")
@@ -250,13 +250,6 @@ def _checked(
         todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
     reason = f"{result.verdict}: {result.reason}"
     return Finding("calibration", verdict, reason, todo)
-
-
-def _of_domain(posterior: Fit | Average, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of the fitted domain, if both tables name domains."""
-    if "domain" not in runs or "domain" not in posterior.runs:
-        return runs
-    return runs[runs["domain"].astype(str).isin(by_domain(posterior.runs))]
 
 
 # -- where it is to reach --------------------------------------------------------------

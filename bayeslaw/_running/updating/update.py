@@ -43,7 +43,7 @@ from bayeslaw._running.updating.shifts import (
 )
 from bayeslaw._running.updating.surprise import Surprise, surprise_of
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
-from bayeslaw._tables.fitting import check_full, losses
+from bayeslaw._tables.fitting import check_full, losses, own_rows
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
@@ -311,15 +311,8 @@ def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame,
             "the table lacks column 'domain', which the fit's table has: read it as that "
             f"one was, or add it; {it_has(runs)}"
         )
-    names = list(dict.fromkeys(fitted["domain"].astype(str)))
-    of_domains = runs[runs["domain"].astype(str).isin(names)]
-    name = " and ".join(names)
-    if of_domains.empty:
-        there = ", ".join(map(str, runs["domain"].unique()[:5]))
-        raise RunTableError(
-            f"the table has no rows of domain {name}, which was fitted; it has: {there}"
-        )
-    return of_domains, name
+    name = " and ".join(dict.fromkeys(fitted["domain"].astype(str)))
+    return own_rows(fitted, runs), name
 
 
 def _goal(
