@@ -295,15 +295,23 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
 
 def warn_domains(runs: pd.DataFrame) -> None:
     """Warn of two domains in one table, since one law can only average their losses."""
+    line = domains_mixed(runs)
+    if line is not None:
+        warn(line)
+
+
+def domains_mixed(runs: pd.DataFrame) -> str | None:
+    """Write the warning of two domains in one table; None for one domain."""
     if "domain" not in runs:
-        return
+        return None
     rows = runs.groupby(runs["domain"].astype(str)).groups
-    if len(rows) > 1:
-        listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
-        warn(
-            f"runs of {len(rows)} domains are fitted as if of one ({listed}); select "
-            f"one of them (--where \"domain == '{next(iter(rows))}'\")"
-        )
+    if len(rows) < 2:
+        return None
+    listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
+    return (
+        f"runs of {len(rows)} domains are fitted as if of one ({listed}); select "
+        f"one of them (--where \"domain == '{next(iter(rows))}'\")"
+    )
 
 
 def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:

@@ -30,7 +30,7 @@ from bayeslaw.cli.options import (
     complete_law,
     complete_laws,
 )
-from bayeslaw.cli.output import check_writable, emit
+from bayeslaw.cli.output import check_writable, emit, say_at_once
 from bayeslaw.cli.parsing import assignments, best_of, prior_file, read_table
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def fit(options: FitOptions) -> None:
     settings["reference"] |= assignments(options.reference)
     table = read_table(options.runs, options.where, options.column)
     table = best_of(table, options.best_of)
+    _say_domains(table)
     laws = options.law or _law_of_few(table)
     if laws is not None and len(laws) == 1 and not options.drift:
         posterior = _one_law(table, laws[0], settings, options)
@@ -126,6 +127,15 @@ def fit(options: FitOptions) -> None:
         "output": options.output,
     }
     emit(record, options.as_json, lambda: _print_fit(posterior, record))
+
+
+def _say_domains(table: pd.DataFrame) -> None:
+    """Say before a minute of work that a table is of several domains."""
+    from bayeslaw._tables.fitting import domains_mixed
+
+    line = domains_mixed(table)
+    if line is not None:
+        say_at_once(line)
 
 
 def _one_law(
@@ -294,6 +304,7 @@ def compare(options: CompareOptions) -> None:
     options = with_file(options, options.runs)
     check_writable(options.output)
     table = read_table(options.runs, options.where, options.column)
+    _say_domains(table)
     names = options.laws.split(",") if options.laws else None
     with (
         executor_at(options.scheduler) as executor,

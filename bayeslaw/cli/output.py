@@ -140,6 +140,7 @@ def _cell_text(cell: Any) -> str:
 # -- warnings --------------------------------------------------------------------------
 
 _kept: list[str] = []  # warnings of the command that runs, in order
+_said: list[str] = []  # those printed before its work
 
 
 def keep_warning(message: Warning | str, *_: object) -> None:
@@ -148,15 +149,30 @@ def keep_warning(message: Warning | str, *_: object) -> None:
 
 
 def forget_warnings() -> None:
-    """Let go of warnings that were kept and not printed."""
+    """Let go of the warnings of an earlier command."""
     _kept.clear()
+    _said.clear()
+
+
+def say_at_once(line: str) -> None:
+    """Print a warning on stderr before long work; the end does not repeat it, nor lines
+    that differ from it only in names and numbers.
+    """
+    say(f"warning: {line}", to_stderr=True)
+    _said.append(line)
 
 
 def say_warnings() -> None:
     """Print the kept warnings on stderr, similar ones merged into one line."""
-    for line in merge_alike(_kept):
+    said = {_words(line) for line in _said}
+    for line in merge_alike(line for line in _kept if _words(line) not in said):
         say(f"warning: {line}", to_stderr=True)
-    _kept.clear()
+    forget_warnings()
+
+
+def _words(line: str) -> tuple[str, ...]:
+    """Split a line at its names and numbers, and leave these out."""
+    return tuple(PARTS.split(line)[::2])
 
 
 def merge_alike(lines: Iterable[str]) -> list[str]:
@@ -168,8 +184,7 @@ def merge_alike(lines: Iterable[str]) -> list[str]:
     """
     groups: dict[tuple[str, ...], list[list[str]]] = {}
     for line in dict.fromkeys(lines):
-        pieces = PARTS.split(line)
-        groups.setdefault(tuple(pieces[::2]), []).append(pieces)
+        groups.setdefault(_words(line), []).append(PARTS.split(line))
     return [_merged(group) for group in groups.values()]
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
+from bayeslaw._tables import fitting
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.output import merge_alike
 
@@ -705,6 +706,34 @@ def test_warnings_come_at_the_end_each_once_and_nine_alike_as_one(monkeypatch, c
         "warning: look here",
         "warning: fold 0: too short (and 8 like it)",
     ]
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_several_domains_are_told_before_the_work_and_once(
+    command, folder, tmp_path, monkeypatch, capsys
+):
+    """Chains take a minute, and that the table is of two domains is known before."""
+    runs = pd.read_csv(folder / "runs.csv")
+    both = [runs.assign(domain=name) for name in ("source", "target")]
+    pd.concat(both).to_csv(tmp_path / "both.csv", index=False)
+
+    def works(runs, *_, **options):
+        print("the work")
+        for part in (runs, runs[runs["N"] < 2e9]):  # all runs, and those of a fold
+            fitting.warn_domains(part)
+        raise bayeslaw.LawError("no more of it")
+
+    monkeypatch.setattr(bayeslaw, "average", works, raising=False)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(sys, "argv", ["bayeslaw", command, str(tmp_path / "both.csv")])
+    monkeypatch.setattr(sys, "stderr", sys.stdout)  # so that their order is seen
+    with warnings.catch_warnings(), pytest.raises(SystemExit):
+        cli.main()
+    told = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    at = [i for i, line in enumerate(told) if "2 domains are fitted as if" in line]
+    assert len(at) == 1
+    assert told[at[0]].startswith("warning: runs of 2 domains")
+    assert at[0] < next(i for i, line in enumerate(told) if "the work" in line)
 
 
 def test_lines_that_differ_in_names_and_numbers_become_one():
