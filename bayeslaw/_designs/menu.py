@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
 
 Levels = float | str | Sequence[float | str]
-# least and greatest level that a run can have
-LEVELS = {"replay": (0.0, 1.0), "N": (1e3, 1e15), "D": (1.0, 1e18)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,13 +290,13 @@ def candidates(
             "candidates take tokens per parameter (atpp) or tokens (D), not both"
         )
     if D is None:
-        wanted = TOKENS_PER_PARAMETER if atpp is None else atpp
-        measured = {"atpp": _checked("atpp", wanted)}
+        per_parameter = TOKENS_PER_PARAMETER if atpp is None else atpp
+        stops = {"atpp": _checked("atpp", per_parameter)}
     else:
-        measured = {"D": _checked("D", D)}
+        stops = {"D": _checked("D", D)}
     if costs is not None and not costs.has_money:
         costs = None  # FLOPs are then the price
-    all_levels = levels | measured
+    all_levels = levels | stops
     table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
     if D is None:
         table["D"] = table.pop("atpp") * table["N"]
@@ -387,7 +385,8 @@ def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[floa
     """
     entries = np.atleast_1d(np.asarray(wanted, object))
     levels = np.unique([parse_number(level) for level in entries])
-    least, most = LEVELS.get(name, (1e-9, 1e6))
+    ends = {"replay": (0.0, 1.0), "N": (1e3, 1e15), "D": (1.0, 1e18)}
+    least, most = ends.get(name, (1e-9, 1e6))
     possible = (levels >= least) & (levels <= most)
     if not len(levels) or not possible.all():
         bad = f"{levels[~possible][0]:g}" if len(levels) else "none"

@@ -76,15 +76,15 @@ def check_question(
             f"{', '.join(parts)}"
         )
     keywords = _with_covariates(question, parts["target"])
-    known = inspect.signature(plan)
+    signature = inspect.signature(plan)
     try:
-        known.bind(None, None, **keywords)
+        signature.bind(None, None, **keywords)
     except TypeError as error:
-        unknown = [name for name in keywords if name not in known.parameters]
+        strange = [name for name in keywords if name not in signature.parameters]
         why = str(error)
-        if unknown:
-            near = meant(unknown[0], list(known.parameters))
-            why = f"there is no {unknown[0]!r}{near}"
+        if strange:
+            hint = meant(strange[0], list(signature.parameters))
+            why = f"there is no {strange[0]!r}{hint}"
         raise PlanError(
             f"what to plan for: {why}; it needs N, ptpp, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "

@@ -180,13 +180,13 @@ def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
     table = checkpoints(runs, column)
     # priors in nats are stated at the median checkpoint
     middle = {name: float(table[name].median()) for name in ("N", "D")}
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         fit = average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
-    for each in heard:
+    for message in messages:
         # otherwise a reader would take it for a warning about the adapted runs
-        said = f"{column} of {len(table)} checkpoints: {each.message}"
-        warn(said, each.category)
+        line = f"{column} of {len(table)} checkpoints: {message.message}"
+        warn(line, message.category)
     return fit
 
 

@@ -85,29 +85,29 @@ def _gaps(
         for count in range(1, min(most_rows, len(rows) - 1) + 1):
             value, nearest = values[count - 1], values[count]
             if (value / nearest) ** way >= least:
-                few, others = rows.iloc[:count], rows.iloc[count:]
-                is_odd = all(_is_odd(few.iloc[k], others, way) for k in range(count))
+                few, peers = rows.iloc[:count], rows.iloc[count:]
+                is_odd = all(_is_odd(few.iloc[k], peers, way) for k in range(count))
                 yield Gap(few.index, float(value), float(nearest), is_odd)
                 break
 
 
-def _is_odd(row: pd.Series, others: pd.DataFrame, way: int) -> bool:
-    """Tell whether a row with more than the others (``way`` 1) has no lower loss, or a
+def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int) -> bool:
+    """Tell whether a row with more than the peers (``way`` 1) has no lower loss, or a
     row with less (-1) no higher loss.
     """
-    is_alike = np.ones(len(others), bool)
-    for column in _settings(others):
-        is_alike &= (others[column].astype(str) == str(row[column])).to_numpy()
-    others = others[is_alike]
+    is_alike = np.ones(len(peers), bool)
+    for column in _settings(peers):
+        is_alike &= (peers[column].astype(str) == str(row[column])).to_numpy()
+    peers = peers[is_alike]
     # losses fall with more of a resource, and with less replay
     signs = {"N": way, "D": way, "ptpp": way, "replay": -way}
-    signs = {column: sign for column, sign in signs.items() if column in others}
-    return _is_outdone(row, others, signs, way) or _is_off(row, others, signs, way)
+    signs = {column: sign for column, sign in signs.items() if column in peers}
+    return _is_outdone(row, peers, signs, way) or _is_off(row, peers, signs, way)
 
 
 def _is_outdone(
     row: pd.Series,
-    others: pd.DataFrame,
+    peers: pd.DataFrame,
     signs: Mapping[str, int],
     way: int,
     fewest: int = 3,
@@ -115,40 +115,40 @@ def _is_outdone(
     """Compare a row with the rows beyond which it lies in every column. One of these
     may have failed, so the second of them counts.
     """
-    is_behind = np.ones(len(others), bool)
+    is_behind = np.ones(len(peers), bool)
     for column, sign in signs.items():
-        is_behind &= (sign * (row[column] - others[column]) >= 0).to_numpy()
-    losses = np.sort(way * others["loss"].to_numpy(float)[is_behind])
+        is_behind &= (sign * (row[column] - peers[column]) >= 0).to_numpy()
+    losses = np.sort(way * peers["loss"].to_numpy(float)[is_behind])
     return len(losses) >= fewest and bool(way * row["loss"] >= losses[1])
 
 
 def _is_off(
     row: pd.Series,
-    others: pd.DataFrame,
+    peers: pd.DataFrame,
     signs: Mapping[str, int],
     way: int,
     fewest: int = 24,
     far: float = 6.0,
     least: float = 0.01,
 ) -> bool:
-    """Compare a row with the surface of the others at their end next to it: there the
+    """Compare a row with the surface of the peers at their end next to it: there the
     surface does not extrapolate. The loss must lie ``far`` median errors and ``least``
     in log loss on the wrong side of it.
     """
-    if len(others) < fewest:
+    if len(peers) < fewest:
         return False
     nearest = {}
     for column, sign in signs.items():
-        values = others[column].to_numpy(float)
+        values = peers[column].to_numpy(float)
         # with less of another column than all others, a high loss is no wonder
         if not sign * row[column] >= (sign * values).min():
             return False
         nearest[column] = float(np.clip(row[column], values.min(), values.max()))
-    y = np.log(others["loss"].to_numpy(float))
-    design = surface(others, list(signs))
+    y = np.log(peers["loss"].to_numpy(float))
+    design = surface(peers, list(signs))
     coefficients = unbent(design, y)
     usual = float(np.median(np.abs(y - design @ coefficients)))
-    (foreseen,) = surface(others, list(signs), pd.DataFrame([nearest])) @ coefficients
+    (foreseen,) = surface(peers, list(signs), pd.DataFrame([nearest])) @ coefficients
     return bool(way * (np.log(row["loss"]) - foreseen) > max(far * usual, least))
 
 
@@ -158,7 +158,7 @@ def _settings(runs: pd.DataFrame) -> list[str]:
     """
     names = ("run", "checkpoint", "seed")
     return [
-        column
+        str(column)
         for column in runs
         if is_share(column)
         or not (
