@@ -298,7 +298,7 @@ def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
     [
         ([], "give baseline_loss"),
         (["--baseline-loss", "x"], "not a number"),
-        (["--confidence", "90"], "probability"),
+        (["--confidence", "90"], "confidence 90 is 9000%"),
     ],
 )
 def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):

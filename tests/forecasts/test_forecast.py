@@ -50,9 +50,15 @@ def test_columns_are_quantiles_of_the_draws(posterior):
     assert (rows["log_sd"] > 0).all()
 
 
-@pytest.mark.parametrize("prob", [0.0, 1.0, 90.0, -0.1, float("nan")])
-def test_a_probability_that_is_none_is_refused(prob):
+@pytest.mark.parametrize(
+    ("prob", "said"),
+    [
+        *((p, "prob must be a probability") for p in (0.0, 1.0, -0.1, float("nan"))),
+        (90.0, r"prob 90.0 is 9000%; write 90.0% or 0.9"),
+    ],
+)
+def test_a_probability_that_is_none_is_refused(prob, said):
     at = bayeslaw.law_at("chinchilla", bayeslaw.law("chinchilla").plausible, draws=4)
     runs = pd.DataFrame({"N": [1e9], "D": [2e10]})
-    with pytest.raises(bayeslaw.PlanError, match="prob must be a probability"):
+    with pytest.raises(bayeslaw.PlanError, match=said):
         bayeslaw.forecast(at, runs, prob=prob)
