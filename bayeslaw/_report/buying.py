@@ -373,19 +373,19 @@ def _pilot_tokens(
     runs: pd.DataFrame, planned: Mapping[str, Any]
 ) -> Float[np.ndarray, " run"]:
     """Choose tokens of short runs of the plan's own model, from those of the table's
-    shortest run to those of its longest. If the table has runs of this model, pilots
-    are longer than these, and shorter than the table's longest, which are on offer
-    already.
+    shortest run to those of its longest. If the table has runs of this size, others are
+    on offer already, as long as the table's longest and longer; pilots lie between these
+    and its own runs at the plan's stage.
     """
     most = min(float(runs["D"].max()), float(planned["D"]))
-    is_own = np.ones(len(runs), bool)
-    for column in ("N", "ptpp"):
-        is_own &= (runs[column] / planned[column] - 1).abs() < RULE.same
-    if not is_own.any():
+    has_size = (runs["N"] / planned["N"] - 1).abs() < RULE.same
+    if not has_size.any():
         least = float(runs["D"][runs["D"] > 0].min())
         return np.unique(np.geomspace(min(least, most), most, RULE.pilots))
-    longest = float(runs["D"][is_own].max())
-    if longest >= (1 - RULE.same) * most:
+    has_stage = (runs["ptpp"] / planned["ptpp"] - 1).abs() < RULE.same
+    longest = runs["D"][has_size & has_stage].max()
+    # NaN: at another stage only, so the checkpoint must be trained first
+    if not longest < (1 - RULE.same) * most:
         return np.array([])
     return np.geomspace(longest, most, RULE.pilots + 2)[1:-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,17 +76,11 @@ def check_question(
             f"{', '.join(parts)}"
         )
     keywords = _with_covariates(question, parts["target"])
-    signature = inspect.signature(plan)
     try:
-        signature.bind(None, None, **keywords)
+        inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
-        strange = [name for name in keywords if name not in signature.parameters]
-        why = str(error)
-        if strange:
-            hint = meant(strange[0], list(signature.parameters))
-            why = f"there is no {strange[0]!r}{hint}"
         raise PlanError(
-            f"what to plan for: {why}; it needs N, ptpp, max_target_loss and "
+            f"what to plan for: {_refusal(plan, keywords, error)}; it needs N, ptpp, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"
@@ -127,11 +121,22 @@ def _check_mixture(
         arguments = MixtureArguments(unfitted, **question)
     except TypeError as error:
         raise PlanError(
-            f"what to plan for: {error}; a mixture's plan needs N and max_loss or "
-            "max_mean_loss, and takes what `plan_mixture` takes"
+            f"what to plan for: {_refusal(MixtureArguments, question, error)}; a "
+            "mixture's plan needs N and max_loss or max_mean_loss, and takes what `plan_mixture` takes"
         ) from None
     posed(arguments)
     return Checked(dict(question), mixes=True)
+
+
+def _refusal(
+    callee: Callable[..., Any], keywords: Iterable[str], error: TypeError
+) -> str:
+    """Say which keyword there is not, and which one is meant; else what the error says."""
+    names = list(inspect.signature(callee).parameters)
+    strange = [name for name in keywords if name not in names]
+    if not strange:
+        return str(error)
+    return f"there is no {strange[0]!r}{meant(strange[0], names)}"
 
 
 def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:

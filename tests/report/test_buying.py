@@ -97,6 +97,15 @@ def test_a_plan_within_the_table_buys_at_its_size(runs):
     assert set(on_offer(runs, inside)["N"]) == {760e6}
 
 
+def test_a_size_of_the_table_at_a_new_stage_has_one_price_for_each_run(runs):
+    """No pilots, whose checkpoint would be free, beside runs that pay for it."""
+    new_stage = {"N": 760e6, "ptpp": 200e9 / 760e6, "D": 40e9, "replay": 0.25}
+    offered = on_offer(runs, new_stage)
+    assert not offered.duplicated(["N", "ptpp", "replay", "D"]).any()
+    assert (offered.groupby("run")["checkpoint_cost"].nunique() == 1).all()
+    assert offered["D"].min() == pytest.approx(runs["D"].max())
+
+
 @pytest.mark.parametrize(
     ("gains", "error", "spent", "is_worth"),
     [
