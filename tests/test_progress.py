@@ -85,6 +85,39 @@ def test_a_silent_job_is_never_said_to_be_over():
     assert said[89] > 0
 
 
+@pytest.mark.parametrize(("expected", "seconds"), [(60, 30), (30, 90)])
+def test_the_share_of_a_silent_job_is_that_of_its_time(expected, seconds):
+    """Planning reports nothing: its bar rises from 0 and is full only when it is over."""
+    clock = Clock()
+    left = TimeLeft(expected, clock)
+    shares = []
+    for second in range(seconds):
+        clock.now = 1000.0 + second
+        shares.append(left.share)
+    assert shares[0] == 0
+    assert np.all(np.diff(shares) >= 0)
+    assert shares[15] == pytest.approx(15 / expected, rel=1e-6)
+    assert shares[-1] <= 0.99
+    left.finish()
+    assert left.share == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_share_never_falls(seed):
+    """Whatever the pace: also where little is reported later than expected."""
+    rng = np.random.default_rng(seed)
+    steps = np.sort(100 * rng.beta(*rng.uniform(0.2, 5, 2), size=20))
+    clock = Clock()
+    left = TimeLeft(100 * 10 ** rng.uniform(-1, 1), clock)
+    shares = []
+    for second in range(100):
+        clock.now = 1000.0 + second
+        left.tell(int(np.sum(steps <= second)), 20)
+        shares.append(left.share)
+    assert np.all(np.diff(shares) >= 0)
+    assert shares[-1] > 0
+
+
 def test_stages_add_up_by_their_shares_and_never_fall():
     """A stage's count that grows, or is told twice, takes nothing back."""
     whole = []

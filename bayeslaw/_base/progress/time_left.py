@@ -72,9 +72,19 @@ class TimeLeft:
         self._lock = Lock()
 
     @property
-    def share(self) -> float:
-        """State the share of the job that is done."""
+    def done(self) -> float:
+        """State the share of the job that was reported as done."""
         return self._share
+
+    @property
+    def share(self) -> float:
+        """State the share of the job's time that has passed. It never falls, rises also
+        while nothing is reported, and is at most 99% before all is done.
+        """
+        if self._share == 1.0:
+            return 1.0
+        left = self.seconds()
+        return min(0.99, self.passed / (self.passed + left))
 
     @property
     def passed(self) -> float:
