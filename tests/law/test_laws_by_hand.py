@@ -134,6 +134,23 @@ def state_target(p):
     return X["loss_before"] + (end - X["loss_before"]) * way
 
 
+def state_power(p):
+    before, r = X["source_loss_before"], X["replay"]
+    level = before ** p["p"] * (1 - r) ** -p["v"] * (r + 0.02) ** -p["w"]
+    exponent = p["b"] * X["N"] ** p["m"]
+    tokens = X["D"] * np.sqrt(1 - r) / 1e7
+    return level * (p["c"] + p["B"] * X["N"] ** p["h"] * tokens**-exponent)
+
+
+def state_rise(p):
+    before, r = X["source_loss_before"], X["replay"]
+    replayed = r * X["D"] / (X["ptpp"] * X["N"])
+    share = p["a"] * X["N"] ** p["g"] * (X["ptpp"] / 30) ** p["z"]
+    share = share * np.exp(-p["kappa"] * r**0.6)
+    left = (p["S1"] - before) * share * (1 + replayed / p["delta"]) ** -p["beta"]
+    return before + left - p["G"] * before * np.log(1 + replayed)
+
+
 def size_and_data(p):
     """Chinchilla's law."""
     return p["E"] + p["A"] / X["N"] ** p["alpha"] + p["B"] / X["D"] ** p["beta"]
@@ -228,6 +245,8 @@ FORMULAS = {
     "ptpp-transfer": lambda p: mixed(
         p, p["beta"], stage_floor(p), tokens=X["D"] + p["D_T"]
     ),
+    "state-power": state_power,
+    "state-rise": state_rise,
     "state-source": state_source,
     "state-target": state_target,
 }

@@ -186,13 +186,14 @@ def test_densities_are_compared_however_far_apart():
 def test_the_state_law_of_the_table_s_own_domain_competes():
     target = bayeslaw.simulate("state-target")
     source = target.assign(loss_before=target["source_loss_before"])
-    assert candidate_laws(target)[-1] == "state-target"
-    assert candidate_laws(source)[-1] == "state-source"
-    assert default_laws(target) == ["state-target"]
-    assert default_laws(source) == ["state-source"]
-    assert not {"state-source", "state-target"} & set(
-        default_laws(target.drop(columns="source_loss_before"))
-    )
+    assert default_laws(target) == candidate_laws(target)[-1:] == ["state-power"]
+    assert default_laws(source) == candidate_laws(source)[-1:] == ["state-rise"]
+    assert default_laws(source.drop(columns="ptpp")) == ["state-source"]
+    blind = default_laws(target.drop(columns="source_loss_before"))
+    assert not any(name.startswith("state-") for name in blind)
+    # the target's law does not read the target's own loss before adaptation
+    unread = target.drop(columns="loss_before").assign(domain="target")
+    assert default_laws(unread) == ["state-power"]
 
 
 def test_laws_of_stages_need_several_sizes_too():
@@ -200,7 +201,7 @@ def test_laws_of_stages_need_several_sizes_too():
     runs = bayeslaw.simulate("state-target")
     one_size = runs[runs["N"] == runs["N"].min()]
     assert one_size["ptpp"].nunique() > 1
-    assert default_laws(one_size) == ["state-target"]
+    assert default_laws(one_size) == ["state-power"]
     of_stages = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
     assert candidate_laws(runs)[:5] == ["dcpt", *of_stages]
     # a law that is blind to stages is compared, and not averaged with those that are not

@@ -98,16 +98,15 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:
     """Choose the law of checkpoint state: for the source if ``loss_before`` equals
-    ``source_loss_before``, else for the target. Rows of a target without their own
-    ``loss_before`` have none.
+    ``source_loss_before``, else for the target.
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []
     of_target = "domain" in runs and bool((runs["domain"] == "target").any())
-    if of_target and LOSS_BEFORE not in runs:
-        return []
-    if LOSS_BEFORE not in runs or np.allclose(
+    of_source = LOSS_BEFORE not in runs or np.allclose(
         runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE], equal_nan=True
-    ):
-        return ["state-source"]
-    return ["state-target"]
+    )
+    if of_target or not of_source:
+        return ["state-power"]
+    # replayed tokens count relative to those of pre-training
+    return ["state-rise" if "ptpp" in runs else "state-source"]

@@ -1,0 +1,138 @@
+"""S0 + (S1 - S0) a N^g (ptpp/30)^z e^(-kappa r^.6) (1 + r D/(delta P))^-beta
+- G S0 log(1 + r D/P), P = ptpp N: the source loss after adaptation, which goes up at
+once and comes down by replayed tokens.
+
+S0 = source_loss_before is the checkpoint's own loss, and S1 is a level common to all
+checkpoints. The first steps of adaptation move the source loss a share of the way from
+S0 to S1: less far with replay, and for checkpoints that are larger or saw more. After
+that r D replayed tokens relearn what was lost. What counts is their number relative to
+the tokens P of pre-training. They also continue pre-training, which lowers the loss by
+G S0 for each e-fold of tokens. The rise takes less than a quarter of a token per
+parameter, and is not modelled: at D = 0 the law is the loss just after it. The sampled
+share is that at 1e9 parameters and 30 tokens of pre-training each, without replay.
+docs/state_laws.md tells which forms were tried, and the results.
+"""
+
+import jax.numpy as jnp
+
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
+from bayeslaw._law.priors import lognormal, normal
+
+from ._state import DECADES, N0, OURS, REFERENCE, factor, size, size_power
+
+PTPP = 30.0  # pre-training tokens per parameter at which the share is stated
+RISE = r"(S_1-S_0)\,a N^{g}\left(\frac{ptpp}{30}\right)^{z} e^{-\kappa r^{.6}}"
+RELEARNED = r"\left(1+\frac{r D}{\delta P}\right)^{-\beta}"
+
+
+def replayed(x: Covariates):
+    """Compute r D/P, replayed tokens over those of pre-training, shape (run,)."""
+    return x["replay"] * x["D"] / (x["ptpp"] * x["N"])
+
+
+def gap_left(x: Covariates, e: Values):
+    """Compute (S1 - S0) (N/N0)^g (ptpp/30)^z e^(-kappa r^.6) (1 + r D/(delta P))^-beta,
+    shape (run,).
+    """
+    pretraining = power(x["ptpp"] / PTPP, e["z"])
+    kept = jnp.exp(-e["kappa"] * power(x["replay"], 0.6))
+    relearned = jnp.exp(-e["beta"] * jnp.log1p(replayed(x) / e["delta"]))
+    share = factor(x, e, "g") * pretraining * kept * relearned
+    return (e["S1"] - x["source_loss_before"]) * share
+
+
+def pretrained_further(x: Covariates, e: Values):
+    """Compute S0 log(1 + r D/P), shape (run,)."""
+    return x["source_loss_before"] * jnp.log1p(replayed(x))
+
+
+def publish(p: Values) -> dict:
+    """Convert the share at 1e9 parameters to a, and g4 to g."""
+    g = size_power(p, "g")
+    return {**p, "a": p["share"] * N0**-g, "g": g}
+
+
+def unpublish(p: Values) -> dict:
+    """Invert `publish`."""
+    return {**p, "share": p["a"] * N0 ** p["g"], "g4": DECADES ** p["g"]}
+
+
+LAW = Law(
+    name="state-rise",
+    title="source loss after adaptation: up at once, down by replayed tokens",
+    source=OURS,
+    latex=rf"S_0 + {RISE}\,{RELEARNED} - G\,S_0\log\left(1+\frac{{r D}}{{P}}\right)",
+    covariates=("N", "D", "replay", "ptpp", "source_loss_before"),
+    offset=lambda x: x["source_loss_before"],
+    terms=(
+        Term(
+            "share",
+            gap_left,
+            lognormal(
+                0.1, 1.0, "unpublished; of the gap, without replay: .3 (1e6 parameters)"
+            ),
+            RISE + RELEARNED,
+            in_nats=False,
+        ),
+        Term(
+            "G",
+            pretrained_further,
+            lognormal(0.1, 0.6, "measured .10 (tiny models, two languages)"),
+            r"G\,S_0\log\left(1+\frac{r D}{P}\right)",
+            sign=-1,
+            in_nats=False,
+        ),
+    ),
+    exponents=(
+        Exponent(
+            "S1",
+            lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
+            "source_loss_before",
+            "S_1",
+            may_rest=True,  # with one checkpoint the share has the same effect
+        ),
+        size("g"),
+        Exponent(
+            "z",
+            normal(-0.1, 0.1, "measured -.05 to -.16 (tiny models)"),
+            "ptpp",
+            "z",
+            may_rest=True,
+        ),
+        Exponent(
+            "kappa",
+            lognormal(2.3, 0.4, "measured 2.2-2.4 (tiny models)"),
+            "replay",
+            r"\kappa",
+            may_rest=True,
+        ),
+        Exponent(
+            "delta",
+            lognormal(0.015, 0.8, "measured .010-.018: a hundredth of pre-training"),
+            "D",
+            r"\delta",
+            also=("replay",),
+        ),
+        Exponent(
+            "beta",
+            lognormal(0.2, 0.5, "measured .19-.25"),
+            "D",
+            r"\beta",
+            also=("replay",),
+        ),
+    ),
+    reference={c: REFERENCE[c] for c in ("N", "D", "replay", "source_loss_before")}
+    | {"ptpp": 100.0},
+    plausible={
+        "a": 25.0,
+        "G": 0.1,
+        "S1": 4.0,
+        "g": -0.25,
+        "z": -0.1,
+        "kappa": 2.3,
+        "delta": 0.015,
+        "beta": 0.2,
+    },
+    publish=publish,
+    unpublish=unpublish,
+)
