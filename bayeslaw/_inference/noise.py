@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 # names of the error's draws in a posterior, the fields of `RunNoise`
-NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
+NOISE = (
+    "sigma",
+    "dof",
+    "tau_model",
+    "tau_checkpoint",
+    "tau_run",
+    "tau_setting",
+    "run_length",
+)
 
 
 class ErrorPrior(NamedTuple):
@@ -208,9 +216,9 @@ class RunNoise:
     ----------
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
-    tau_checkpoint, tau_run, tau_setting
-        Scales of the normal effects of its checkpoint, of its curve and of its setting,
-        shape (draw,); by default there are none.
+    tau_model, tau_checkpoint, tau_run, tau_setting
+        Scales of the normal effects of its run of pre-training, of its checkpoint, of
+        its curve and of its setting, shape (draw,); by default there are none.
     run_length
         Correlation length of the own error along a run, in e-folds, shape (draw,). By
         default it is 0: points have independent errors.
@@ -218,6 +226,7 @@ class RunNoise:
 
     sigma: Float[np.ndarray, " draw"]
     dof: Float[np.ndarray, " draw"]
+    tau_model: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_none)
@@ -236,7 +245,7 @@ class RunNoise:
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
-        scales = ("tau_checkpoint", "tau_run", "tau_setting")
+        scales = [f"tau_{kind}" for kind in KINDS]
         effects = {name: values[name] for name in scales if name in values}
         shared = cls(sigma, dof, **effects)._shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
@@ -254,7 +263,8 @@ class RunNoise:
     @property
     def _shared_variance(self) -> Float[np.ndarray, " #draw"]:
         """Compute the variance of all effects of a new run, shape (draw,)."""
-        return self.tau_checkpoint**2 + self.tau_run**2 + self.tau_setting**2
+        of_kinds = [getattr(self, f"tau_{kind}") ** 2 for kind in KINDS]
+        return np.sum(np.broadcast_arrays(*of_kinds), axis=0)
 
     @property
     def variance(self) -> Float[np.ndarray, " draw"]:

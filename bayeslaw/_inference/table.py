@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RUN_LENGTH = 0.3  # correlation length of errors along a run, in e-folds
 # share of the variance of a row's error that is common to its run, or its setting
 COMMON = 0.5
-KINDS = ("checkpoint", "run", "setting")  # of groups of rows
+KINDS = ("model", "checkpoint", "run", "setting")  # of groups of rows
 # least distance of two points of a run, in e-folds
 MIN_GAP = 1e-4
 
@@ -135,6 +135,8 @@ def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
 
 # kind -> columns of which the table must have all, and columns that then name a group
 _TELLING = {
+    # all stages, replays and domains of a size share the luck of its pre-training
+    "model": (("N", "ptpp", "replay"), ("N", "seed")),
     "checkpoint": (("N", "ptpp", "replay"), ("N", "ptpp")),
     "run": (("schedule", "step"), ("N", "schedule")),
 }

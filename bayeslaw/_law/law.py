@@ -45,6 +45,7 @@ RESERVED = frozenset(
         "dof",
         "dof_above_2",
         "tau",
+        "tau_model",
         "tau_checkpoint",
         "tau_run",
         "tau_setting",

@@ -136,12 +136,15 @@ def noise_of(
     settings_apart: bool = False,
 ) -> RunNoise:
     """Compute the error of a run by draw. The leaf ``sigma`` is the total error of a
-    new run; its parts ``tau_checkpoint`` and ``tau_run`` are shared.
+    new run; its parts ``tau_model``, ``tau_checkpoint`` and ``tau_run`` are
+    shared.
 
     ``run_length`` replaces the posterior's length, or `RUN_LENGTH` if it has none. The
     effect of a setting counts as part of a row's own error, unless ``settings_apart``.
     """
-    checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
+    # a new checkpoint is of a new run of pre-training
+    model = _leaf(parts, "tau_model", 0.0)
+    checkpoint = np.hypot(model, _leaf(parts, "tau_checkpoint", 0.0))
     run = np.abs(_leaf(parts, "tau_run", 0.0))
     scale = _leaf(parts, "sigma", SURE)
     setting = _leaf(parts, "tau_setting", 0.0) * settings_apart
@@ -152,7 +155,14 @@ def noise_of(
     else:
         length = np.full(len(own_scale), float(run_length))
     dof = _leaf(parts, "dof", GAUSSIAN)
-    return RunNoise(own_scale, dof, checkpoint, run, setting, length)
+    return RunNoise(
+        own_scale,
+        dof,
+        tau_checkpoint=checkpoint,
+        tau_run=run,
+        tau_setting=setting,
+        run_length=length,
+    )
 
 
 def _leaf(

@@ -62,7 +62,7 @@ class DriftPriors(NamedTuple):
     """Priors of drift, by the columns that the law reads.
 
     ``tau``: common scale of most laws. ``state_tau``: scale of a law that starts from
-    the checkpoint's losses; its misfit is larger, too. ``size_tau``: scale of a law of
+    the checkpoint's losses; what sizes have of their own is an effect of the model. ``size_tau``: scale of a law of
     N and D. Above the runs its drift has the mean ``size_mean`` along these axes.
     """
 
@@ -70,7 +70,7 @@ class DriftPriors(NamedTuple):
         0.0015, 0.6, "score and cover of forecasts of 31 public tables"
     )
     state_tau: Prior = lognormal(
-        0.003, 1.0, "sizes left out of two grids of tiny models"
+        0.0005, 0.6, "as of laws of N and D; sizes left out of two grids of tiny models"
     )
     size_tau: Prior = lognormal(0.0005, 0.6, "forecasts of 26 tables of nine labs")
     size_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0), ("N*D", -2.0))

@@ -1,9 +1,10 @@
 """Expand a law's smooth misfit in basis functions with normal weights.
 
 The misfit is a Gaussian process on log loss (Kennedy and O'Hagan 2001): a sum of
-squared-exponential pieces over each axis and over pairs of axes, and of two integrated
-Wiener processes along compute and along tokens per parameter (Wahba 1990). The Wiener
-processes widen the misfit beyond the data, at a rate learned inside the data.
+squared-exponential pieces over each axis and over pairs of axes. Laws that do not start
+from a checkpoint's losses also get two integrated Wiener processes along compute and
+along tokens per parameter (Wahba 1990), which widen the misfit beyond the data at a
+rate learned inside the data.
 
 A piece is a sum of cosines on an interval a little wider than the data (Hilbert space
 approximation with reflecting ends: Solin and Sarkka 2020, Riutort-Mayol et al. 2022).
@@ -365,7 +366,11 @@ def process_of(
     margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
-    walks = [_walk(name, covariates) for name in walk_names(tuple(covariates))]
+    # A table of adaptations has few sizes. What one of them does along its tokens would
+    # become a trend that a walk, or a piece over start and tokens, carries to the next
+    # size (docs/state_laws.md).
+    trends = walk_names(tuple(covariates)) if start is None else ()
+    walks = [_walk(name, covariates) for name in trends]
     of_size = set(covariates) == {"N", "D"}
     return Process(
         tuple(axes),
@@ -389,10 +394,8 @@ def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], 
     else:
         index["start"] = index[start]
         wanted = [
-            ("start", "D"),
             ("start", "replay"),
             ("D", "replay"),
-            ("N", "replay"),
         ]
     present = [(a, b) for a, b in wanted if a in index and b in index]
     return tuple((index[a], index[b]) for a, b in present)
