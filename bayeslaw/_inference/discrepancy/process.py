@@ -47,7 +47,7 @@ class MisfitPriors(NamedTuple):
 
     ``length``: length scale of a piece, in units of its axis. ``wiggle``: scale of a
     walk. ``learned_wiggles``: scales of the walks of a law of N and D whose priors are
-    learned from other tables (docs/learned_scales.csv). ``misfit``: sd of all pieces
+    learned from other tables (docs/results/learned_scales.csv). ``misfit``: sd of all pieces
     together, in log loss (pieces share the variance equally). ``state_misfit``: the
     same for a law that starts from the checkpoint's loss.
     """
