@@ -441,13 +441,13 @@ def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
     axes = [Axis(**axis) for axis in content["axes"]]
     pairs = [(int(i), int(j)) for i, j in content["pairs"]]
     walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in content["walks"]]
-    fading = content.get("fading")
+    fading = content["fading"]
     return Process(
         tuple(axes),
         tuple(pairs),
         tuple(walks),
         None if fading is None else Fading(**fading),
-        content.get("is_learned", False),
+        content["is_learned"],
     )
 
 
