@@ -1,4 +1,4 @@
-"""Make ``simulated_ptpp_grid.csv``: ``python -m bayeslaw.datasets.make_simulated``.
+"""Make ``simulated_ptpp_grid.csv``: ``python tests/studies/make_simulated.py``.
 
 Target losses follow Form 3 and source losses follow Form 1, on the grid of Goffinet
 2025, with .5% of noise. The parameters are those of `bayeslaw._plans.example`: at them,
@@ -29,6 +29,7 @@ def make() -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    path = Path(__file__).with_name("simulated_ptpp_grid.csv")
+    folder = Path(__file__).parents[2] / "bayeslaw/datasets"
+    path = folder / "simulated_ptpp_grid.csv"
     make().to_csv(path, index=False)
     print(path)
