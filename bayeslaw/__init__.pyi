@@ -101,14 +101,6 @@ from ._schedules.optimum import best_replay as best_replay
 from ._schedules.phases import Phases as Phases
 from ._schedules.turning import critical_point as critical_point
 from ._schedules.turning import turning_length as turning_length
-from ._studies.anchors import anchors_study as anchors_study
-from ._studies.forgetting import RelativeError as RelativeError
-from ._studies.forgetting import bootstrapped_mre as bootstrapped_mre
-from ._studies.forgetting import extrapolation as extrapolation
-from ._studies.forgetting import finetuning_grid as finetuning_grid
-from ._studies.forgetting import mean_relative_error as mean_relative_error
-from ._studies.forgetting import simulate_domains as simulate_domains
-from ._studies.pool import pool_study as pool_study
 from ._tables.rates.areas import schedule_areas as schedule_areas
 from ._tables.rates.logged import areas_from_table as areas_from_table
 from ._tables.rates.schedules import constant as constant

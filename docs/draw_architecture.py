@@ -32,9 +32,8 @@ ROOMS = {  # what lives there, in a few words
     "_designs": "runs worth buying",
     "_schedules": "curves along schedules",
     "_running": "runs while they train",
-    "_studies": "commands that run for hours",
     "plots": "pictures on Axes",
-    "datasets": "bundled tables, harness",
+    "datasets": "bundled tables",
     "cli": "the commands",
     "_report": "one page of it all",
 }

@@ -111,7 +111,7 @@ def terminal(name: str) -> Path:
 
 def workers(ax) -> None:
     """Wall time of 10,000 posteriors against the number of workers, as simulated."""
-    rows = pd.read_csv(HERE / "../tests/benchmarks/workers.csv")
+    rows = pd.read_csv(HERE / "../tests/studies/benchmarks/workers.csv")
     counts, seconds = rows.iloc[:, 0], rows.iloc[:, 1]
     ideal = seconds.iloc[0] * counts.iloc[0] / counts
     ax.plot(counts, ideal, "--", color=plots.GREY, label="ideal")

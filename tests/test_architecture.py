@@ -1,4 +1,4 @@
-"""The house: rooms import only rooms before them, files without circles, and no folder grows too large."""
+"""The house: rooms import only rooms before them, and files without circles."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (  # each imports only itself and those before it; imports inside functions and for types count, too
     "_base", "_costs", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.fits", "_posteriors.averaging",
     "_pooling", "_forecasts", "_forecasts.checking", "_forecasts.review", "_plans", "_designs", "_designs.buying",
-    "_schedules", "_running.following", "_running.updating", "_running", "plots", "datasets", "_report", "_studies", "cli",
+    "_schedules", "_running.following", "_running.updating", "_running", "plots", "datasets", "_report", "cli",
     "callbacks", "__main__",
 )  # fmt: skip
 ONLY = {
@@ -37,7 +37,7 @@ PROTOCOL = {  # what rooms above the posteriors may know of them
     "bayeslaw._posteriors.averaging.loading", "bayeslaw._posteriors.averaging.checkpoint", "bayeslaw._law.columns",
 }  # fmt: skip
 ABOVE = (
-    "_forecasts", "_plans", "_designs", "_schedules", "_running", "plots", "_report", "_studies",
+    "_forecasts", "_plans", "_designs", "_schedules", "_running", "plots", "_report",
 )  # fmt: skip
 KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._designs.buying.campaign": "holds the laws from which runs are bought",
@@ -45,7 +45,6 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._designs.buying.next_runs": "takes the laws from which runs are bought",
     "bayeslaw._designs.buying.settings": "takes the laws from which runs are bought",
     "bayeslaw._forecasts.checking.inference": "fits simulated tables and ranks parameters",
-    "bayeslaw._studies.forgetting": "fits a law to resamples, and simulates domains of one",
     "bayeslaw._forecasts.review.fits": "says which law of an average falls short",
     "bayeslaw._forecasts.review.oddities": "says of losses what `goodness` says of a fit",
     "bayeslaw._forecasts.review.review": "reads fits' files",
@@ -55,14 +54,12 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._report.figures": "draws terms, priors and weights of laws",
     "bayeslaw._report.page": "fits, and names the versions it did so with",
     "bayeslaw._report.question": "reads which laws are asked for",
-    "bayeslaw._studies.anchors": "simulates worlds of a law",
-    "bayeslaw._studies.pool": "takes the laws from which runs are bought",
     "bayeslaw.plots.laws": "draws terms, priors and weights of laws",
 }  # fmt: skip
 FRONT_DOOR = (
     "bayeslaw"  # the public names, lazily; the commands come in by it like any user
 )
-MOST_FILES, MOST_FLOORS = 12, 10
+MOST_FLOORS = 10
 
 
 def files() -> dict[str, Path]:
@@ -175,19 +172,6 @@ def test_rooms_above_the_posteriors_know_the_protocol():
 def is_of_laws(name: str) -> bool:
     inside = name.removeprefix("bayeslaw.")
     return inside.startswith(("_law.", "models", "_posteriors.", "_pooling."))
-
-
-def test_no_folder_holds_too_many_files():
-    folders = [
-        f
-        for f in (ROOT / "bayeslaw").rglob("*")
-        if f.is_dir() and f.name != "__pycache__"
-    ]
-    assert not [
-        f"{f}: {n}"
-        for f in folders
-        if (n := sum(p.suffix == ".py" for p in f.iterdir())) > MOST_FILES
-    ]
 
 
 def test_few_floors():

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
-from bayeslaw._base.errors import FitWarning, LawError, warn
+from bayeslaw._base.errors import LawError
 from bayeslaw._law.find import file_digest, law_from_origin
 from bayeslaw._law.formula_parts import REFERENCE
 from bayeslaw._law.law import Law
@@ -46,7 +46,7 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
     file = base_of(origin)
     if file.startswith("file:"):
         path = Path(file.removeprefix("file:"))
-        _check_file(path, recipe.get("digest"), trust_law_file)
+        _check_file(path, recipe["digest"], trust_law_file)
     own_columns = {c: v for c, v in recipe["reference"].items() if c not in REFERENCE}
     base = law_from_origin(recipe["name"], origin, own_columns)
     if base.version != recipe["version"]:
@@ -57,7 +57,7 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
     changed = {
         n: _prior_of(p)
         for n, p in recipe["priors"].items()
-        if not _is_same(base.priors.get(n), p)
+        if base.priors.get(n) != _prior_of(p)
     }
     moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
     return base.with_priors(changed).with_reference(moved) if changed or moved else base
@@ -67,18 +67,11 @@ def _numbers(prior: Prior) -> dict:
     return asdict(prior) | {"args": [float(a) for a in prior.args]}
 
 
-def _prior_of(entry: dict | str) -> Prior | str:
-    """Read a prior of a recipe: of one made before they held numbers its text."""
-    if isinstance(entry, str):
-        return entry
+def _prior_of(entry: dict) -> Prior:
     return Prior(entry["family"], tuple(entry["args"]), entry["source"])
 
 
-def _is_same(prior: Prior | None, entry: dict | str) -> bool:
-    return str(prior) == entry if isinstance(entry, str) else prior == _prior_of(entry)
-
-
-def _check_file(path: Path, digest: str | None, trust: bool) -> None:
+def _check_file(path: Path, digest: str, trust: bool) -> None:
     """Refuse to run a law file that is not trusted, is missing, or was edited."""
     if not trust:
         raise LawError(
@@ -87,14 +80,7 @@ def _check_file(path: Path, digest: str | None, trust: bool) -> None:
         )
     if not path.is_file():
         raise LawError(f"{path}: no such file; put the law's file back, or fit again")
-    if digest is None:
-        warn(
-            f"{path}: whether this law file was edited since the fit cannot be told, "
-            "because an earlier version of bayeslaw saved the fit without its checksum; "
-            "if the file was edited, fit again",
-            FitWarning,
-        )
-    elif file_digest(path.read_bytes()) != digest:
+    if file_digest(path.read_bytes()) != digest:
         raise LawError(
             f"{path} was edited after the fit; put the old text back, or fit again"
         )

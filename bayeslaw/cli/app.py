@@ -19,7 +19,7 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import fits, forecasts, laws, studies
+from bayeslaw.cli import fits, forecasts, laws
 from bayeslaw.cli.afterwards import following, updating, whatif
 from bayeslaw.cli.decisions import buying, planning, reporting
 from bayeslaw.cli.mixing import mixtures
@@ -39,12 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-study_app = typer.Typer(
-    help="Studies of what buying runs saves. An interrupted study continues when it is "
-    "run again.",
-    no_args_is_help=True,
-)
-app.add_typer(study_app, name="study")
 
 
 def _version(is_set: bool) -> None:
@@ -94,11 +88,9 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
-study_app.command("anchors")(studies.study_anchors)
-study_app.command("pool")(studies.study_pool)
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed
     diagnostics exit 3.
     """
@@ -109,7 +101,7 @@ def main() -> None:
     warnings.simplefilter("always")
     try:
         with _garbage_seldom():
-            _run()
+            _run(commands)
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:
@@ -134,10 +126,10 @@ def _garbage_seldom() -> Iterator[None]:
         gc.freeze()
 
 
-def _run() -> None:
+def _run(commands: typer.Typer) -> None:
     """Run the command, and print its warnings at the end."""
     try:
-        app()
+        commands()
     finally:
         say_warnings()
 

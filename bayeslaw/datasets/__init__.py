@@ -1,7 +1,7 @@
 """Load the tables that come with the package: ``load("microcpt")``.
 
-`TABLES` describes each of them. `microcpt` is the harness that measured all but the
-simulated one. The room imports `_running` and the rooms below it.
+`TABLES` describes each of them. The harness that measured all but the simulated one is
+beside the studies (``tests/studies/harness``). The room imports `_running` and the rooms below it.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ colour-blind readers can tell apart. Observations are always dots, forecasts are
 with a band. The room imports `_running` and the rooms below it.
 """
 
-from bayeslaw.plots.anchors import DESIGNS as DESIGNS
-from bayeslaw.plots.anchors import MEASURES as MEASURES
-from bayeslaw.plots.anchors import design_curves as design_curves
-from bayeslaw.plots.anchors import foretold as foretold
 from bayeslaw.plots.anchors import picks as picks
 from bayeslaw.plots.axes import BLACK as BLACK
 from bayeslaw.plots.axes import COLOURS as COLOURS

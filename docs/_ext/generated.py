@@ -43,7 +43,7 @@ from bayeslaw.cli.app import app
 
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
-BENCHMARKS = "../tests/benchmarks"
+RESULTS, BENCHMARKS = DOCS / "results", "../../tests/studies/benchmarks"
 # Pages that the index names.
 OWN = {"index", "laws", "inference", "decisions", "comparison", "architecture"}
 OWN |= {"commands", "python", "discrepancy", "follow", "glossary", "gallery"}
@@ -103,14 +103,14 @@ TOPICS = {
     ),
     "Plans": ("_plans",),
     "A run while it trains": ("_running.following",),
-    "Which runs to buy": ("_designs", "_studies.anchors", "_studies.pool"),
+    "Which runs to buy": ("_designs",),
     "Learning-rate schedules": (
         "_tables.rates.schedules",
         "_tables.rates.areas",
         "_tables.rates.logged",
         "_schedules",
     ),
-    "Forgetting": ("_forecasts.forgetting", "_studies.forgetting"),
+    "Forgetting": ("_forecasts.forgetting",),
     "Report": ("_report",),
     "Progress": ("_base.progress",),
     "Errors": ("_base.errors",),
@@ -295,11 +295,11 @@ def pictures_of(name: str) -> list[str]:
 
 def poster_page() -> str:
     """What was measured in three figures, for the site's first page."""
-    real = pd.read_csv(DOCS / "real_tables.csv")
+    real = pd.read_csv(RESULTS / "real_tables.csv")
     average = real[real["forecast"] == "average"]
     runs = average["forecast_runs"]
     inside = (average["coverage"] * runs).sum() / runs.sum()
-    worlds = (DOCS / "missed_worlds.txt").read_text().splitlines()[2:4]
+    worlds = (RESULTS / "missed_worlds.txt").read_text().splitlines()[2:4]
     at_90, plug_in = (line.split("|")[3].strip() for line in worlds)
     figures = [
         (
@@ -370,12 +370,12 @@ def studies_page() -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """A table on a page: the kept file in `docs`, how it is shown, and which code made it.
+    """A table on a page: the kept file in `docs/results`, how it is shown, and which code made it.
 
     Parameters
     ----------
     file
-        A file of `docs` that a study or a benchmark wrote.
+        A file of `docs/results` that a study or a benchmark wrote.
     table
         Markdown of the file at this path.
     """
@@ -384,7 +384,7 @@ class Kept:
     table: Callable[[Path], str] = Path.read_text
 
     def __call__(self) -> str:
-        path = DOCS / self.file
+        path = RESULTS / self.file
         if not path.exists():
             return "*Not measured yet: the command above makes this table.*"
         return f"{self.table(path)}\n\n{made_by(path)}"
@@ -449,8 +449,8 @@ def pools(rows: pd.DataFrame) -> str:
 
 def abstract() -> str:
     """The paper's, with figures from four kept files."""
-    read = [pd.read_csv(DOCS / f"{name}.csv") for name in ABSTRACT]
-    return summaries.abstract(*read, (DOCS / "missed_worlds.txt").read_text())
+    read = [pd.read_csv(RESULTS / f"{name}.csv") for name in ABSTRACT]
+    return summaries.abstract(*read, (RESULTS / "missed_worlds.txt").read_text())
 
 
 ABSTRACT = ("real_tables", "trained_plans", "pool_study")

@@ -140,7 +140,7 @@ def test_without_a_file_nothing_changes(folder, capsys):
 def test_every_command_that_takes_a_table_reads_it():
     """By their sources: who has ``--column`` asks for the file."""
     seen = 0
-    for command in (*cli.COMMANDS, cli.studies.study_pool):
+    for command in cli.COMMANDS:
         function = inspect.unwrap(command)
         (options,) = [
             t for n, t in typing.get_type_hints(function).items() if n != "return"
@@ -148,7 +148,7 @@ def test_every_command_that_takes_a_table_reads_it():
         if "column" in {field.name for field in dataclasses.fields(options)}:
             assert "with_file(" in inspect.getsource(function), command.__name__
             seen += 1
-    assert seen == 12
+    assert seen == 11
 
 
 @pytest.mark.parametrize(

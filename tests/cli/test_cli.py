@@ -624,15 +624,6 @@ def test_anchors_that_cannot_be_chosen_say_why_in_one_line(
     assert "Traceback" not in out.stderr
 
 
-def test_a_study_refuses_what_it_does_not_know(tmp_path):
-    out = run("study", "anchors", "--measured", "twice", "-o", tmp_path / "a.csv")
-    assert (out.returncode, out.stdout) == (2, "")
-    assert (
-        out.stderr.splitlines()[-1]
-        == "error: measured must be one of once, along, trajectories; got 'twice'"
-    )
-
-
 def test_version():
     assert run("--version").stdout.startswith("bayeslaw ")
 

@@ -2,13 +2,13 @@
 
 import itertools
 
+import make_simulated
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw import RunTableError, datasets
 from bayeslaw._posteriors.fits.candidates import default_laws
-from bayeslaw.datasets import make_simulated
 
 STAGES, REPLAYS, LADDER = (
     (15, 31, 93, 279),

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 (PRELUDE,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:1]
 MADE = set(re.findall(r"^([a-z_, ]+) = ", PRELUDE, re.MULTILINE))
 NAMES = {name for made in MADE for name in made.split(", ")}
-LONG = {"anchors_study", "pool_study", "report"}  # they need none of these names
+LONG = {"report"}  # it needs none of these names
 
 
 def public_functions() -> list[str]:

@@ -22,7 +22,7 @@ def shares(table: str, column: int, rows: str) -> list[float]:
 
 def test_the_how_to_says_what_became_of_the_plans():
     """How many worlds, and how often both promises were kept."""
-    kept = (DOCS / "missed_worlds.txt").read_text()
+    kept = (DOCS / "results/missed_worlds.txt").read_text()
     at_confidence, plug_in = (line.split("|") for line in kept.splitlines()[2:])
     text = " ".join((DOCS / "howto/plan.md").read_text().split())
     said = re.search(
@@ -34,7 +34,7 @@ def test_the_how_to_says_what_became_of_the_plans():
 
 def test_the_comparison_says_what_a_bootstrap_holds():
     """And the average, on the simulated grids."""
-    kept = (DOCS / "simulated_grids.txt").read_text()
+    kept = (DOCS / "results/simulated_grids.txt").read_text()
     text = " ".join((DOCS / "comparison.md").read_text().split())
     said = re.search(
         r"held (\d+) to (\d+)% .*? The average's held (\d+) to (\d+)%", text

@@ -3,23 +3,25 @@
 from functools import partial
 from types import SimpleNamespace
 
+import forgetting_grid as replication
 import numpy as np
 import pandas as pd
 import pytest
+from forgetting_grid import (
+    bootstrapped_mre,
+    extrapolation,
+    finetuning_grid,
+    mean_relative_error,
+    simulate_domains,
+)
 
 import bayeslaw
 from bayeslaw import (
     RunTableError,
-    bootstrapped_mre,
     cost_of_forgetting,
-    extrapolation,
-    finetuning_grid,
-    mean_relative_error,
     progress_lost,
-    simulate_domains,
 )
 from bayeslaw._law.law import log_loss
-from bayeslaw._studies import forgetting as replication
 
 MODELS = pd.DataFrame(
     {

@@ -93,21 +93,6 @@ def test_drift_grows_with_the_log_of_the_share_of_target_up_to_all_replay():
     assert above[3] < above[4] < 15
 
 
-def test_a_range_saved_in_quarters_of_replay_is_read_as_the_same_range():
-    columns = {"N": np.array([1e8, 1e9]), "replay": np.array([0.1, 0.6])}
-    known = drift.training_range(columns)
-    saved = {
-        "axes": ["N", "replay"],
-        "low": [known.low[0], 0.4],
-        "high": [known.high[0], 2.4],
-    }
-    read = drift.of_saved(saved)
-    assert read.axes == known.axes
-    assert read.low == pytest.approx(known.low)
-    assert read.high == pytest.approx(known.high)
-    assert drift.of_saved(known._asdict()) == known
-
-
 def test_drifts_are_normal_around_nothing_with_a_draw_of_scales():
     """All sides of a drift have the scales of one draw, each side its own."""
     tau = np.array([0.001, 0.03])

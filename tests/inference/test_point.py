@@ -100,5 +100,3 @@ def test_options_that_make_no_sense_are_refused(options):
     runs = bayeslaw.simulate("chinchilla", seed=1)
     with pytest.raises(bayeslaw.PlanError, match=f"{name} must be"):
         bayeslaw.point_fit(runs, "chinchilla", **options)
-    with pytest.raises(bayeslaw.PlanError, match="resamples must be at least 1"):
-        bayeslaw.bootstrapped_mre(runs, "chinchilla", resamples=0)

@@ -44,7 +44,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def peers(script):
     """The models in PyMC."""
-    return script("benchmarks/pymc_models.py")
+    return script("studies/benchmarks/pymc_models.py")
 
 
 def test_the_benchmarks_sample_one_density(script, peers, monkeypatch):
@@ -53,7 +53,7 @@ def test_the_benchmarks_sample_one_density(script, peers, monkeypatch):
     from numpyro.infer.util import log_density
 
     monkeypatch.setitem(sys.modules, "pymc_models", peers)
-    samplers = script("benchmarks/samplers.py")
+    samplers = script("studies/benchmarks/samplers.py")
     for name, case in samplers.CASES.items():
         law, runs = bayeslaw.law(case.law), case.runs()
         ours, theirs = samplers.numpyro_model(law, runs), samplers.pymc_model(law, runs)

@@ -169,13 +169,6 @@ def test_a_law_file_edited_after_the_fit_is_refused_and_not_run(law_file):
     assert ran(law_file) == 1
 
 
-def test_a_recipe_from_before_texts_were_kept_is_warned_about(law_file):
-    recipe = recipe_of(bayeslaw.law_from_file(law_file))
-    del recipe["digest"]
-    with pytest.warns(FitWarning, match="cannot be told"):
-        assert law_of(recipe, trust_law_file=True).name == "mine"
-
-
 def test_a_law_by_file_goes_to_another_process(law_file):
     """Pickled by whom has run the file, it asks nothing."""
     law = bayeslaw.law_from_file(law_file)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from forgetting_grid import finetuning_grid, simulate_domains
 from numpyro.infer.util import potential_energy
 from scipy.stats import kstest, t
 
@@ -18,9 +19,7 @@ from bayeslaw import (
     LawError,
     Pool,
     RunTableError,
-    finetuning_grid,
     pool,
-    simulate_domains,
 )
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._forecasts.check import crps
@@ -43,7 +42,7 @@ MODELS = pd.DataFrame(
 @pytest.fixture(scope="module")
 def world(script):
     """Parameters of twelve domains around the law's plausible ones, and their 125 runs each."""
-    return script("benchmarks/samplers.py").twelve_domains()
+    return script("studies/benchmarks/samplers.py").twelve_domains()
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +81,7 @@ def test_the_density_is_the_plain_model_s(problem, script):
     law, found, w = problem
     names, plain = (
         list(hierarchy.pooled_priors(law)),
-        script("benchmarks/samplers.py").pooled_model,
+        script("studies/benchmarks/samplers.py").pooled_model,
     )
     table = found.domains.table
     blocks = np.asarray(found.domains.code)

@@ -1,16 +1,13 @@
 """Averages: leaving options off is the plain law, weights find the truth, drift grows beyond the data only."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-import xarray
 
 import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference.table import NONE
 from bayeslaw._posteriors.averaging.average import DRAWS, average_part, shares
 from bayeslaw._posteriors.averaging.compare import (
@@ -108,24 +105,6 @@ def test_a_saved_average_forecasts_the_same(undecided, tmp_path):
     other.write_bytes(b"not netCDF")
     with pytest.raises(FitFileError, match="not a fit saved by bayeslaw"):
         bayeslaw.load(other)
-
-
-def test_an_average_of_an_earlier_version_is_refused_with_what_to_do(mixed, tmp_path):
-    tree = xarray.open_datatree(
-        mixed.save(tmp_path / "old.nc"), engine="h5netcdf"
-    ).load()
-    tree.close()
-    node = next(node for node in tree.children.values() if "member" in node.attrs)
-    recipe = json.loads(node.attrs["member"])
-    del recipe["process"]
-    node.attrs["member"] = json.dumps(recipe)
-    del tree.attrs["checksum"]
-    tree.to_netcdf(tmp_path / "older.nc", engine="h5netcdf")
-    with (
-        pytest.warns(FitWarning, match="has no checksum"),
-        pytest.raises(FitFileError, match="saved before laws had a misfit; make it"),
-    ):
-        bayeslaw.load(tmp_path / "older.nc")
 
 
 def test_the_runs_of_an_average_are_not_its_table_of_laws(mixed):

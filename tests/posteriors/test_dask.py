@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from resumable import study
+from study import _resumable
 
 import bayeslaw
 from bayeslaw import BayeslawError, bootstrap_weights, refits
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.executors import as_done, executor_at
-from bayeslaw._studies.resumable import study
-from bayeslaw.cli.studies import _resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

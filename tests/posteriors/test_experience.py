@@ -235,7 +235,7 @@ def test_walks_are_learned_in_averages_of_laws_with_learned_priors():
 
 
 def test_learned_walks_are_those_that_the_tables_teach():
-    """The numbers in the code are rounded from docs/learned_scales.csv."""
+    """The numbers in the code are rounded from docs/results/learned_scales.csv."""
     for (walk, prior), (taught, found) in zip(
         PRIORS.learned_wiggles, wiggles_without(""), strict=True
     ):

@@ -131,16 +131,6 @@ def test_laws_sent_to_another_process_are_the_same(laws):
     assert there == [recipe_of(law) for law in laws]
 
 
-def test_a_recipe_of_before_holds_priors_as_text():
-    """It is read; a prior that it rounds to the catalogue's own is the catalogue's."""
-    law = bayeslaw.law("chinchilla")
-    recipe = recipe_of(law)
-    recipe["priors"] = {name: str(prior) for name, prior in law.priors.items()}
-    assert law_of(recipe) is law
-    recipe["priors"]["alpha"] = "lognormal(0.25, 0.125)"
-    assert law_of(recipe).priors["alpha"].args == (0.25, 0.125)
-
-
 # -- posteriors --------------------------------------------------------------------------
 
 

@@ -1,11 +1,11 @@
 """Compare chosen runs with random ones in worlds in which the law is right only up to a smooth misfit.
 
-    python tests/studies/bought_worlds.py [--worlds 60] [--rows worlds.csv] [-o docs/bought_worlds.txt]
-    python tests/studies/bought_worlds.py --rules chosen,wrong --worlds 30 [-o docs/wrong_law.txt]
+    python tests/studies/bought_worlds.py [--worlds 60] [--rows worlds.csv] [-o docs/results/bought_worlds.txt]
+    python tests/studies/bought_worlds.py --rules chosen,wrong --worlds 30 [-o docs/results/wrong_law.txt]
 
 The truth of each world is a law of N and D, at parameters drawn from its prior, times the exponential of a smooth function of size and tokens
 with an sd of 1%. 64 runs are on offer, with .3% of noise. The goal is six runs of up to 40 times the compute of the largest run on offer. Runs
-for 5% of the cost of all runs on offer are bought from nothing as in `bayeslaw study pool`, chosen or at random, and the default average
+for 5% of the cost of all runs on offer are bought from nothing as in `study.py pool`, chosen or at random, and the default average
 forecasts the goal. After an interruption, the same command goes on.
 
 *wrong*: runs are chosen by one law alone that is not the truth (the other of the two laws); the forecast is made by the same average.
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pool_study import in_batches, outcome, purchase
+from resumable import study
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._designs.buying.knowledge import what_is_known
 from bayeslaw._designs.menu import menu
-from bayeslaw._studies.pool import in_batches, outcome, purchase
-from bayeslaw._studies.resumable import study
 
 LAWS = ("chinchilla", "coupled")
 MISFIT, NOISE, BUDGET = 0.01, 0.003, 0.05

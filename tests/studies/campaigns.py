@@ -1,6 +1,6 @@
 """Buy a tenth of the runs of measured grids from nothing, and compare decisions with those of all runs.
 
-    python tests/studies/campaigns.py [-o docs/campaigns.csv] [--seeds 3]
+    python tests/studies/campaigns.py [-o docs/results/campaigns.csv] [--seeds 3]
 
 In each language (`microcpt`, `microcpt-de`; one seed of training) the adaptation of the
 largest model at its largest stage is planned; runs of this model at this stage are not for
@@ -158,7 +158,9 @@ def decided(row: Any, name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, default=Path("docs/campaigns.csv"))
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("docs/results/campaigns.csv")
+    )
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # what a handful of runs cannot say

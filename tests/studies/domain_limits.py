@@ -1,6 +1,6 @@
 """Check promises on 22 source domains and on their weighted mean, at a share of replay that was left out.
 
-    python tests/studies/domain_limits.py ../shared/data/cpt_replay_70m.csv [-o docs/domain_limits.txt]
+    python tests/studies/domain_limits.py ../shared/data/cpt_replay_70m.csv [-o docs/results/domain_limits.txt]
 
 A 70M model was adapted from the Pile to Python code (Ye et al. 2024) and measured along four runs of different replay. Each share of replay is left out in
 turn. `state-source` is fitted to each Pile domain and `state-target` to code, by previews of the laws alone, and adaptations with the left-out share are planned.

@@ -30,6 +30,7 @@ from learned_scales import DRAW_SCALES, ROOT, Recorder, kept_posterior, lab_of, 
 from measured import DATA
 from processes import processes
 from real_tables import CASES, SEED
+from resumable import study
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
@@ -40,7 +41,6 @@ from bayeslaw._law.priors import lognormal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.averaging.average import of_comparison
 from bayeslaw._posteriors.fits.candidates import default_laws
-from bayeslaw._studies.resumable import study
 
 SIZE, STATE = "N and D", "checkpoint's losses"
 # Priors to try: median and sd of the common scale, mean drift above in D/N and in N*D;
@@ -166,7 +166,9 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--rows", type=Path, default=ROOT / "docs" / "drift_prior.csv")
+    parser.add_argument(
+        "--rows", type=Path, default=ROOT / "docs/results/drift_prior.csv"
+    )
     parser.add_argument("--cache", type=Path, default=Path("learned_scales_cache"))
     options = parser.parse_args()
     options.cache.mkdir(exist_ok=True)

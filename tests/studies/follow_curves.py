@@ -1,6 +1,6 @@
 """Forecast the end of published curves from their first points: docs/follow.md.
 
-    python tests/studies/follow_curves.py [--data ../shared/data] [-o docs/follow_curves.txt]
+    python tests/studies/follow_curves.py [--data ../shared/data] [-o docs/results/follow_curves.txt]
 
 The runs are those of two published tables. The first has a model of 70 million parameters, adapted at four shares of replay (Ye et al.
 2024): a state law is fitted to three shares, and the fourth is followed, in both domains. The second has learning curves of 25 and 100
@@ -8,7 +8,7 @@ million parameters under nine schedules (Luo et al. 2025): `anneal` is fitted to
 their schedules given. Posteriors are previews, seed 0. The rivals are those of `follow_runs.py`; prefixes with fewer than three points
 are left out.
 
-With `--forks docs/follow_forks.txt`, changes of the schedule are studied instead. An unseen run at a constant rate is followed up to each of `FORKS`, as if the rate stayed constant. Its end
+With `--forks docs/results/follow_forks.txt`, changes of the schedule are studied instead. An unseen run at a constant rate is followed up to each of `FORKS`, as if the rate stayed constant. Its end
 under the schedules that leave the constant rate later (`Track.schedules`) is compared with the runs that took these schedules; their past is that of another run.
 """
 

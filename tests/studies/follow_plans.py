@@ -1,8 +1,8 @@
 """Follow plans that were trained to their end, and find the share of the run from which on the verdict was sure.
 
-    python tests/studies/follow_plans.py --text text --work plans [--language fr] [-o docs/follow_plans.txt]
+    python tests/studies/follow_plans.py --text text --work plans [--language fr] [-o docs/results/follow_plans.txt]
 
-The plans are those of the first seed in docs/trained_plans.csv (`trained_plans.py`), for a stage or a size that no fit has seen, at four
+The plans are those of the first seed in docs/results/trained_plans.csv (`trained_plans.py`), for a stage or a size that no fit has seen, at four
 confidences. The kept rows only have the end of each run. So each plan is trained again with the harness, with its replay and budget, and
 measured at 16 points, log-spaced from step 20 on. It is followed in both domains with its limits, by averages fitted to the same rows as
 the averages from which it was planned. TEXT and WORK are those of `trained_plans.py`; curves are kept in WORK/curves_LANGUAGE.csv, with
@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from harness.adaptation import Adaptation
+from harness.model import parameters
+from harness.table import DOMAINS, Checkpoint, Run
+from harness.table import rows as table_rows
+from harness.train import steps_for
+from harness.work import Work, adapt
 from trained_plans import ROOT, WARM, fitted, losses_before, opened
 
 from bayeslaw._base.files import atomic_write
 from bayeslaw._running.following.follow import Follower
-from bayeslaw.datasets.microcpt.adaptation import Adaptation
-from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint, Run
-from bayeslaw.datasets.microcpt.table import rows as table_rows
-from bayeslaw.datasets.microcpt.train import steps_for
-from bayeslaw.datasets.microcpt.work import Work, adapt
 
 SEED, SURE, PLACES = 0, 0.9, 16
 OF_CHECKPOINT = ["size", "seed", "ptpp"]
@@ -39,7 +39,7 @@ OF_PLAN = ["unseen", *OF_CHECKPOINT, "confidence"]
 
 def chosen(language: str) -> pd.DataFrame:
     """List the plans that are followed."""
-    plans = pd.read_csv(ROOT / "docs" / "trained_plans.csv").dropna(subset=["atpp"])
+    plans = pd.read_csv(ROOT / "docs/results/trained_plans.csv").dropna(subset=["atpp"])
     return plans[(plans["language"] == language) & (plans["seed"] == SEED)]
 
 

@@ -1,9 +1,9 @@
 """Train runs with deliberate faults, and find out when following them raises an alarm.
 
     python tests/studies/follow_wrong.py --source text/source --target text/target \\
-        --work wrong.work --fits wrong.fits [-o docs/follow_wrong.txt]
+        --work wrong.work --fits wrong.fits [-o docs/results/follow_wrong.txt]
 
-Trains adaptations of tiny models (`bayeslaw.datasets.microcpt`), sound ones and several
+Trains adaptations of tiny models (`harness`), sound ones and several
 faulty ones, into ``wrong.work/curves.csv``. Fits laws to the bundled table without the
 stage and size that is followed, and follows each run point by point. Runs and fits that
 are in the two folders already are not made again. Run it with ``nice``.
@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+from harness import train
+from harness.adaptation import Adaptation
+from harness.corpus import Corpus
+from harness.grid import Grid
+from harness.model import parameters
+from harness.table import DOMAINS, Checkpoint
+from harness.train import Trainer, steps_for, tokens_per_step
+from harness.work import Work, losses, open_work, pretrain
 
 import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._base.files import atomic_write
-from bayeslaw.datasets.microcpt import train
-from bayeslaw.datasets.microcpt.adaptation import Adaptation
-from bayeslaw.datasets.microcpt.corpus import Corpus
-from bayeslaw.datasets.microcpt.grid import Grid
-from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
-from bayeslaw.datasets.microcpt.train import Trainer, steps_for, tokens_per_step
-from bayeslaw.datasets.microcpt.work import Work, losses, open_work, pretrain
 
 SEED = 0
 REPLAYS = (0.1, 0.5)

@@ -22,17 +22,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from forgetting_grid import (
+    bootstrapped_mre,
+    extrapolation,
+    finetuning_grid,
+    mean_relative_error,
+    simulate_domains,
+)
 from measured import SHARED
 
 import bayeslaw
 from bayeslaw import (
-    bootstrapped_mre,
     cost_of_forgetting,
-    extrapolation,
-    finetuning_grid,
-    mean_relative_error,
     pool,
-    simulate_domains,
 )
 from bayeslaw._forecasts.check import crps
 

@@ -1,7 +1,7 @@
 """Forecast expensive runs from a handful of cheap ones: from none, 3, 6, 12 and 24.
 
     python tests/studies/handful.py [--data ../shared/data] [--only farseer]
-        [--law default] [--processes 16] [--rows docs/handful.csv]
+        [--law default] [--processes 16] [--rows docs/results/handful.csv]
 
 Every published table of sizes and tokens is cut to its cheapest runs. The most expensive
 tenth of its runs (by N D) is forecast by a law with its misfit, or by what the command
@@ -29,6 +29,7 @@ from experience import Table, tables
 from learned_scales import population, prior_of
 from measured import DATA
 from processes import processes
+from resumable import study
 
 import bayeslaw
 from bayeslaw._inference.diagnostics import interval_score
@@ -40,7 +41,6 @@ from bayeslaw._posteriors.averaging.compare import law_of_few
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.prior import from_priors
-from bayeslaw._studies.resumable import study
 
 LAWS = ("chinchilla", "coupled")
 DEFAULT = "default"  # the law or the average that the command fits by itself
@@ -48,7 +48,7 @@ COUNTS = (0, 3, 6, 12, 24)
 PRIORS = ("learned", "own")
 WALKS = ("N*D", "D/N")
 TABLES = {n: table for n, table in tables().items() if table.laws == LAWS}
-SCALES = Path(__file__).parents[2] / "docs/learned_scales.csv"
+SCALES = Path(__file__).parents[2] / "docs/results/learned_scales.csv"
 LABS = {  # names of the labs in it
     "Bhagia 2024": "ladder",
     "Brandfonbrener 2024": "six_corpora",
@@ -225,7 +225,7 @@ def named(count: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--rows", type=Path, default=Path("docs/handful.csv"))
+    parser.add_argument("--rows", type=Path, default=Path("docs/results/handful.csv"))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", action="append")
     parser.add_argument("--law", choices=[*LAWS, DEFAULT], default=LAWS[0])

@@ -1,6 +1,6 @@
 """Check joint promises on measured grids, with independent and with correlated errors of the domains.
 
-    python tests/studies/joint_promises.py [-o docs/joint_promises.txt]
+    python tests/studies/joint_promises.py [-o docs/results/joint_promises.txt]
 
 Each stage and each size of the bundled grids is left out in turn. Target and source are fitted to the other rows separately, by previews of a pair of laws.
 At every left-out row that is measured in both domains, the probability of keeping both limits is forecast twice: with draws paired at random, and with draws

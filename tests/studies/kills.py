@@ -1,6 +1,6 @@
 """Kill whole commands at random moments, and check the files that they leave.
 
-    python tests/studies/kills.py [--kills 60] [--seed 0] [-o docs/kills.txt]
+    python tests/studies/kills.py [--kills 60] [--seed 0] [-o docs/results/kills.txt]
 
 Each command is run once to its end, to learn its duration and its output. Then it is
 started many times and killed (SIGKILL) at a random moment, once with an output file from
@@ -28,12 +28,14 @@ import pandas as pd
 import bayeslaw
 
 TABLE = "runs.csv"
+BAYESLAW = ("-m", "bayeslaw")
+STUDY = str(Path(__file__).resolve().with_name("study.py"))
 LATE = 1.05  # of the time that a command took, at most, to a kill
 SHARE_OF_KILLS = {"fit": 0.4, "average": 0.25, "study": 0.25, "report": 0.1}
 
 
 class Command(NamedTuple):
-    """``arguments`` of bayeslaw; ``output``: what it writes; ``same``: whether two
+    """``arguments`` of Python; ``output``: what it writes; ``same``: whether two
     outputs are equal; ``resumes``: whether it goes on where it was killed.
     """
 
@@ -68,18 +70,26 @@ def same_page(one: Path, other: Path) -> bool:
 
 COMMANDS = {
     "fit": Command(
-        ["fit", TABLE, "--law", "chinchilla", "--preview", "-o", "fit.nc"],
+        [*BAYESLAW, "fit", TABLE, "--law", "chinchilla", "--preview", "-o", "fit.nc"],
         "fit.nc",
         same_posterior,
     ),
     "average": Command(
-        ["compare", TABLE, "--laws", "chinchilla,coupled", "-o", "average.nc"],
+        [
+            *BAYESLAW,
+            "compare",
+            TABLE,
+            "--laws",
+            "chinchilla,coupled",
+            "-o",
+            "average.nc",
+        ],
         "average.nc",
         same_posterior,
     ),
     "study": Command(
         [
-            *("study", "anchors", "--laws", "ptpp-floor", "--seeds", "4"),
+            *(STUDY, "anchors", "--laws", "ptpp-floor", "--seeds", "4"),
             *("--lists", "none,paper", "-o", "study.csv"),
         ],
         "study.csv",
@@ -87,7 +97,17 @@ COMMANDS = {
         resumes=True,
     ),
     "report": Command(
-        ["report", TABLE, "--law", "chinchilla", "--hold-out", "D", "-o", "page"],
+        [
+            *BAYESLAW,
+            "report",
+            TABLE,
+            "--law",
+            "chinchilla",
+            "--hold-out",
+            "D",
+            "-o",
+            "page",
+        ],
         "page/report.html",
         same_page,
     ),
@@ -96,7 +116,7 @@ COMMANDS = {
 
 def start(command: Command, folder: Path) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "bayeslaw.cli", *command.arguments],
+        [sys.executable, *command.arguments],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

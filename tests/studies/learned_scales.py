@@ -39,6 +39,7 @@ from averages import scores
 from measured import DATA
 from processes import processes
 from real_tables import CASES, GRIDS, SEED
+from resumable import study
 from scipy import optimize, special
 
 import bayeslaw
@@ -53,7 +54,6 @@ from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.priors import Prior, lognormal, normal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.fits import misfit as misfits
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 HAND, SCALES, DRIFT, BOTH = "by hand", "misfit and noise", "drift", "both"
@@ -670,13 +670,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    docs = ROOT / "docs"
+    docs = ROOT / "docs/results"
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--rows", type=Path, default=docs / "learned_scales.csv")
     parser.add_argument("--judged", type=Path, default=docs / "learned_judged.csv")
     parser.add_argument("--cache", type=Path, default=Path("learned_scales_cache"))
-    parser.add_argument("--toml", type=Path, default=Path("docs/learned_scales.toml"))
+    parser.add_argument(
+        "--toml", type=Path, default=Path("docs/results/learned_scales.toml")
+    )
     parser.add_argument("--without", default="", help="labs that the TOML leaves out")
     options = parser.parse_args()
     options.cache.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
 """Forecast learning curves under schedules that no fit has seen.
 
-    python tests/studies/learning_curves.py [--data ../shared/data] [-o docs/learning_curves.txt]
+    python tests/studies/learning_curves.py [--data ../shared/data] [-o docs/results/learning_curves.txt]
 
 `anneal` with its misfit is fitted at default settings and seed 0 to three measured
 schedules of a model of 25 and of 100 million parameters (Luo et al. 2025), and forecasts

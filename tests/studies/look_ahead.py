@@ -1,6 +1,6 @@
 """Compare a list of runs for a whole budget with buying runs one by one, and with looking two runs ahead.
 
-    python tests/studies/look_ahead.py [--seeds 3] [--rows look_ahead.csv] [-o docs/look_ahead.txt]
+    python tests/studies/look_ahead.py [--seeds 3] [--rows look_ahead.csv] [-o docs/results/look_ahead.txt]
 
 On each measured pool (`../shared/data`) a fifth of the budget is spent by the priors, and laws are averaged on the measured runs, as `bayeslaw anchors --next` does.
 The rest is spent in three ways. *One by one*: each run has the best gain for its cost. *Two ahead*: each run is the first of the pair with the best gain for the
@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pool_study import scores
+from resumable import study
 
 import bayeslaw
 from bayeslaw._designs.appraisal import goal_sds
@@ -27,8 +29,6 @@ from bayeslaw._designs.evidence import domain_of, gaussian
 from bayeslaw._designs.gaussian import Offer, Pick
 from bayeslaw._designs.menu import menu
 from bayeslaw._designs.search import Limits, choose, greedy
-from bayeslaw._studies.pool import scores
-from bayeslaw._studies.resumable import study
 
 DATA = Path(os.environ.get("BAYESLAW_SHARED", "../shared")) / "data"
 POOLS = ("farseer", "data_constrained")

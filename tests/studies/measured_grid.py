@@ -27,13 +27,13 @@ import numpy as np
 import pandas as pd
 from averages import scores
 from real_tables import one_law
+from resumable import study
 
 import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._posteriors.averaging.average import of_comparison
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 SEED = 0
@@ -206,7 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cache = ROOT / "docs" / "measured_grids.csv"
+    cache = ROOT / "docs/results/measured_grids.csv"
     parser.add_argument("--cache", type=Path, default=cache)
     parser.add_argument("--only", default="", help="of one table and domain")
     options = parser.parse_args()

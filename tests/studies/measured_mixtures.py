@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from averages import scores
+from resumable import study
 
 import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 TABLE, SETS = "microcpt-mixtures", ("source", "fr", "de")
@@ -131,7 +131,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--cache", type=Path, default=ROOT / "docs" / "measured_mixtures.csv"
+        "--cache", type=Path, default=ROOT / "docs/results/measured_mixtures.csv"
     )
     options = parser.parse_args()
     names = ("case", "law", "domain")

@@ -1,6 +1,6 @@
 """Buy runs from the measured grid. Compare forecasts with those from random runs and from the paper's grid, and plans with those of all runs.
 
-    python tests/studies/measured_pool.py [--table microcpt-de] [--rows pool] [--cases forecasts,plans] [-o docs/measured_pool.txt]
+    python tests/studies/measured_pool.py [--table microcpt-de] [--rows pool] [--cases forecasts,plans] [-o docs/results/measured_pool.txt]
 
 *Forecasts*: the goal is the largest size at the last stage of the table (`microcpt`); all other runs are on offer. The paper's grid has the runs at
 15 and 31 tokens per parameter, of all sizes or of the sizes below the largest. Runs are chosen as in `bayeslaw anchors --next`, or drawn at random,
@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pool_study import bought_at_once, looked_up, outcome, purchase
+from resumable import study
 from trained_plans import LOOSER, REFERENCE, WARM, known_before, medians
 
 import bayeslaw
@@ -30,8 +32,6 @@ from bayeslaw._designs.goals.plan import PlanGoal, of_source, present_plan
 from bayeslaw._designs.menu import menu
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import at_reference
-from bayeslaw._studies.pool import bought_at_once, looked_up, outcome, purchase
-from bayeslaw._studies.resumable import study
 
 LAST, EARLY = 279.0, (15.0, 31.0)
 CHEAP = 0.05  # of what all on offer cost

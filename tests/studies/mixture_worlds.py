@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from processes import processes
+from resumable import study
 
 import bayeslaw
-from bayeslaw._studies.resumable import study
 from bayeslaw._tables.simulate import mixture_grid
 
 DOMAINS = ("web", "code", "books")

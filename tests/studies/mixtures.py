@@ -29,10 +29,10 @@ import pandas as pd
 from averages import scores
 from measured import DATA
 from processes import processes
+from resumable import study
 
 import bayeslaw
 from bayeslaw._forecasts.check import interval_score
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 SEED, RESAMPLES, FOLDS = 0, 150, 5
@@ -212,7 +212,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--cache", type=Path, default=ROOT / "docs" / "mixtures.csv")
+    parser.add_argument(
+        "--cache", type=Path, default=ROOT / "docs/results/mixtures.csv"
+    )
     parser.add_argument("--only", default="", help="tables whose name begins with this")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()

@@ -2,7 +2,7 @@
 
     python tests/studies/mutants.py [FILE ...] [--each 12] [--seed 0] [--jobs 2]
     python tests/studies/mutants.py --by-hand
-    python tests/studies/mutants.py --all -o docs/mutants.txt
+    python tests/studies/mutants.py --all -o docs/results/mutants.txt
 
 A mutant is the package with one expression changed (`mutations`): a comparison turned
 or moved by its boundary, an arithmetic sign, a constant, min and max, mean and median,

@@ -1,6 +1,6 @@
 """Compare the narrowing of forecasts that a choice of runs promised with the narrowing after the runs are bought.
 
-    python tests/studies/promised.py [--data ../shared/data] [--rows promised.csv] [-o docs/promised.txt]
+    python tests/studies/promised.py [--data ../shared/data] [--rows promised.csv] [-o docs/results/promised.txt]
 
 Ten tables of real runs are sorted by compute. An average of the default laws is fitted to the cheapest 40%; the next half is on offer, and the most
 expensive tenth is the goal. `bayeslaw.anchors` chooses runs for 10% and for 30% of the cost of all runs on offer. Their losses are looked up, and the
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from measured import DATA
+from resumable import study
 
 import bayeslaw
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ["N", "D", "loss"]

@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 from averages import scores
 from measured import DATA
+from resumable import study
 
 import bayeslaw
 from bayeslaw import datasets
@@ -38,7 +39,6 @@ from bayeslaw._posteriors.averaging.average import of_comparison
 from bayeslaw._posteriors.averaging.compare import Comparison
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 SEED, RESAMPLES = 0, 200
@@ -270,7 +270,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--cache", type=Path, default=ROOT / "docs" / "real_tables.csv")
+    parser.add_argument(
+        "--cache", type=Path, default=ROOT / "docs/results/real_tables.csv"
+    )
     parser.add_argument("--only", default="", help="cases whose name begins with this")
     options = parser.parse_args()
     jobs = [{"case": case} for case in CASES if case.startswith(options.only)]

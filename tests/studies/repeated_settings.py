@@ -1,6 +1,6 @@
 """Check intervals beyond tables of repeated seeds, and beyond curves of few runs.
 
-    python tests/studies/repeated_settings.py [--worlds 100] [--processes 2] [--rows FILE.csv] [-o docs/repeated_settings.txt]
+    python tests/studies/repeated_settings.py [--worlds 100] [--processes 2] [--rows FILE.csv] [-o docs/results/repeated_settings.txt]
 
 *Seeds*: in each world the truth is Chinchilla's law at parameters of this world. There are 20
 settings, five sizes by four budgets. Each setting has its own deviation from the law of .2 to 1%,
@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from processes import processes
+from resumable import study
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._studies.resumable import study
 
 SIZES = np.geomspace(3e7, 1e9, 5)
 BUDGETS = (2.5, 5.0, 10.0, 20.0)  # tokens per parameter

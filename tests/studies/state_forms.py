@@ -2,7 +2,7 @@
 
     python tests/studies/state_forms.py [RUNS.csv]
 
-RUNS is a table of `bayeslaw.datasets.microcpt` (by default the bundled one), with steps after the warm-up. Each fit is the best of six starts of
+RUNS is a table of `harness` (by default the bundled one), with steps after the warm-up. Each fit is the best of six starts of
 least squares of log loss with a soft-l1 loss at 2%; errors are RMSE of log loss. The study is a quick look at many forms, to choose those that
 `state_laws.py` tries with posteriors. All forms are defined here and not taken from `models`, so that the results do not change with the laws.
 """

@@ -2,7 +2,7 @@
 
     python tests/studies/state_laws.py RUNS [--only source,target] [--forms shipped,...] [-o FILE.csv]
 
-RUNS is `cpt_replay_70m.csv` (one model, four shares of replay) or a table of `bayeslaw.datasets.microcpt` (steps after the warm-up).
+RUNS is `cpt_replay_70m.csv` (one model, four shares of replay) or a table of `harness` (steps after the warm-up).
 Of the first, each share and the later half are left out in turn. Of the second, these are left out: the largest ptpp, the two largest
 ptpp, budgets over 5 tokens per parameter, the largest replay, and the largest of several sizes. Every form is fitted with the law's
 priors and shared errors, by importance sampling (`importance`) if it can be trusted, else by NUTS. Its forecast has a new run's noise

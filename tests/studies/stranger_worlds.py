@@ -1,7 +1,7 @@
 """Check the page's plans against a known truth: whether they are kept, what they cost, and whether the advised runs save as much as stated.
 
-    python tests/studies/stranger_worlds.py [--worlds 20] [--processes 16] [--rows stranger_worlds.csv] [-o docs/stranger_worlds.txt]
-    python tests/studies/stranger_worlds.py --widths [--worlds 8] [-o docs/stranger_widths.txt]
+    python tests/studies/stranger_worlds.py [--worlds 20] [--processes 16] [--rows stranger_worlds.csv] [-o docs/results/stranger_worlds.txt]
+    python tests/studies/stranger_worlds.py --widths [--worlds 8] [-o docs/results/stranger_widths.txt]
 
 In each world a stranger's table (`tests/known/stranger.py`: 62 runs of four sizes, budgets in tokens, gaps, crashed rows, losses by a formula that is not one
 of the laws) is drawn with the world's seed. It is fitted and planned as the page of `bayeslaw.report` does, with the laws that suit and nothing set by hand: the
@@ -31,6 +31,7 @@ import jax
 import numpy as np
 import pandas as pd
 from processes import processes
+from resumable import study
 from scipy.special import ndtr
 
 import bayeslaw
@@ -38,7 +39,6 @@ from bayeslaw._base.numbers import Z90
 from bayeslaw._report.buying import choose_runs
 from bayeslaw._report.planned import completed
 from bayeslaw._report.question import check_question
-from bayeslaw._studies.resumable import study
 from bayeslaw._tables.fitting import by_domain
 
 sys.path.append(str(Path(__file__).parents[1]))

@@ -1,13 +1,13 @@
 """Train plans for a stage or a size that no fit has seen, and check whether they keep their promises.
 
-    python tests/studies/trained_plans.py --text text --work plans [-o docs/trained_plans.csv]
+    python tests/studies/trained_plans.py --text text --work plans [-o docs/results/trained_plans.csv]
 
 For French and for German, averages of the default laws are fitted to runs of the bundled tables, target and source separately. For an unseen stage,
 fits have the models of 12, 23 and 54 thousand parameters at 15, 31 and 93 tokens per parameter, and plans are for 12k and 54k at 279 (two seeds). For
 an unseen size, fits have the models of 12k and 23k at all stages, and plans are for 54k (two seeds, four stages). The checkpoint's own losses are
 measured, and adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per parameter and
 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained once. TEXT has the folders that
-`bayeslaw.datasets.microcpt.debian_text` writes. Checkpoints and fits are kept in WORK, plans and their results in --output, so that an interrupted
+`harness.debian_text` writes. Checkpoints and fits are kept in WORK, plans and their results in --output, so that an interrupted
 study goes on.
 """
 
@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from follow_wrong import checkpoint_state
+from harness.model import parameters
+from harness.plan import train_plan
+from harness.table import Checkpoint
+from harness.work import Work, losses, open_work
 from planned_table import markdown
+from resumable import study
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._studies.resumable import study
-from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.plan import train_plan
-from bayeslaw.datasets.microcpt.table import Checkpoint
-from bayeslaw.datasets.microcpt.work import Work, losses, open_work
 
 ROOT = Path(__file__).parents[2]
 WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
@@ -175,7 +175,7 @@ def main() -> None:
     )
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    output = ROOT / "docs" / "trained_plans.csv"
+    output = ROOT / "docs/results/trained_plans.csv"
     parser.add_argument("-o", "--output", type=Path, default=output)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

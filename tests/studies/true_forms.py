@@ -1,6 +1,6 @@
 """Measure coverage on simulated paper grids: each form is fitted by itself at ptpp 15 and 31, and checked at 279.
 
-    python tests/studies/true_forms.py [--seeds 10] [-o docs/true_forms.csv]
+    python tests/studies/true_forms.py [--seeds 10] [-o docs/results/true_forms.csv]
     python tests/studies/true_forms.py --again [--seeds 1]
 
 A row is kept for each seed; kept rows are not made again. The page's table is made from
@@ -19,7 +19,7 @@ import pandas as pd
 
 import bayeslaw
 
-KEPT = Path(__file__).parents[2] / "docs" / "true_forms.csv"
+KEPT = Path(__file__).parents[2] / "docs/results/true_forms.csv"
 FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
 # What a fit's own Monte Carlo error may change, at 84 runs and about 1,000 effective
 # draws: a run or two at an interval's end, and ends by 3 in 100 of a width.

@@ -1,6 +1,6 @@
 """Check plans at 80% and intervals at 90%, near the runs and far beyond, in worlds that follow none of the laws.
 
-    python tests/studies/unlike_worlds.py [--worlds 60] [--processes 16] [--rows docs/unlike_worlds.csv]
+    python tests/studies/unlike_worlds.py [--worlds 60] [--processes 16] [--rows docs/results/unlike_worlds.csv]
 
 In each world the losses of target and source are power laws of N and D in a form that no law of the catalogue has. Floors depend on stage and replay, and there
 are one or two of eight faults at random sizes: a smooth misfit, a coupling of N and D, thresholds in N, in replay and in pre-training, a saturation in D,
@@ -24,13 +24,13 @@ import jax
 import numpy as np
 import pandas as pd
 from processes import processes
+from resumable import study
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.search import search
 from bayeslaw._posteriors.pairs import doubts
-from bayeslaw._studies.resumable import study
 
 TARGET, SOURCE = "target", "source"
 DOMAINS = (TARGET, SOURCE)
@@ -270,7 +270,9 @@ def share(values: pd.Series) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=60)
-    parser.add_argument("--rows", type=Path, default=Path("docs/unlike_worlds.csv"))
+    parser.add_argument(
+        "--rows", type=Path, default=Path("docs/results/unlike_worlds.csv")
+    )
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")

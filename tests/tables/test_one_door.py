@@ -74,7 +74,6 @@ ASKED = {
     "forecast": bayeslaw.forecast,
     "check": bayeslaw.check,
     "follow": follow,
-    "mean_relative_error": bayeslaw.mean_relative_error,
     "width_parts": bayeslaw.width_parts,
     "anchors": lambda fit, t: bayeslaw.anchors(
         fit, t, saved.runs().iloc[:2], budget=2, checks=0
@@ -93,13 +92,6 @@ ASKED = {
     "exchange_rate": lambda fit, t: bayeslaw.exchange_rate(fit, fit, t),
     "compute_gain": lambda fit, t: bayeslaw.compute_gain(fit, t),
     "follow_page": lambda fit, t: bayeslaw.follow_page(fit, t, 1e13, "page.html"),
-    "pool_study": lambda fit, t: bayeslaw.pool_study(
-        t,
-        offer="run < 'run004'",
-        goal="run >= 'run004'",
-        budgets=[1e20],
-        laws=["chinchilla"],
-    ),
     "prior_predictive": lambda fit, t: bayeslaw.prior_predictive("chinchilla", t),
     "recipes": bayeslaw.recipes,
     "review": lambda fit, t: bayeslaw.review(t),
@@ -110,15 +102,11 @@ ASKED = {
 # what reads no losses: a loss that is wrong is no fault, and without rows there is one
 DESIGNS = {
     "candidates": lambda fit, t: bayeslaw.candidates(t),
-    "extrapolation": lambda fit, t: bayeslaw.extrapolation(t, "A"),
     "mixture_candidates": lambda fit, t: bayeslaw.mixture_candidates(
         t.assign(share_a=0.5, share_b=0.5), N=[1e8], D=[1e9]
     ),
     "prior_only": lambda fit, t: bayeslaw.prior_only("chinchilla", t, draws=20),
     "simulate": lambda fit, t: bayeslaw.simulate("chinchilla", design=t),
-    "simulate_domains": lambda fit, t: bayeslaw.simulate_domains(
-        "chinchilla", t, pd.DataFrame([LAW.plausible], index=["a"]), {"a": 0.01}
-    ),
     "next_runs": lambda fit, t: bayeslaw.next_runs(
         t, saved.runs().iloc[:2], 1e30, laws=["chinchilla"]
     ),
@@ -134,12 +122,11 @@ FITS = {
     "average": lambda fit, t: bayeslaw.average(t, ["chinchilla"]),
     "pool": lambda fit, t: bayeslaw.pool(t, "chinchilla"),
     "point_fit": lambda fit, t: bayeslaw.point_fit(t, LAW),
-    "bootstrapped_mre": lambda fit, t: bayeslaw.bootstrapped_mre(t, LAW),
     "refits": lambda fit, t: bayeslaw.refits(t, "chinchilla", np.ones((1, len(t)))),
     "update": bayeslaw.update,
     "report": lambda fit, t: bayeslaw.report(t, law="chinchilla"),
 }
-ONE_ROW_FITS = {"point_fit", "bootstrapped_mre", "pool"}
+ONE_ROW_FITS = {"point_fit", "pool"}
 
 
 def answer(ask, fit, table):
@@ -167,9 +154,9 @@ REFUSED = [
 ]
 # public functions without a table of runs, and those of a table of another kind
 WITHOUT_RUNS = {
-    *("accuracy_link", "anchors_study", "areas_from_table", "best_loss_potential"),
+    *("accuracy_link", "areas_from_table", "best_loss_potential"),
     *("best_mixture", "best_peak_lr", "best_replay", "bootstrap_weights", "chain"),
-    *("constant", "cosine", "critical_point", "finetuning_grid", "law_at"),
+    *("constant", "cosine", "critical_point", "law_at"),
     *("law_from_file", "laws", "load", "loss_curve", "losses_before", "multi_step"),
     *("optimum", "plan", "plan_mixture", "progress_bar", "progress_lost"),
     *("schedule_areas", "turning_length", "update_page", "what_if", "wsd", "law"),
@@ -384,7 +371,7 @@ def test_a_formula_without_a_finite_loss_is_refused_by_every_fit(table, cell):
     law = bayeslaw.law_from_formula(
         "E + A/N^alpha + B/heat^gamma", columns={"heat": 2.0}
     )
-    for ask in (bayeslaw.point_fit, bayeslaw.fit, bayeslaw.bootstrapped_mre):
+    for ask in (bayeslaw.point_fit, bayeslaw.fit):
         with pytest.raises(
             RunTableError, match="row 3: the formula has no finite loss"
         ):

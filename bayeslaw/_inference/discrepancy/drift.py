@@ -167,22 +167,8 @@ def positions(
 
 
 def of_saved(saved: Mapping[str, Any]) -> Range:
-    """Read a saved range. In older files one axis is the replay share itself, in units
-    of a quarter.
-    """
-    axes = saved["axes"]
-
-    def ends(saved_ends: Sequence[float]) -> tuple[float, ...]:
-        pairs = zip(axes, saved_ends, strict=True)
-        return tuple(_of_quarters(x) if axis == "replay" else x for axis, x in pairs)
-
-    named = tuple(ALONG.target_share if axis == "replay" else axis for axis in axes)
-    return Range(named, ends(saved["low"]), ends(saved["high"]))
-
-
-def _of_quarters(end: float) -> float:
-    at = positions({"replay": np.array([end / 4])}, np)
-    return float(at[ALONG.target_share][0])
+    """Read a saved range, whose tuples are lists in JSON."""
+    return Range(*(tuple(saved[field]) for field in Range._fields))
 
 
 def value_at(axis: str, position: float) -> float:

@@ -48,7 +48,7 @@ class MisfitPriors(NamedTuple):
 
     ``length``: length scale of a piece, in units of its axis. ``wiggle``: scale of a
     walk. ``learned_wiggles``: scales of the walks of a law of N and D whose priors are
-    learned from other tables (docs/learned_scales.csv). ``misfit``: sd of all pieces
+    learned from other tables (docs/results/learned_scales.csv). ``misfit``: sd of all pieces
     together, in log loss (pieces share the variance equally). ``state_misfit``: the
     same for a law that starts from the checkpoint's loss.
     """
@@ -444,13 +444,13 @@ def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
     axes = [Axis(**axis) for axis in content["axes"]]
     pairs = [(int(i), int(j)) for i, j in content["pairs"]]
     walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in content["walks"]]
-    fading = content.get("fading")
+    fading = content["fading"]
     return Process(
         tuple(axes),
         tuple(pairs),
         tuple(walks),
         None if fading is None else Fading(**fading),
-        content.get("is_learned", False),
+        content["is_learned"],
     )
 
 

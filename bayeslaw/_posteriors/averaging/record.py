@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import FitFileError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
@@ -45,7 +44,7 @@ from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-    from xarray import DataArray, Dataset, DataTree
+    from xarray import Dataset, DataTree
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -372,17 +371,12 @@ class Average:
         for name in sorted(numbers, key=lambda name: numbers[name]):
             node = tree[name]
             recipe = json.loads(node.attrs["member"])
-            if "process" not in recipe:
-                raise FitFileError(
-                    f"{path}: an average saved before laws had a misfit; make it again "
-                    "from its runs (`bayeslaw fit RUNS`)"
-                )
             member = Member(
                 law_from_recipe(recipe, path, trust_law_file),
                 recipe["weight"],
                 process_from_dict(recipe["process"]),
                 of_saved(recipe["known"]),
-                {str(k): _of_draws(v) for k, v in node.data_vars.items()},
+                {str(k): v.to_numpy()[0] for k, v in node.data_vars.items()},
             )
             check_draws(member.values, (*member.law.priors, "sigma", "dof"))
             members.append(member)
@@ -399,12 +393,6 @@ def _under(nodes: Mapping[str, DataTree]) -> dict[str, Dataset]:
         for name, tree in nodes.items()
         for group, node in tree.children.items()
     }
-
-
-def _of_draws(saved: DataArray) -> Float[np.ndarray, "draw ..."]:
-    """Read draws as they were saved; files of earlier versions have no chain."""
-    values = saved.to_numpy()
-    return values[0] if "chain" in saved.dims else values
 
 
 def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " draw"]]]:

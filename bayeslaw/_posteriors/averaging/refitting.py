@@ -10,7 +10,6 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of
 from bayeslaw._posteriors.averaging.average import average
@@ -29,7 +28,6 @@ def refit_like(
     progress: Progress | None = None,
 ) -> Fit | Average:
     """Fit the law of ``old`` with its priors, or an average of its laws, to other runs.
-    Settings that an older file does not have are the defaults.
 
     Raises
     ------
@@ -45,8 +43,8 @@ def refit_like(
         return fit(runs, _with_freed(old.law, old.runs), **_of_fit(old), **common)
     if isinstance(old, Average):
         settings = _settings(old.attrs)
-        laws = _compared(old, settings.pop("laws", None))
-        drift = bool(old.attrs.get("drift", True))
+        laws = _compared(old, settings.pop("laws"))
+        drift = bool(old.attrs["drift"])
         return average(runs, laws, drift=drift, **settings, **common)
     raise LawError(
         f"{type(old).__name__} cannot be updated: give a fit or an average "
@@ -56,7 +54,7 @@ def refit_like(
 
 def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Read the settings that a posterior keeps."""
-    return json.loads(attrs.get("settings", "{}"))
+    return json.loads(attrs["settings"])
 
 
 def _of_fit(old: Fit) -> dict[str, Any]:
@@ -67,18 +65,10 @@ def _of_fit(old: Fit) -> dict[str, Any]:
     return {"discrepancy": old.misfit is not None, "preview": preview} | settings
 
 
-def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
+def _compared(old: Average, recipes: list[dict]) -> list[Law]:
     """List the laws of an average, also those without weight."""
-    if recipes is not None:
-        # files of laws were run when the average was read
-        laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
-    else:
-        # an older file has only the names of laws without a share
-        laws_by_name = {member.law.name: member.law for member in old.members}
-        laws = [
-            laws_by_name.get(str(name)) or find_law(str(name), old.runs)
-            for name in old.table.index
-        ]
+    # files of laws were run when the average was read
+    laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
     return [_with_freed(law, old.runs) for law in laws]
 
 

@@ -276,14 +276,19 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
             f"{make}"
         )
     saved_checksum = tree.attrs.pop(NAMES.checksum, None)
-    if saved_checksum is not None and saved_checksum != checksum(tree):
+    kind = _kind_of(tree)
+    if kind is None:
+        raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
+    if saved_checksum is None:
+        raise FitFileError(
+            f"{path}: has no checksum, as files from before version 0.1.0, which are no "
+            "longer read; fit again"
+        )
+    if saved_checksum != checksum(tree):
         raise FitFileError(
             f"{path}: damaged: it no longer holds what was saved (its checksum differs); "
             "take a copy of it, or fit again"
         )
-    kind = _kind_of(tree)
-    if kind is None:
-        raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
     if kind not in kinds:
         how = ""
         if kind in ("fit", "average"):
@@ -291,12 +296,6 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
         if kind == "pool":
             how = f"; read it with bayeslaw.Pool.load({str(path)!r}), and take .domain(NAME)"
         raise FitFileError(f"{path}: holds a {kind}, not a {wanted}{how}")
-    if saved_checksum is None:
-        warn(
-            f"{path}: has no checksum, as files of earlier versions: whether its draws "
-            "are those that were saved cannot be told; fit again to be sure",
-            FitWarning,
-        )
     return tree
 
 

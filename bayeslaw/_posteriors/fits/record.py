@@ -347,6 +347,7 @@ class Fit:
             fit = cls(artifact.law_of_tree(tree, path, trust_law_file), tree)
             artifact.check_draws(fit.posterior, (*fit.law.priors, "sigma", "dof"))
             fitting.covariates(fit.law, fit.runs)
+            _ = fit.misfit
             stats = tree["sample_stats"]
             _ = fit.diagnostics if fit.is_preview else (fit.seconds, stats["n_steps"])
         return fit
