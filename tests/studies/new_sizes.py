@@ -1,0 +1,177 @@
+"""Forecast sizes and stages of the bundled grids that the fit has not seen, law by law.
+
+    python tests/studies/new_sizes.py [--only minicpt] [--laws state-power,state-rise]
+
+Each law is judged and fitted as `bayeslaw.average` does with it alone, at default settings
+and seed 0: first the law, then its misfit, and the effects that rows share. Errors of the
+median, and widths and scores of 90% intervals of a new run, are in % of the loss. Rows are
+kept in ``--cache`` as they are made, so that an interrupted study goes on;
+docs/state_laws.md shows them.
+
+Laws that read the checkpoint's losses stand beside the seeds' forms, which do not. The
+rows of minicpt's folds are from .9 tokens per parameter on (``late``: from 4 on), those of
+microcpt's from 4 on.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from resumable import study
+
+import bayeslaw
+from bayeslaw import datasets
+from bayeslaw._forecasts.check import interval_score
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / "docs" / "results" / "new_sizes.csv"
+FORMS = ("dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
+LAWS = {
+    "target": (*FORMS, "state-target", "state-power"),
+    "source": (*FORMS, "state-source", "state-rise"),
+}
+
+
+class Fold(NamedTuple):
+    """Queries of the rows fitted and of those forecast, in a bundled table."""
+
+    table: str
+    fitted: str
+    forecast: str
+    least_tokens: float  # tokens per parameter
+
+
+FOLDS = {
+    "French, to 2.1M -> 4.0M, 8.3M": Fold(
+        "minicpt", "N < 3e6 and ptpp < 200", "N > 3e6", 0.9
+    ),
+    "French, to .96M -> 2.1M, 4.0M, 8.3M": Fold(
+        "minicpt", "N < 1.5e6 and ptpp < 200", "N > 1.5e6 and ptpp < 200", 0.9
+    ),
+    "French, ptpp to 93 -> 279": Fold("minicpt", "ptpp < 200", "ptpp > 200", 0.9),
+    "German, to .55M -> .96M, 2.1M": Fold(
+        "minicpt-de", "N < .9e6 and ptpp < 200", "N > .9e6 and ptpp < 200", 0.9
+    ),
+    "German, to .96M -> 2.1M": Fold(
+        "minicpt-de", "N < 1.5e6 and ptpp < 200", "N > 1.5e6 and ptpp < 200", 0.9
+    ),
+    "German, ptpp to 93 -> 279": Fold("minicpt-de", "ptpp < 200", "ptpp > 200", 0.9),
+    "microcpt, 15, 31, 93 -> 279": Fold("microcpt", "ptpp < 200", "ptpp > 200", 4),
+    "microcpt, 15, 31 -> 279": Fold("microcpt", "ptpp < 50", "ptpp > 200", 4),
+    "microcpt, 15, 31, 93 -> 279, size unseen": Fold(
+        "microcpt", "N < 2e5 and ptpp < 200", "N > 2e5 and ptpp > 200", 4
+    ),
+    "microcpt German, 15, 31, 93 -> 279": Fold(
+        "microcpt-de", "ptpp < 200", "ptpp > 200", 4
+    ),
+    "microcpt German, 15, 31 -> 279": Fold("microcpt-de", "ptpp < 50", "ptpp > 200", 4),
+    "microcpt German, 15, 31, 93 -> 279, size unseen": Fold(
+        "microcpt-de", "N < 5e4 and ptpp < 200", "N > 5e4 and ptpp > 200", 4
+    ),
+}
+
+
+def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
+    """Make the rows of one law on one fold: of all points, and of the late ones."""
+    began = time.perf_counter()
+    name, is_fitted, is_forecast, least = FOLDS[fold]
+    runs = datasets.load(name)
+    runs = runs[(runs["domain"] == domain) & (runs["D"] > least * runs["N"])]
+    if name.startswith("microcpt"):
+        fitted = runs[runs["seed"] == 0].query(is_fitted)
+        unseen = runs.query(is_forecast)
+    else:
+        fitted, unseen = runs.query(is_fitted), runs.query(is_forecast)
+    read = bayeslaw.law(law).covariates
+    reference = datasets.TABLES[name].reference
+    average = bayeslaw.average(
+        fitted,
+        [law],
+        reference={c: v for c, v in reference.items() if c in read},
+        on_failure="ignore",
+        seed=0,
+    )
+    made = bayeslaw.forecast(average, unseen)
+    seconds = time.perf_counter() - began
+    is_late = (unseen["D"] > 4 * unseen["N"]).to_numpy()
+    jax.clear_caches()  # programs of this table's shapes, which no other has
+    return [
+        {"points": points, **score(made[rows], unseen[rows]), "seconds": seconds}
+        for points, rows in (("all", is_late | True), ("late", is_late))
+    ]
+
+
+def score(made: pd.DataFrame, unseen: pd.DataFrame) -> dict[str, float]:
+    """Score forecasts of measured runs, in shares of the loss."""
+    y = np.log(unseen["loss"].to_numpy())
+    low, median, high = (np.log(made[c].to_numpy()) for c in ("low", "median", "high"))
+    return {
+        "runs": len(y),
+        "bias": float(np.mean(median - y)),
+        "error": float(np.mean(np.abs(median - y))),
+        "coverage": float(np.mean((low <= y) & (y <= high))),
+        "width": float(np.mean(np.exp(high - y) - np.exp(low - y))),
+        "score": float(np.mean(interval_score(low, high, y))),
+    }
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """Show the rows of all points as a table: error | held | width | score."""
+    lines = []
+    for domain, part in rows[rows["points"] == "all"].groupby("domain", sort=False):
+        laws = [law for law in LAWS[str(domain)] if law in set(part["law"])]
+        lines += [f"| {domain} | {' | '.join(laws)} |", "|---" * (len(laws) + 1) + "|"]
+        for fold, cells in part.groupby("fold", sort=False):
+            by_law = cells.set_index("law")
+            texts = [describe(by_law.loc[law]) for law in laws if law in by_law.index]
+            lines.append(f"| {fold} | {' | '.join(texts)} |")
+        means = [geometric_means(part[part["law"] == law]) for law in laws]
+        lines += [f"| *geometric mean* | {' | '.join(means)} |", ""]
+    return "\n".join(lines)
+
+
+def describe(row: pd.Series) -> str:
+    return (
+        f"{100 * row['error']:.2f}, {row['coverage']:.0%}, {100 * row['width']:.1f}, "
+        f"{100 * row['score']:.1f}"
+    )
+
+
+def geometric_means(rows: pd.DataFrame) -> str:
+    error, interval = (np.exp(np.log(rows[c]).mean()) for c in ("error", "score"))
+    return f"{100 * error:.2f}, {rows['coverage'].mean():.0%}, {100 * interval:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--only", default="", help="folds whose name has this")
+    parser.add_argument("--laws", default="", help="names, with commas between")
+    options = parser.parse_args()
+    chosen = set(options.laws.split(",")) - {""}
+    jobs = [
+        {"fold": fold, "domain": domain, "law": law}
+        for fold in FOLDS
+        if options.only in fold
+        for domain, laws in LAWS.items()
+        for law in laws
+        if not chosen or law in chosen
+    ]
+    if not jobs:
+        parser.error("no fold and law are left")
+    warnings.simplefilter("ignore")
+    report = partial(print, file=sys.stderr, flush=True)
+    print(markdown(study(forecast_fold, jobs, options.cache, progress=report)))
+
+
+if __name__ == "__main__":
+    main()
