@@ -458,6 +458,47 @@ def test_the_table_has_means_over_all_runs_left_out():
     assert "90% intervals hold 67%" in said
 
 
+def scored(law, score):
+    held_out = HeldOutScore(*np.array([[score], [1.0], [0.01], [0.05]]))
+    return judged(law, held_out=(held_out,))
+
+
+@pytest.mark.parametrize(
+    ("weights", "scores", "explained"),
+    [
+        (
+            [1.0, 0.0],
+            [1.0, 2.0],
+            "does not read the checkpoint's losses, as state-target",
+        ),
+        (
+            [0.7, 0.3],
+            [1.0, 2.0],
+            "does not read the checkpoint's losses, as state-target",
+        ),
+        ([1.0, 0.0], [2.0, 1.0], ""),
+        ([0.0, 1.0], [1.0, 2.0], ""),
+    ],
+)
+def test_a_law_with_the_better_score_and_less_weight_is_explained(
+    weights, scores, explained
+):
+    """The reason was in the docs only: a law of weight 1 had the worse score."""
+    laws = [scored("state-target", scores[0]), scored("dcpt", scores[1])]
+    made = comparison(weights, *laws).table
+    assert explained in made.loc["dcpt", "reason"]
+    assert bool(made.loc["dcpt", "reason"]) == bool(explained)
+    assert made.loc["state-target", "reason"] == ""
+
+
+def test_a_law_that_stacking_drops_is_explained():
+    laws = [scored("chinchilla", 1.0), scored("coupled", 1.2), scored("anneal", 3.0)]
+    reasons = comparison([0.8, 0.2, 0.0], *laws).table["reason"]
+    assert reasons["chinchilla"] == ""
+    assert "there chinchilla adds more" in reasons["coupled"]
+    assert "there chinchilla adds more" in reasons["anneal"]
+
+
 def average(*members, weights=None, **options):
     weights = weights or [1 / len(members)] * len(members)
     table = pd.DataFrame({"N": [1e9], "D": [1e10], "loss": [2.0]})

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
+from bayeslaw._base.errors import warn
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law import catalogue
 from bayeslaw._law.law import Law
@@ -23,6 +24,7 @@ from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
     compare_part,
+    law_of_few,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
@@ -54,8 +56,9 @@ def average(arguments: AverageArguments) -> Average:
     Parameters
     ----------
     runs, laws, reference, hold_out, independent, discrepancy
-        As for `compare`; by default the laws that suit the table's columns. A single
-        law keeps all weight and gets its drift.
+        As for `compare`; by default the laws that suit the table's columns, or one of
+        them if the runs are too few to leave stages out. A single law keeps all weight
+        and gets its drift.
     experience, seed, executor, progress
         As for `compare`.
     drift
@@ -80,10 +83,18 @@ def average(arguments: AverageArguments) -> Average:
     """
     table = as_runs(arguments.runs)
     all_rows = np.ones(len(table), bool)
+    laws = arguments.laws
+    few = None if laws else law_of_few(table)
+    if few is not None:
+        warn(
+            f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
+            f"{few}"
+        )
+        laws = [few]
     return average_part(
         table,
         all_rows,
-        arguments.laws,
+        laws,
         arguments,
         drift=arguments.drift,
         on_failure=arguments.on_failure,

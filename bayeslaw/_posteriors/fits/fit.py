@@ -83,8 +83,7 @@ def fit(arguments: FitArguments) -> Fit:
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     priors
-        Priors to replace, by name: a `Prior` or its text. Naming an exponent also
-        allows one level of its column.
+        Priors to replace, by name: a `Prior` or its text.
     reference
         Columns of the reference run to replace.
     independent
