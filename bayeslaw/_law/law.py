@@ -363,7 +363,8 @@ class Law:
         Raises
         ------
         LawError
-            The law has no parameter of this name, or the prior's range does not fit it.
+            The law has no parameter of this name, or the prior's range does not fit it. A
+        formula's parameters may have either sign.
         """
         new = {name.removesuffix(NATS): parse_prior(p) for name, p in priors.items()}
         old = {t.coefficient: t.prior for t in self.terms} | {
@@ -377,6 +378,8 @@ class Law:
             allowed = {"positive": ("positive", "unit"), "unit": ("unit",)}.get(
                 old[name].support, (prior.support,)
             )
+            if self.origin.startswith("formula:"):
+                allowed = (*allowed, "real")
             if prior.support not in (*allowed, "fixed"):
                 raise LawError(
                     f"prior of {name!r}: {prior} is {prior.support}, "

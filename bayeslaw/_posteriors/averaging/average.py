@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,7 @@ from bayeslaw._posteriors.averaging.compare import (
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
+from bayeslaw._posteriors.fits.signs import other_signs
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 
@@ -137,7 +139,8 @@ def average_part(
         seed=settings.seed,
         attrs=attrs | {"seconds": time.perf_counter() - began},
     )
-    warn_each(result.goodness.doubts)
+    signs = [other_signs(m.law, m.values, result.runs) for m in result.members]
+    warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
 
