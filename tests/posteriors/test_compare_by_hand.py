@@ -2,6 +2,7 @@
 with drift and noise by quadrature, its miss by loops; and the average of such judgements.
 """
 
+import json
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import integrate, stats
+from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._inference import diagnostics
@@ -43,6 +45,7 @@ from bayeslaw._posteriors.averaging.judge import (
     judge,
 )
 from bayeslaw._posteriors.fits import refits
+from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")
 CENTRE = {name: float(v) for name, v in LAW.from_paper(LAW.plausible).items()}
@@ -497,6 +500,23 @@ def test_a_law_that_stacking_drops_is_explained():
     assert reasons["chinchilla"] == ""
     assert "there chinchilla adds more" in reasons["coupled"]
     assert "there chinchilla adds more" in reasons["anneal"]
+
+
+def test_the_command_compare_prints_the_reason(tmp_path, monkeypatch):
+    """And has it in its JSON."""
+    laws = [scored("state-target", 1.0), scored("dcpt", 2.0)]
+    table = comparison([1.0, 0.0], *laws).table
+    stand_in = SimpleNamespace(table=table, attrs={"folds": "N >= 1B"})
+    monkeypatch.setattr(bayeslaw, "average", lambda *_, **__: stand_in)
+    path = tmp_path / "runs.csv"
+    bayeslaw.simulate("dcpt", seed=1).to_csv(path, index=False)
+    command = ["compare", str(path), "--laws", "state-target,dcpt"]
+    said = CliRunner().invoke(app, command).stdout
+    assert "dcpt has a better score and less weight: it does not read" in said
+    record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    reasons = {row["name"]: row["reason"] for row in record["laws"]}
+    assert reasons["state-target"] == ""
+    assert "checkpoint's losses" in reasons["dcpt"]
 
 
 def average(*members, weights=None, **options):
