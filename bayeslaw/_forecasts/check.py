@@ -21,6 +21,7 @@ from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -398,7 +399,7 @@ def slope_interval(
     variance = (residuals**2).sum(1) / (n - 2)
     squares = np.where(np.isnan(slope), np.nan, (x**2).sum(1))
     error = np.sqrt(variance / squares)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.SLOPES)
     slopes = slope + error * rng.standard_t(n - 2, len(slope))
     low, high = np.quantile(slopes, [0.05, 0.95])
     return float(low), float(high)

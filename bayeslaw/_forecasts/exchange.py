@@ -12,6 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import as_runs
 
 
@@ -66,7 +67,7 @@ def exchange_rate(
     if "replay" not in table:
         raise RunTableError("an exchange rate is along replay: give a column 'replay'")
     slopes = [_slopes(as_posterior(p), table, step) for p in (target, source)]
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.PAIRS)
     count = max(len(slope) for slope in slopes)
     # draws of the shorter side are repeated
     of_target, of_source = (

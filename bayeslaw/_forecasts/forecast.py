@@ -18,6 +18,7 @@ from bayeslaw._posteriors.draws import shuffled
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.pairs import own_far, table_of
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.runs import as_runs
@@ -128,7 +129,7 @@ def _of_block(
         "law_high": np.exp(law_high),
     }
     if link is not None:
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.EVALUATIONS)
         evaluations = link.take(shuffled(rng, link.draws, len(new))).of_new_evaluation(
             rng
         )

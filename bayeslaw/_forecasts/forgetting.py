@@ -17,6 +17,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _forecast_curve(
     tokens = ptpp * size * np.geomspace(1e-4, 1.0, 400)
     curve = np.exp(posterior.log_loss(pd.DataFrame({"N": size, "D": tokens})))
     ends_as_measured = curve - curve[:, -1:] + end
-    order = np.random.default_rng(seed).permutation(len(curve))
+    order = generator(seed, Stream.PAIRS).permutation(len(curve))
     return tokens, ends_as_measured[np.resize(order, draws)]
 
 

@@ -324,10 +324,9 @@ class RunNoise:
         return np.exp(-gap[..., None] / few).mean(axis=-1)
 
     def draw(
-        self, runs: int, seed: int | np.random.Generator = 0
+        self, runs: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "draw run"]:
         """Draw runs' own errors, shape (draw, run)."""
-        rng = np.random.default_rng(seed)
         size = (len(self.sigma), runs)
         if np.all(self.dof >= GAUSSIAN):
             standard = rng.standard_normal(size)

@@ -163,9 +163,8 @@ class Exponent:
     """A parameter in which the law is nonlinear.
 
     ``covariate`` names the column on which the exponent acts; ``also``: further columns
-    on which it acts. If none of them varies in a table, the exponent cannot be learned.
-    Then the table is refused, or with ``may_rest`` the exponent is fixed at its prior's
-    median.
+    on which it acts. If none of them varies in a table, the exponent keeps its prior,
+    with a warning; with ``may_rest`` it is fixed at its prior's median.
     """
 
     name: str
@@ -365,7 +364,8 @@ class Law:
         Raises
         ------
         LawError
-            The law has no parameter of this name, or the prior's range does not fit it.
+            The law has no parameter of this name, or the prior's range does not fit it. A
+        formula's parameters may have either sign.
         """
         new = {name.removesuffix(NATS): parse_prior(p) for name, p in priors.items()}
         old = {t.coefficient: t.prior for t in self.terms} | {
@@ -379,6 +379,8 @@ class Law:
             allowed = {"positive": ("positive", "unit"), "unit": ("unit",)}.get(
                 old[name].support, (prior.support,)
             )
+            if self.origin.startswith("formula:"):
+                allowed = (*allowed, "real")
             if prior.support not in (*allowed, "fixed"):
                 raise LawError(
                     f"prior of {name!r}: {prior} is {prior.support}, "

@@ -31,6 +31,7 @@ from bayeslaw._pooling.modes import own_shares, prepare
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -144,7 +145,7 @@ class Pool:
         """Return the posterior of a domain without runs: every draw takes a domain from
         the population.
         """
-        rng, draws = np.random.default_rng(seed), self.posterior
+        rng, draws = generator(seed, Stream.UNSEEN_DOMAIN), self.posterior
         size = len(draws["dof"])
         u = [
             draws[f"population_{n}"] + draws[f"spread_{n}"] * rng.standard_normal(size)

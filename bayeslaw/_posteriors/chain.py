@@ -31,6 +31,7 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     without_prefix,
 )
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Chain:
         """Build joint draws of all fits, in the order of the posterior's draws, with
         errors of a number of checkpoints; None: of one checkpoint, without an axis.
         """
-        rng = np.random.default_rng(self.seed)
+        rng = generator(self.seed, Stream.CHAINED)
         fits = [fit.pieces() for fit in (self.posterior, *self.before.values())]
         which, place = self._paired(fits, rng)
         joint = []

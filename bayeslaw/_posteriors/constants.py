@@ -5,6 +5,7 @@ published or your own, with or without a stated uncertainty.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from bayeslaw._base.numbers import format_level, parse_number
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
+from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -118,7 +120,9 @@ def law_at(
     1.937
     """
     record = as_law(law)
-    rng = np.random.default_rng(seed)
+    # laws at other constants draw other numbers, so that two of them are independent
+    identity = zlib.crc32(f"{record.name} {sorted(constants.items())}".encode())
+    rng = generator(seed, Stream.CONSTANTS, identity)
     errors = dict(sd or {})
     unknown = [name for name in errors if name not in constants]
     if unknown:

@@ -22,6 +22,7 @@ from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law, log_loss
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -243,7 +244,8 @@ def log_loss_at(
     if not noise or "sigma" not in piece.values:
         return log_loss
     size = piece.noise.size_with(np.ones(len(runs)), row_sds(runs, log_loss))
-    return log_loss + size * piece.noise.draw(len(runs), seed)
+    rng = generator(seed, Stream.NEW_RUN)
+    return log_loss + size * piece.noise.draw(len(runs), rng)
 
 
 class Posterior(Protocol):

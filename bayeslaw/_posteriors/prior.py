@@ -20,6 +20,7 @@ from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_design
 
@@ -81,7 +82,7 @@ class PriorOnly:
             The table lacks a column that a law reads.
         """
         runtime.start()
-        rng, parts = np.random.default_rng(seed), []
+        rng, parts = generator(seed, Stream.NEW_RUN), []
         for law, piece in zip(self.laws, self.parts, strict=True):
             log_loss = piece.at(fitting.covariates(law, runs))
             if noise:
@@ -159,7 +160,7 @@ def from_priors(
     experience
         Name of the tables that the priors were learned from.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.PRIORS)
     parts = tuple(_of_law(law, offered, draws, rng) for law in laws)
     return PriorOnly(parts, tuple(laws), experience)
 

@@ -12,7 +12,8 @@ class Stream(IntEnum):
     """Word that is mixed with a seed; each purpose has its own.
 
     The words from 0 on belong to a plan's posteriors, by their place among its
-    constraints.
+    constraints. A seed without a word (the same as word 0) is that of a fit's own
+    draws.
     """
 
     REWEIGHTING = 6  # outcomes by which `anchors` reweights draws
@@ -22,6 +23,19 @@ class Stream(IntEnum):
     )
     CHOICES = 13  # measurements after which `anchors` chooses
     RECIPES = 14  # runs of compared recipes, and the pairing of their domains
+    CONSTANTS = 20  # draws of uncertain constants (`law_at`)
+    PRIORS = 21  # draws of laws' priors
+    NEW_RUN = 22  # errors of new runs, around each draw of the law
+    CHAINED = 23  # errors of forecast checkpoints, and the pairing of chained fits
+    ACCURACY_CURVE = 24  # draws of the curve from loss to accuracy
+    EVALUATIONS = 25  # errors of new evaluations, and the pairing with draws of a loss
+    SLOPES = 26  # a calibration slope, around each draw's regression
+    PAIRS = 27  # pairing of draws of two domains
+    THINNED = 28  # draws that a followed run keeps
+    DETOURS = 29  # slopes of a followed run along its schedule
+    UNSEEN_DOMAIN = 30  # domains without runs
+    REPLANS = 31  # draws with which `anchors` plans again
+    STARTS = 32  # mixtures from which a search starts
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
     PLAN_ACCURACY = 1002  # pairing of draws of an accuracy's curve with draws of a loss
     PLAN_PAIRS = 1001  # pairing of draws of several domains

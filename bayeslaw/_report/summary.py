@@ -10,6 +10,7 @@ from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
+from bayeslaw._forecasts.check import TRUSTED_COVERAGE, Check
 from bayeslaw._plans.constraint import UNITS, Unit
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
@@ -130,8 +131,10 @@ def verdict_of(
     worst = max((check.verdict for check in checks), key=order.index)
     answer = TRUST[worst]
     failed = [check for check in checks if check.verdict == "widen"]
-    if worst == "widen" and all(check.is_on_the_safe_side for check in failed):
-        answer = f"{answer} {SAFE_SIDE}"
+    if worst == "widen":
+        answer = _with_care(failed)
+        if all(check.is_on_the_safe_side for check in failed):
+            answer = f"{answer} {SAFE_SIDE}"
     if worst not in {domain.check.verdict for domain in domains}:
         # the boxes below show the main check, which says something else
         answer = f"{answer} So say {_further(domains, worst)}."
@@ -143,6 +146,16 @@ def verdict_of(
         # untested parts make the verdict unknown
         return "unknown", f"As far as it was tested: {reason} {not_at}"
     return worst, f"{answer} {not_at}"
+
+
+def _with_care(failed: Sequence[Check]) -> str:
+    """Say what was wrong with forecasts whose verdict is "widen"."""
+    if any(check.coverage["0.9"] < TRUSTED_COVERAGE for check in failed):
+        return TRUST["widen"]
+    held = "With care: 90% intervals held as many of the held-out runs as stated"
+    if any(check.group_stretch is not None for check in failed):
+        return f"{held}, but not in every group of them."
+    return f"{held}, but their medians were off."
 
 
 def _further(domains: Sequence[DomainResult], verdict: str) -> str:

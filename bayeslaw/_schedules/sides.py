@@ -16,6 +16,7 @@ from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import Draws, take_draws
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._schedules.phases import finite_number
 from bayeslaw._tables.rates.areas import COLUMNS
 
@@ -152,7 +153,7 @@ def _side(
     total = sum(piece.draws for piece in pieces)
     order = np.arange(total)
     if name == "target":
-        order = np.random.default_rng(seed).permutation(total)
+        order = generator(seed, Stream.PAIRS).permutation(total)
     parts = take_draws(pieces, np.resize(order, pairs))
     return WeightedDomain(name, weight, tuple(parts), pairs)
 

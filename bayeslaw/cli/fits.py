@@ -300,12 +300,16 @@ def compare(options: CompareOptions) -> None:
     == 'target'" --hold-out ptpp -o fit.nc
     """
     import bayeslaw
+    from bayeslaw._posteriors.averaging.compare import law_of_few
+    from bayeslaw._posteriors.fits.candidates import default_laws
 
     options = with_file(options, options.runs)
     check_writable(options.output)
     table = read_table(options.runs, options.where, options.column)
     _say_domains(table)
     names = options.laws.split(",") if options.laws else None
+    if names is None and law_of_few(table):
+        names = default_laws(table)  # refused, because nothing can be left out
     with (
         executor_at(options.scheduler) as executor,
         progress_bar(f"laws on {len(table)} runs") as progress,
@@ -347,6 +351,9 @@ def compare(options: CompareOptions) -> None:
         columns += ["drift", "errors", "sampler"]
         printed = average.table[columns]
         say_block(printed.to_string(float_format=lambda v: f"{v:.3f}"))
+        for name, reason in average.table["reason"].items():
+            if reason:
+                say(f"{name} has a better score and less weight: {reason}")
         if options.output is not None:
             say(f"-> {options.output}")
 

@@ -124,7 +124,11 @@ Independent = Annotated[
 ]
 Plain = Annotated[
     bool,
-    typer.Option("--plain", help="The law alone, without its learned misfit."),
+    typer.Option(
+        "--plain",
+        help="The law as if it were exact, without its learned misfit: intervals are "
+        "too narrow for new models and stages.",
+    ),
 ]
 Experience = Annotated[
     str | None,

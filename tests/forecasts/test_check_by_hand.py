@@ -11,6 +11,7 @@ from scipy import stats
 
 from bayeslaw._forecasts import check as room
 from bayeslaw._forecasts.check import RunGroup, check, judge, worst_group
+from bayeslaw._posteriors.streams import Stream, generator
 
 RNG = np.random.default_rng(12)
 DRAWS, RUNS = 19, 40
@@ -85,7 +86,7 @@ def test_intervals_are_those_of_the_law_s_draws(found):
 def test_the_slope_s_interval_has_the_error_of_each_draw_s_regression(found):
     """One Student-t of n - 2 degrees of freedom and the textbook error, a draw."""
     lines = [stats.linregress(draw, np.log(LOSS)) for draw in LAW]
-    standard = np.random.default_rng(3).standard_t(RUNS - 2, DRAWS)
+    standard = generator(3, Stream.SLOPES).standard_t(RUNS - 2, DRAWS)
     drawn = [a.slope + a.stderr * t for a, t in zip(lines, standard, strict=True)]
     expected = quantile(drawn, 0.05), quantile(drawn, 0.95)
     assert found.intervals["slope"] == pytest.approx(expected)

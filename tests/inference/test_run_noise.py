@@ -43,7 +43,7 @@ def test_a_new_run_s_interval_is_that_of_its_error_and_its_effects(dof, effects)
     draws = 200_000
     each = np.full(draws, effects / np.sqrt(2))
     one = RunNoise(np.ones(draws), np.full(draws, dof), each, tau_setting=each)
-    apart = one.draw(1, seed=1)[:, 0]
+    apart = one.draw(1, np.random.default_rng(1))[:, 0]
     for tau, seed in ((one.tau_checkpoint, 2), (one.tau_setting, 3)):
         apart += draw_new_effects(tau, 1, np.random.default_rng(seed))[:, 0]
     new = one.of_new_run()
@@ -70,7 +70,7 @@ def test_the_leaves_of_a_piece_hold_the_effects_once():
 
 
 def test_draws_are_student_t_of_their_own_scale_and_tails(noise):
-    drawn = noise.draw(4000, seed=1)
+    drawn = noise.draw(4000, np.random.default_rng(1))
     assert drawn.shape == (50, 4000)
     np.testing.assert_array_equal(drawn, noise.draw(4000, np.random.default_rng(1)))
     for draw, sigma, dof in zip(drawn[:5], noise.sigma, noise.dof, strict=False):

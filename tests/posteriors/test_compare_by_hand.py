@@ -2,6 +2,7 @@
 with drift and noise by quadrature, its miss by loops; and the average of such judgements.
 """
 
+import json
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import integrate, stats
+from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._inference import diagnostics
@@ -43,6 +45,7 @@ from bayeslaw._posteriors.averaging.judge import (
     judge,
 )
 from bayeslaw._posteriors.fits import refits
+from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")
 CENTRE = {name: float(v) for name, v in LAW.from_paper(LAW.plausible).items()}
@@ -456,6 +459,64 @@ def test_the_table_has_means_over_all_runs_left_out():
     assert "coupled has weight 0.80 of 2 laws" in said
     assert "best with probability 0.20" in said
     assert "90% intervals hold 67%" in said
+
+
+def scored(law, score):
+    held_out = HeldOutScore(*np.array([[score], [1.0], [0.01], [0.05]]))
+    return judged(law, held_out=(held_out,))
+
+
+@pytest.mark.parametrize(
+    ("weights", "scores", "explained"),
+    [
+        (
+            [1.0, 0.0],
+            [1.0, 2.0],
+            "does not read the checkpoint's losses, as state-target",
+        ),
+        (
+            [0.7, 0.3],
+            [1.0, 2.0],
+            "does not read the checkpoint's losses, as state-target",
+        ),
+        ([1.0, 0.0], [2.0, 1.0], ""),
+        ([0.0, 1.0], [1.0, 2.0], ""),
+    ],
+)
+def test_a_law_with_the_better_score_and_less_weight_is_explained(
+    weights, scores, explained
+):
+    """The reason was in the docs only: a law of weight 1 had the worse score."""
+    laws = [scored("state-target", scores[0]), scored("dcpt", scores[1])]
+    made = comparison(weights, *laws).table
+    assert explained in made.loc["dcpt", "reason"]
+    assert bool(made.loc["dcpt", "reason"]) == bool(explained)
+    assert made.loc["state-target", "reason"] == ""
+
+
+def test_a_law_that_stacking_drops_is_explained():
+    laws = [scored("chinchilla", 1.0), scored("coupled", 1.2), scored("anneal", 3.0)]
+    reasons = comparison([0.8, 0.2, 0.0], *laws).table["reason"]
+    assert reasons["chinchilla"] == ""
+    assert "there chinchilla adds more" in reasons["coupled"]
+    assert "there chinchilla adds more" in reasons["anneal"]
+
+
+def test_the_command_compare_prints_the_reason(tmp_path, monkeypatch):
+    """And has it in its JSON."""
+    laws = [scored("state-target", 1.0), scored("dcpt", 2.0)]
+    table = comparison([1.0, 0.0], *laws).table
+    stand_in = SimpleNamespace(table=table, attrs={"folds": "N >= 1B"})
+    monkeypatch.setattr(bayeslaw, "average", lambda *_, **__: stand_in)
+    path = tmp_path / "runs.csv"
+    bayeslaw.simulate("dcpt", seed=1).to_csv(path, index=False)
+    command = ["compare", str(path), "--laws", "state-target,dcpt"]
+    said = CliRunner().invoke(app, command).stdout
+    assert "dcpt has a better score and less weight: it does not read" in said
+    record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    reasons = {row["name"]: row["reason"] for row in record["laws"]}
+    assert reasons["state-target"] == ""
+    assert "checkpoint's losses" in reasons["dcpt"]
 
 
 def average(*members, weights=None, **options):

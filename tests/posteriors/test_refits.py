@@ -1,7 +1,7 @@
 """Many posteriors: right, the same whoever computes them, and refused when the weights are not weights."""
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_all_start_methods, get_context
 from threading import Barrier, Thread
 
 import numpy as np
@@ -10,8 +10,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
+from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._posteriors.fits import refits as module
+from bayeslaw._studies.resumable import study
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,34 @@ def test_the_same_numbers_in_other_processes(runs, folds, found):
     for here, there in zip(found, elsewhere, strict=True):
         for name, values in here.values.items():
             np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+def refits_on(pool):
+    runs = bayeslaw.simulate("chinchilla", seed=1)
+    return refits(runs, "chinchilla", np.ones((2, len(runs))), executor=pool)
+
+
+def spread_on(pool):
+    return module.spread(list, [("ab",), ("cd",)], pool)
+
+
+def resumed_on(pool):
+    return study(dict, [{"a": 1}, {"a": 2}], executor=pool)
+
+
+@pytest.mark.skipif("fork" not in get_all_start_methods(), reason="nothing forks here")
+@pytest.mark.parametrize("work", [refits_on, spread_on, resumed_on])
+def test_an_executor_that_forks_is_refused_before_it_hangs(work):
+    """A fork has the locks of JAX's threads but not the threads."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        with pytest.raises(WorkersError, match=r'get_context\("forkserver"\)'):
+            work(pool)
+        assert not pool._processes
+
+
+def test_threads_are_no_forks():
+    with ThreadPoolExecutor(2) as pool:
+        assert spread_on(pool) == ["a", "b", "c", "d"]
 
 
 def test_the_same_numbers_in_any_tasks(runs, folds, found, monkeypatch):

@@ -1,5 +1,6 @@
 """Weights of laws, stages left out, and what a drift is learned from; nothing is fitted."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,9 @@ from scipy import optimize
 from scipy.special import logsumexp
 
 import bayeslaw
+from bayeslaw import RunTableWarning
 from bayeslaw._inference.discrepancy import drift as discrepancy
+from bayeslaw._posteriors.averaging import average as module
 from bayeslaw._posteriors.averaging.average import _read_by
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
@@ -226,6 +229,30 @@ def test_laws_are_weighed_where_a_stage_can_be_left_out_and_else_one_is_fitted()
         loss_before=3.0, source_loss_before=2.6, replay=[0.1] * 5 + [0.2]
     )
     assert law_of_few(state) is None  # one law needs no weights
+
+
+class Averaged(Exception):
+    """The average begins, of these laws."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "laws"), [(4, ["coupled"]), (8, ["coupled"]), (12, None)]
+)
+def test_an_average_of_few_runs_is_of_one_law(rows, laws, monkeypatch):
+    """As by the command `fit`; it was refused, where the README offers it."""
+
+    def begin(runs, fitted, laws, *rest, **options):
+        raise Averaged(laws)
+
+    monkeypatch.setattr(module, "average_part", begin)
+    size = np.full(rows, 1e9)
+    table = pd.DataFrame({"N": size, "D": np.geomspace(1e9, 1e11, rows), "loss": 3.0})
+    expected = nullcontext()
+    if laws:
+        expected = pytest.warns(RunTableWarning, match="too few .* the law is coupled")
+    with expected, pytest.raises(Averaged) as averaged:
+        bayeslaw.average(table)
+    assert averaged.value.args == (laws,)
 
 
 def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_reads_them():

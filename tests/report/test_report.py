@@ -343,8 +343,13 @@ def test_settings_that_no_law_reads_are_said(without_fits, made, tmp_path):
     assert "batch" in said
 
 
-def checked(verdict, is_safe=False):
-    return SimpleNamespace(verdict=verdict, is_on_the_safe_side=is_safe)
+def checked(verdict, is_safe=False, coverage=0.6, group_stretch=None):
+    return SimpleNamespace(
+        verdict=verdict,
+        is_on_the_safe_side=is_safe,
+        coverage={"0.9": coverage},
+        group_stretch=group_stretch,
+    )
 
 
 def domain_with(*checks, name="target"):
@@ -370,6 +375,23 @@ def test_a_forecast_that_errs_on_the_safe_side_is_said():
     assert verdict_of(safe)[1].endswith("the safe side of a limit on them.")
     one_is_not = [*safe, domain_with(checked("widen"))]
     assert "safe side" not in verdict_of(one_is_not)[1]
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (checked("widen", coverage=0.79), "were surer than right."),
+        (checked("widen", coverage=1.0), "as stated, but their medians were off."),
+        (
+            checked("widen", coverage=0.9, group_stretch=2.0),
+            "as stated, but not in every group of them.",
+        ),
+    ],
+)
+def test_the_headline_follows_from_the_numbers_below_it(check, words):
+    """ "Surer than right" stood above a table that said "widen: 100% of 10"."""
+    _, said = verdict_of([domain_with(checked("trust", coverage=1.0), check)])
+    assert said.endswith(words)
 
 
 @pytest.mark.parametrize("verdict", list(TRUST))

@@ -114,7 +114,7 @@ class LawDraws:
         log_loss = piece.at(columns)
         if not noise:
             return log_loss
-        return log_loss + piece.noise.draw(len(runs), seed)
+        return log_loss + piece.noise.draw(len(runs), np.random.default_rng(seed))
 
 
 # -- the world -------------------------------------------------------------------------

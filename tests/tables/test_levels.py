@@ -1,11 +1,11 @@
-"""Tables with one level of a column: which laws suit them, what rests, what is refused."""
+"""Tables with one level of a column: which laws suit them, what rests, what is said."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables import fitting
 
@@ -25,6 +25,7 @@ def test_of_one_checkpoint_a_law_of_its_losses_is_left():
     assert default_laws(ONE) == ["state-target"]
 
 
+@pytest.mark.filterwarnings("ignore:column")
 @pytest.mark.parametrize(
     ("name", "held"), [("state-target", "h4"), ("state-source", "g4")]
 )
@@ -35,7 +36,7 @@ def test_a_power_of_size_rests_where_there_is_one_size(name, held):
         settled = fitting.settled(law, ONE)
     assert settled.priors[held].is_fixed
     assert settled.priors[held].args == (1.0,)
-    with pytest.raises(RunTableError, match="'N' has one level only"):
+    with pytest.warns(RunTableWarning, match="'N' has one level only"):
         fitting.check_fittable(law, ONE)
     fitting.check_fittable(settled, ONE)
     assert fitting.settled(law, RUNS) is law
@@ -55,6 +56,7 @@ def test_one_checkpoint_is_fitted_and_forecast(name, held):
     assert check.mae_rel < 0.02
 
 
+@pytest.mark.filterwarnings("ignore:column")
 def test_a_column_that_acts_as_one_with_another_needs_no_levels_of_its_own():
     """One checkpoint's areas: alpha acts on those of both phases together."""
     law = bayeslaw.law("cpt-dynamics-replay-target")
@@ -69,5 +71,49 @@ def test_a_column_that_acts_as_one_with_another_needs_no_levels_of_its_own():
         }
     )
     fitting.check_fittable(law, one)
-    with pytest.raises(RunTableError, match=r"'S1_pt' has one level only .* alpha"):
+    with pytest.warns(RunTableWarning, match=r"'S1_pt' has one level only .* alpha"):
         fitting.check_fittable(law, one.assign(S1_cpt=1.0))
+
+
+# -- one size, or one budget, at any number of rows -------------------------------------
+
+
+def of_one(column, rows):
+    """Rows of Chinchilla's law at one level of a column, with .3% noise."""
+    levels = {"N": np.geomspace(1e8, 1e10, rows), "D": np.geomspace(1e9, 1e11, rows)}
+    levels[column] = np.full(rows, levels[column][0])
+    table = pd.DataFrame(levels)
+    return bayeslaw.simulate("chinchilla", design=table, noise=0.003, seed=rows)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("column", ["N", "D"])
+@pytest.mark.parametrize("rows", [8, 9, 24, 25, 60])
+def test_one_level_is_one_rule_for_any_number_of_rows(column, rows):
+    """8 rows were fitted, 9 to 24 refused by default, and 25 refused by any command."""
+    table = of_one(column, rows)
+    for name in default_laws(table):
+        law = bayeslaw.law(name)
+        with pytest.warns(RunTableWarning, match=f"'{column}' has one level only"):
+            fitting.check_fittable(law, table)
+
+
+@pytest.mark.filterwarnings("ignore:N = 10B")
+def test_forecasts_beyond_one_size_are_as_wide_as_the_prior_of_its_exponent():
+    """At the size they are narrow; at a hundred times it the truth is inside."""
+    table = of_one("N", 30)
+    with pytest.warns(RunTableWarning, match="alpha .* keep their priors"):
+        fit = bayeslaw.fit(table, "chinchilla", preview=True, on_failure="ignore")
+    there = pd.DataFrame({"N": [1e8, 1e10], "D": [2e11, 2e11]})
+    truth = bayeslaw.simulate("chinchilla", design=there, noise=0.0)["loss"]
+    forecast = bayeslaw.forecast(fit, there)
+    width = np.log(forecast["high"] / forecast["low"])
+    assert width[0] < 0.05
+    assert width[1] > 3 * width[0]
+    assert forecast["low"][1] < truth[1] < forecast["high"][1]
+
+
+@pytest.mark.parametrize("rows", [8, 12, 25])
+def test_mixes_at_one_size_take_a_law_that_reads_replay(rows):
+    table = of_one("N", rows).assign(replay=np.resize([0.1, 0.3, 0.5], rows))
+    assert default_laws(table) == ["dcpt"]

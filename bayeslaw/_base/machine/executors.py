@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, as_completed
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    ProcessPoolExecutor,
+    as_completed,
+)
 from typing import Any, TypeVar
 
 from bayeslaw._base.errors import BayeslawError, WorkersError
@@ -71,10 +76,16 @@ def as_done(
 ) -> Iterator[tuple[int, Result]]:
     """Yield the index and result of each call as it is done: one after another here, or
     on an executor. An interruption cancels calls that wait on the executor.
+
+    Raises
+    ------
+    WorkersError
+        The executor would fork this process.
     """
     if executor is None:
         yield from ((i, call()) for i, call in enumerate(calls))
         return
+    _refuse_forks(executor)
     futures = {executor.submit(call): i for i, call in enumerate(calls)}
     try:
         # do not keep results: the caller may not need them any more
@@ -84,3 +95,20 @@ def as_done(
     finally:
         for future in futures:
             future.cancel()
+
+
+def _refuse_forks(executor: Executor) -> None:
+    """Refuse a pool whose processes would begin as forks of this one: JAX's threads do
+    not live on in a fork, so it would wait for them for ever.
+    """
+    if not isinstance(executor, ProcessPoolExecutor):
+        return
+    context = getattr(executor, "_mp_context", None)
+    has_started = bool(getattr(executor, "_processes", None))
+    if has_started or context is None or context.get_start_method() != "fork":
+        return
+    raise WorkersError(
+        "a ProcessPoolExecutor that forks would hang, because JAX runs threads in this "
+        "process; pass ProcessPoolExecutor("
+        'mp_context=multiprocessing.get_context("forkserver"))'
+    )

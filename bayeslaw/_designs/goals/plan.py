@@ -31,6 +31,7 @@ from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:
@@ -339,7 +340,7 @@ def replan(
 
     ``views``: the draws of each constraint, reweighted.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.REPLANS)
     problem = goal.problem
     few = min(draws, problem.draws)
     flops = []

@@ -51,6 +51,9 @@ class Axes(NamedTuple):
 
 
 AXES = Axes()
+# the axis of replay where nothing else varies, on which both domains' shares count: a
+# source's loss bends at small replays, where the target's share hardly changes
+REPLAY_ODDS = "replay/(1-replay)"
 
 
 def axis_names(columns: Collection[str]) -> tuple[str, ...]:
@@ -93,6 +96,9 @@ def position(
     """
     if unit:
         return xp.asarray(xp.asarray(covariates[axis], float) / unit)
+    if axis == REPLAY_ODDS:
+        of_source = share_position(xp.asarray(covariates["replay"], float), xp, 1e-3)
+        return of_source - position("replay", covariates, xp)
     if axis == "replay":
         return share_position(1.0 - xp.asarray(covariates["replay"], float), xp, 1e-3)
     if is_share(axis):

@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 
 from bayeslaw._inference.discrepancy.axes import (
     AXES,
+    REPLAY_ODDS,
     axis_names,
     linear_unit,
     position,
@@ -357,6 +358,9 @@ def process_of(
     units = {name: linear_unit(name, covariates[name]) for name in names}
     at = {name: position(name, covariates, np, units[name]) for name in names}
     at = {name: x for name, x in at.items() if varies(x)}
+    if list(at) == ["replay"]:
+        at = {REPLAY_ODDS: position(REPLAY_ODDS, covariates, np)}
+        units[REPLAY_ODDS] = 0.0
     if not at:
         return None
     start = next((name for name in AXES.starts if name in at), None)

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import optimize, special
 
 from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -205,7 +206,7 @@ def _starts(
     """Choose the starts: the most probable of some mixtures within the bounds, the
     middle one included, each at its most probable budget.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.STARTS)
     low, high = problem.low, problem.high
     corners = low + rng.dirichlet(np.full(len(low), 0.7), tries) * (1 - low.sum())
     middle = (low + high) / (low + high).sum()

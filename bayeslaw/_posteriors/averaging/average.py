@@ -8,12 +8,14 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
+from bayeslaw._base.errors import warn
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law import catalogue
 from bayeslaw._law.law import Law
@@ -23,10 +25,12 @@ from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
     compare_part,
+    law_of_few,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
+from bayeslaw._posteriors.fits.signs import other_signs
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 
@@ -54,8 +58,9 @@ def average(arguments: AverageArguments) -> Average:
     Parameters
     ----------
     runs, laws, reference, hold_out, independent, discrepancy
-        As for `compare`; by default the laws that suit the table's columns. A single
-        law keeps all weight and gets its drift.
+        As for `compare`; by default the laws that suit the table's columns, or one of
+        them if the runs are too few to leave stages out. A single law keeps all weight
+        and gets its drift.
     experience, seed, executor, progress
         As for `compare`.
     drift
@@ -80,10 +85,18 @@ def average(arguments: AverageArguments) -> Average:
     """
     table = as_runs(arguments.runs)
     all_rows = np.ones(len(table), bool)
+    laws = arguments.laws
+    few = None if laws else law_of_few(table)
+    if few is not None:
+        warn(
+            f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
+            f"{few}"
+        )
+        laws = [few]
     return average_part(
         table,
         all_rows,
-        arguments.laws,
+        laws,
         arguments,
         drift=arguments.drift,
         on_failure=arguments.on_failure,
@@ -126,7 +139,8 @@ def average_part(
         seed=settings.seed,
         attrs=attrs | {"seconds": time.perf_counter() - began},
     )
-    warn_each(result.goodness.doubts)
+    signs = [other_signs(m.law, m.values, result.runs) for m in result.members]
+    warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
 

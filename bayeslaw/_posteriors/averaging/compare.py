@@ -131,7 +131,7 @@ class Comparison:
     each law forecasts unseen stages best, shape (law,) (`best_probabilities`).
     ``folds``: names of the left-out stages. ``table``: score, weight, probability,
     coverage, mae, interval score, drift (per e-fold), errors and sampler of each law,
-    in order of weight.
+    in order of weight, and the reason if a law with a worse score has more weight.
     """
 
     judged: tuple[Judged, ...]
@@ -176,9 +176,14 @@ class Comparison:
                 "divergences": j.divergences,
                 "draws": j.draws,
                 "failed_stages": "; ".join(j.failed),
+                "reason": reason,
             }
-            for j, w, p in zip(
-                self.judged, self.weights, self.probabilities, strict=True
+            for j, w, p, reason in zip(
+                self.judged,
+                self.weights,
+                self.probabilities,
+                self._reasons(),
+                strict=True,
             )
         }
         return (
@@ -186,6 +191,35 @@ class Comparison:
             .rename_axis("name")
             .sort_values("weight", ascending=False)
         )
+
+    def _reasons(self) -> list[str]:
+        """Say of each law why one with a worse score has more weight; empty if none
+        has.
+        """
+        scores = np.array([judged.mean_score("density") for judged in self.judged])
+        starts = informed([judged.law for judged in self.judged])
+        reasons = []
+        for score, weight, is_informed in zip(
+            scores, self.weights, starts, strict=True
+        ):
+            rivals = np.where(
+                (scores < score) & (self.weights > weight), self.weights, 0
+            )
+            rival = self.judged[int(np.argmax(rivals))].law.name
+            if not rivals.any():
+                reasons.append("")
+            elif not is_informed:
+                reasons.append(
+                    f"it does not read the checkpoint's losses, as {rival} does; they "
+                    "tell more of checkpoints beyond the table than left-out stages do"
+                )
+            else:
+                reasons.append(
+                    "the score is a mean over left-out runs; weights are those of the "
+                    "mixture that forecasts left-out stages best, with the stages of one "
+                    f"column counted as one, and there {rival} adds more"
+                )
+        return reasons
 
     def __repr__(self) -> str:
         return f"Comparison({self.sentence()})"
@@ -333,8 +367,10 @@ def compare_part(
     table = runs[fitted]
     reference = settings.reference or {}
     chosen = _chosen(table, laws, reference, settings.experience)
+    # one law needs no stages to be left out, so priors may decide for it
+    is_handful = len(chosen) == 1 and len(table) <= fitting.HANDFUL
     for law in chosen:
-        fitting.check_fittable(law, table)
+        fitting.check_fittable(law, table, handful=is_handful)
     stages = [
         stage.among(fitted) for stage in _stages(table, settings.columns(table), chosen)
     ]

@@ -40,6 +40,7 @@ from bayeslaw._posteriors.fits.artifact import (
 )
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.posterior import LogLoss, Piece, row_sds
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ class Average:
             The table lacks a column that one of the laws reads.
         """
         runtime.start()
-        rng, parts = np.random.default_rng(seed), []
+        rng, parts = generator(seed, Stream.NEW_RUN), []
         for member in self.members:
             piece = member.piece
             columns = fitting.covariates(member.law, runs)

@@ -108,7 +108,7 @@ def to_arviz(
         table,
     )
     run_noise = RunNoise.of({name: v[at] for name, v in posterior.items()})
-    new_errors = run_noise.draw(n, seed)
+    new_errors = run_noise.draw(n, np.random.default_rng(seed))
     if table.shared.row_sd is not None:
         new_errors *= run_noise.size_with(
             np.ones(n), np.asarray(table.shared.row_sd)[:n]

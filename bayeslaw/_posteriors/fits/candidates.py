@@ -54,13 +54,12 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
-        is_handful = len(runs) <= HANDFUL
-        of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
+        of_state = _state_laws(runs)
+        is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
+        of_size = ["dcpt"] if is_read else []
         of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
         staged = of_size and levels.get("ptpp", 0) > 1
-        names = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
-        if names:
-            return names
+        return [*of_size, *(of_stage if staged else []), *of_state]
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):

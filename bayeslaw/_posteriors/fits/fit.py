@@ -36,6 +36,7 @@ from bayeslaw._posteriors.fits.misfit import (
 )
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
+from bayeslaw._posteriors.fits.signs import other_signs
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
 from bayeslaw._tables.fitting import HANDFUL
@@ -83,8 +84,7 @@ def fit(arguments: FitArguments) -> Fit:
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     priors
-        Priors to replace, by name: a `Prior` or its text. Naming an exponent also
-        allows one level of its column.
+        Priors to replace, by name: a `Prior` or its text.
     reference
         Columns of the reference run to replace.
     independent
@@ -94,8 +94,10 @@ def fit(arguments: FitArguments) -> Fit:
     discrepancy
         Also learn the law's smooth misfit; the noise is then the remaining error. With
         up to 24 runs, the law also drifts beyond them by the drift prior of averages.
-        Without ``discrepancy``, the fit is the plain posterior of the law. With it, a
-        law that reads the checkpoint's losses is fitted with independent errors.
+        With it, a law that reads the checkpoint's losses is fitted with independent
+        errors. Without ``discrepancy``, the fit is the plain posterior of the law as if
+        it were exact: intervals leave out its misfit and its drift, so that they are
+        too narrow for new models and stages (they have held 35% where 90% was stated).
     seed
         Same seed, same machine: same numbers.
     chains, warmup, draws, max_draws
@@ -153,7 +155,8 @@ def fit(arguments: FitArguments) -> Fit:
     result = Fit(law, to_arviz(law, runs, problem.table, chains, seed, attrs))
     if arguments.discrepancy:
         _add_misfit(result, runs, training, seed)
-    artifact.warn_each(result.goodness.doubts)
+    doubts = result.goodness.doubts
+    artifact.warn_each([*doubts, *other_signs(law, result.posterior, runs)])
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
     artifact.raise_or_warn(
         result.warnings, arguments.on_failure, "--accept-diagnostics"

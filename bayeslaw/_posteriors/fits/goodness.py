@@ -17,9 +17,7 @@ from bayeslaw._tables.runs import NUMERIC, TEXT
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-LARGE_MISS = (
-    0.05  # median distance of rows; laws miss tiny models by 3%, others by .1-1%
-)
+LARGE_MISS = 0.05  # median distance of rows; laws miss tiny models by 3%
 
 REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
@@ -71,7 +69,7 @@ def goodness(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
             f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
         )
-    elif miss > LARGE_MISS:
+    elif miss > _large_miss(runs):
         doubts.append(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
@@ -86,6 +84,16 @@ def goodness(
     unread = unread_column(law, runs, residuals)
     doubts += [line for line in (rise, unread) if line is not None]
     return Goodness(float(explained), float(miss), tuple(doubts))
+
+
+def _large_miss(
+    runs: pd.DataFrame, of_large: float = 0.03, least_size: float = 1e7
+) -> float:
+    """Choose the median distance of rows above which a law does not suit them: a lower
+    one for models from ``least_size`` parameters on, which laws miss by .1-1%.
+    """
+    is_large = "N" in runs and bool((runs["N"] >= least_size).all())
+    return of_large if is_large else LARGE_MISS
 
 
 def _digits(miss: float) -> int:

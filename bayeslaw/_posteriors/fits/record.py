@@ -27,6 +27,7 @@ from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.fits.narrowing import narrowed
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece, row_sds
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class Fit:
         log_loss = piece.at(columns)
         if not noise:
             return log_loss
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.NEW_RUN)
         error = RunNoise.of(self.posterior)
         size = error.size_with(piece.error_size(columns), row_sds(runs, log_loss))
         return log_loss + size * error.draw(len(runs), rng) + self.effects(runs, rng)

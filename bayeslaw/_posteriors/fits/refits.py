@@ -116,7 +116,8 @@ def refits(
         Take the errors of rows as independent (see `fit`).
     executor
         Where to run, in tasks of a few refits; by default in this process. Workers need
-        this package.
+        this package. Processes are spawned, not forked:
+        ``ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))``.
     progress
         Called with refits done and to do.
 

@@ -16,6 +16,7 @@ from bayeslaw._base.errors import FitWarning, RunTableError, warn
 from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _sampled(
         log_prior = -0.5 * ((u - means) / sds) ** 2
         return log_likelihood.sum(axis=-1) + log_prior.sum(axis=-1)
 
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.ACCURACY_CURVE)
     steps = np.array([[0, 0, 0, 0], [0, 0, -1.5, 0], [2, 0, 0, 1]])
     starts = means + steps
     modes = [

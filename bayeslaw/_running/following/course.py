@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.averaging.folds import stages_towards
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 
@@ -158,7 +159,7 @@ def course(
     new = posterior.log_loss(table, noise=True, seed=seed)
     error = new[:, end] - log_loss[:, end]
     if len(error) > grid.draws:
-        order = np.random.default_rng(seed).permutation(len(error))
+        order = generator(seed, Stream.THINNED).permutation(len(error))
         thinned = order[: grid.draws]
         log_loss = log_loss[thinned]
         error = error[thinned]

@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import positive
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course, course, unit_of
 from bayeslaw._tables.runs import as_runs
 
@@ -92,7 +93,7 @@ def compute_gain(
     else:
         # another seed, so that runs of the two recipes have independent noise
         new = rival.log_loss(run, noise=True, seed=seed + 1)[:, 0]
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.PAIRS)
         reached = rng.permutation(np.resize(new, along.draws))
     needed = _first_below(along, reached)
     return Gain(np.exp(needed - np.log(tokens)))

@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._inference.diagnostics import TRUSTED_K
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
 
@@ -155,7 +156,7 @@ class Track:
         departure = Departure.before(scales, course.draws, float(np.log(until)))
         strays = np.zeros(course.draws)
         usual = float(np.median(departure.scales.slope))
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.DETOURS)
         slopes = usual * rng.standard_normal(course.draws)
         return cls(
             name,

@@ -1,0 +1,134 @@
+"""Random numbers: what one command draws for two purposes is independent."""
+
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw._posteriors.constants import law_as_written
+
+CONSTANTS = {"E": "1.69", "A": "406.4", "B": "410.7", "alpha": "0.34", "beta": "0.28"}
+RUNS = pd.DataFrame({"N": [7e9, 1e9, 3e8], "D": [1e11, 2e10, 1e10]})
+
+
+def uncertain(**errors):
+    """Write Chinchilla's law with some uncertain constants and 1% noise."""
+    pairs = [
+        f"{name}={value}" + (f"+-{errors[name]}" if name in errors else "")
+        for name, value in CONSTANTS.items()
+    ]
+    return law_as_written(f"chinchilla@{','.join(pairs)},sigma=1%")
+
+
+@pytest.mark.parametrize(
+    "errors", [{"E": 0.05}, {"beta": 0.01}, {"A": 40, "alpha": 0.01}]
+)
+def test_noise_is_independent_of_uncertain_constants(errors):
+    """The first uncertain constant and a new run's noise were the same numbers."""
+    law = uncertain(**errors)
+    run = RUNS.head(1)
+    mean = law.log_loss(run)[:, 0]
+    noise = law.log_loss(run, noise=True)[:, 0] - mean
+    assert abs(np.corrcoef(mean, noise)[0, 1]) < 0.08
+    row = bayeslaw.forecast(law, run).iloc[0]
+    of_law = mean.std()
+    assert row["log_sd"] == pytest.approx(np.hypot(of_law, 0.01), rel=0.06)
+
+
+def test_an_optimum_has_the_noise_of_a_new_run():
+    best = bayeslaw.optimum(uncertain(E=0.05), 1e21).rows[0]
+    width = np.log(best["loss_high"] / best["loss_low"])
+    exact = bayeslaw.optimum(uncertain(), 1e21).rows[0]
+    of_noise = np.log(exact["loss_high"] / exact["loss_low"])
+    assert width > 2 * of_noise
+
+
+def test_laws_at_other_constants_are_independent():
+    """Target and source, each at its own constants, do not err together."""
+    laws = [
+        bayeslaw.law_at(name, bayeslaw.law(name).plausible, sd={"E": 0.1})
+        for name in ("dcpt", "ptpp-floor", "chinchilla")
+    ]
+    errors = [law.values["E_nats"] for law in (*laws, uncertain(E=0.05))]
+    off_diagonal = np.corrcoef(errors) - np.eye(4)
+    assert np.abs(off_diagonal).max() < 0.1
+
+
+# -- streams that a command opens -------------------------------------------------------
+
+
+def of_forecast(target, source):
+    return bayeslaw.forecast(target, RUNS.assign(replay=0.2, ptpp=30.0))
+
+
+def of_plan(target, source):
+    limits = {"max_target_loss": 3.0, "max_forgetting": 0.5}
+    model = {"N": 1e9, "ptpp": 30.0, "baseline_loss": 2.5}
+    return bayeslaw.plan(target, source, **model, **limits)
+
+
+def of_recipes(target, source):
+    table = pd.DataFrame(
+        {"N": [1e9, 1e9], "D": [1e9, 2e9], "replay": [0.1, 0.3], "ptpp": [30.0, 30.0]}
+    )
+    return bayeslaw.recipes(target, table, source=source)
+
+
+def of_exchange(target, source):
+    return bayeslaw.exchange_rate(target, source, RUNS.assign(replay=0.2, ptpp=30.0))
+
+
+def of_check(target, source):
+    runs = RUNS.assign(replay=0.2, ptpp=30.0, loss=[2.1, 2.4, 2.6])
+    return bayeslaw.check(target, runs)
+
+
+def of_optimum(target, source):
+    return bayeslaw.optimum(uncertain(E=0.05), [1e21, 1e22])
+
+
+def line_that_draws(frame):
+    """Find the line of the package that opens a stream; None if a library does."""
+    if frame.f_globals["__name__"].startswith("scipy"):
+        return None
+    while frame.f_code.co_name == "generator" or not frame.f_globals[
+        "__name__"
+    ].startswith("bayeslaw"):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+COMMANDS = [of_forecast, of_plan, of_recipes, of_exchange, of_check, of_optimum]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_two_sources_of_one_command_share_a_stream(command, monkeypatch):
+    """Streams of different lines of the package begin with different numbers."""
+    sources = defaultdict(set)
+    seeded = np.random.default_rng
+
+    def recorded(*seed):
+        rng = seeded(*seed)
+        line = line_that_draws(sys._getframe(1))
+        if line is not None:
+            first = rng.bit_generator.state["state"]["state"]
+            sources[first].add(line)
+        return rng
+
+    monkeypatch.setattr(np.random, "default_rng", recorded)
+    target, source = (
+        bayeslaw.law_at(
+            name,
+            bayeslaw.law(name).plausible,
+            sd={"E": 0.01},
+            sigma=0.01,
+        )
+        for name in ("dcpt", "ptpp-floor")
+    )
+    command(target, source)
+    assert len(sources) > 2
+    shared = {first: lines for first, lines in sources.items() if len(lines) > 1}
+    assert shared == {}
