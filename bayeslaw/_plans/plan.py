@@ -386,9 +386,14 @@ def _answer(
 ) -> Plan:
     """Build the record of a solution, with all that a report shows."""
     problem, choice = solution.problem, solution.choice
-    explanation = None if solution.is_reached else _explanation(problem)
+    explanation, best = None, choice
+    if not solution.is_reached:
+        best = _most_probable(problem)
+        explanation = _explanation(problem, best)
     # pictures need a finite budget; without a plan, promises need one, too
-    pictured = _shown(problem, choice)
+    pictured = _shown(problem, choice if solution.is_plan else best)
+    if explanation:
+        explanation["shown"] = value.budget(problem, *pictured[:2])
     if solution.is_plan:
         at = choice
         budget = value.budget(problem, choice.log_tokens, choice.replay)
@@ -536,12 +541,19 @@ def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
     return " and ".join(names) or "none"
 
 
-def _explanation(problem: Problem) -> dict[str, Any]:
-    """Explain why there is no plan, and which changes would allow one."""
-    relax = value.relaxations(problem)
+def _most_probable(problem: Problem) -> Choice:
+    """Find the choice that most probably keeps all constraints."""
     # with a finite budget the search finds the most probable plan, not the cheapest
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
-    choice = search(replace(problem, max_tokens=anything))
+    return search(replace(problem, max_tokens=anything))
+
+
+def _explanation(problem: Problem, choice: Choice) -> dict[str, Any]:
+    """Explain why there is no plan, and which changes would allow one.
+
+    ``choice``: the most probable one.
+    """
+    relax = value.relaxations(problem)
     budget = value.budget(problem, choice.log_tokens, choice.replay)
     best = budget | _probabilities(problem, choice)
     return {"message": _message(best, relax), "best": best, "relax": relax}

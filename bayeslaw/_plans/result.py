@@ -58,8 +58,8 @@ class Plan:
     candidates
         A dictionary for each candidate model.
     explanation
-        If the confidence is not reached: ``message``, the ``best`` possible choice, and
-        ``relax`` by promise.
+        If the confidence is not reached: ``message``, the ``best`` possible choice,
+        ``relax`` by promise, and the choice at which promises are ``shown``.
     warnings
         Reasons to distrust the posteriors.
     """

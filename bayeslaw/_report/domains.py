@@ -24,7 +24,7 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
-from bayeslaw._report.panels import panels
+from bayeslaw._report.panels import curves, panels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -262,11 +262,11 @@ def judge(
     ]
     printed = numbers = None
     if along_tokens:
-        printed = _held_out_picture(name, runs, rows, setting)
+        unseen = _with_curves(judged, runs.held, runs.runs, setting)
+        printed = _held_out_picture(name, *unseen, setting)
         # Forecasts of training runs only show how well the laws fit.
         last = _last_stage(fitted, setting.main)
-        last_rows = forecast(posterior, last, seed=setting.seed)
-        numbers = panels((runs.held, rows), (last, last_rows))
+        numbers = panels(unseen, _with_curves(posterior, last, runs.runs, setting))
     return DomainResult(
         name=name,
         fit=posterior,
@@ -291,13 +291,26 @@ def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
     return fitted[levels >= (1 - SAME) * np.nanmax(levels)]
 
 
+def _with_curves(
+    posterior: Fit | Average,
+    runs: pd.DataFrame,
+    table: pd.DataFrame,
+    setting: PageSetting,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Forecast runs, and curves where a line has too few of them (`curves`)."""
+    parts = [part for part in (runs, curves(runs, table)) if len(part)]
+    # apart, so that runs are forecast with the noise that they have everywhere
+    rows = [forecast(posterior, part, seed=setting.seed) for part in parts]
+    return pd.concat(parts, ignore_index=True), pd.concat(rows, ignore_index=True)
+
+
 def _held_out_picture(
-    name: str, runs: Split, rows: pd.DataFrame, setting: PageSetting
+    name: str, runs: pd.DataFrame, rows: pd.DataFrame, setting: PageSetting
 ) -> figures.Picture:
     """Draw the forecasts of the main held-out runs, and their measured losses."""
     main = setting.main.name
     return figures.forecast_grid(
-        runs.held,
+        runs,
         rows,
         title=f"{name}: {main}, held out",
         caption=f"Forecasts at {main} (dashed: median; band: 90% "

@@ -122,7 +122,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "uniqueTokens": _finite(problem.unique_tokens),
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),
-        "plan": _plan(answer) if answer.D else None,
+        "plan": _plan(answer),
         "plugIn": {key: answer.plug_in[key] for key in ("D", "replay")},
         "measured": {name: _ends(runs, name) for name in ("D", "replay")},
         "promises": promises,
@@ -140,17 +140,32 @@ def _costs(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _plan(answer: Plan) -> dict[str, Any]:
-    """Build the plan's numbers as on the rest of the page. The map shows them when the
-    point is at the plan.
+def _plan(answer: Plan) -> dict[str, Any] | None:
+    """Build the numbers of the plan, else of the most probable choice, as on the rest
+    of the page. The map shows them when the point is there.
     """
     keys = ("mean", "low", "high", "probability")
+    choice = _choice(answer)
+    if not choice["D"]:
+        return None
+    return {
+        "D": choice["D"],
+        "replay": choice["replay"],
+        "isPlan": answer.D is not None,
+        "feasible": answer.feasible,
+        "probability": choice["probability"],
+        "promises": [{key: row[key] for key in keys} for row in answer.promises],
+    }
+
+
+def _choice(answer: Plan) -> Mapping[str, Any]:
+    """Find the plan, or without one the most probable choice."""
+    if answer.D is None:
+        return (answer.explanation or {})["best"]
     return {
         "D": answer.D,
         "replay": answer.replay,
-        "feasible": answer.feasible,
         "probability": answer.probability,
-        "promises": [{key: row[key] for key in keys} for row in answer.promises],
     }
 
 
@@ -175,8 +190,7 @@ def can_explore(problem: Problem) -> bool:
 
 def _middle(problem: Problem, answer: Plan) -> float:
     """Find the log tokens of the plan; without a plan, of the most probable attempt."""
-    best = (answer.explanation or {}).get("best") or {}
-    tokens = answer.D or best.get("D")
+    tokens = _choice(answer)["D"]
     if tokens:
         return math.log(tokens)
     # If no adaptation is needed, the map is centred at one token per parameter.

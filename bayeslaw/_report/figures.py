@@ -89,7 +89,7 @@ def forecast_grid(
     Parameters
     ----------
     runs
-        The runs observed.
+        The runs observed, and rows without a loss along their curves.
     rows
         The result of `forecast` for them.
     unit
@@ -132,9 +132,12 @@ def forecast_grid(
             frameon=False,
             **place,
         )
-    inside = ((runs["loss"] >= rows["low"]) & (runs["loss"] <= rows["high"])).mean()
+    observed = runs["loss"].dropna()
+    inside = observed.between(
+        rows["low"].loc[observed.index], rows["high"].loc[observed.index]
+    ).mean()
     alt = (
-        f"{title}: {len(runs)} observations as dots, {inside:.0%} of them inside the "
+        f"{title}: {len(observed)} observations as dots, {inside:.0%} of them inside the "
         "forecast bands"
     )
     return _picture(figure, caption, alt, unit, dpi=180)

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
+from bayeslaw._costs.costs import COST_LIMITS, Costs, Shape
 from bayeslaw._forecasts.check import Check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._plans.mixing.mixture import MixturePlan
@@ -65,7 +66,7 @@ from bayeslaw._report.planned import (
     with_mixtures,
 )
 from bayeslaw._report.question import Checked, check_question, laws_of
-from bayeslaw._report.summary import summary, verdict_of
+from bayeslaw._report.summary import cause_of, judged, summary, verdict_of
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
@@ -75,6 +76,13 @@ PAGE = "report.html"
 FIT, DRAWN, WRITTEN = 20.0, 8.0, 3.0
 FINAL = (
     "final"  # the fit of all runs, in addition to fits without an axis's largest levels
+)
+
+# limits that follow from tokens and shares alone, so that a plan keeps them for sure
+KEPT_FOR_SURE = (
+    *COST_LIMITS,
+    *("max_flops", "max_tokens", "max_epochs", "unique_target_tokens"),
+    *("min_replay", "max_replay"),
 )
 
 LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
@@ -614,7 +622,7 @@ def _render(contents: _Contents) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"count": format_count, "chance": format_chance}
-    environment.globals["inline"] = _inline
+    environment.globals |= {"inline": _inline, "cause_of": cause_of}
     environment.globals["TERMS"] = tomllib.loads(_inline("glossary.toml"))
     page = environment.get_template("page.html.jinja")
     # Compute values that several parts of the page show once.
@@ -634,6 +642,7 @@ def _render(contents: _Contents) -> str:
         name=contents.name,
         card=contents.card,
         domains=domains,
+        boxes=[judged(domain) for domain in domains],
         planned=planned,
         plan=plan,
         summary=summary(plan, setting.unit) if plan else None,
@@ -656,10 +665,25 @@ def _render(contents: _Contents) -> str:
         digest=digest[:16],
         versions=json.loads(versions()),
         seed=setting.seed,
+        asked=_limits_asked(contents.question or {}, planned.answer),
         command=_command(contents),
         update=_update_command(contents),
         saved=list(_files(contents.fits).values()),
     )
+
+
+def _limits_asked(
+    question: Mapping[str, Any], answer: Plan | MixturePlan | None
+) -> list[str]:
+    """Write what was asked for, an entry each, and which limits are kept for sure."""
+    is_kept = answer is not None and answer.D is not None
+    lines = []
+    for name, value in _asked(question).items():
+        is_sure = name in KEPT_FOR_SURE or name.startswith("share_")
+        said = format_count(float(value)) if value.isdecimal() else value
+        lines.append(f"{name} {said}{' (kept)' if is_kept and is_sure else ''}")
+    costs = question.get("costs")
+    return lines if costs is None else [*lines, f"costs: {costs.sentence()}"]
 
 
 def _of_target(table: pd.DataFrame) -> pd.DataFrame:
@@ -715,20 +739,56 @@ def _quoted(word: str) -> str:
 
 def _plan_words(question: Mapping[str, Any]) -> list[str]:
     """Write the options that ask for a plan."""
-    covariates = question.get("covariates") or {}
+    words = []
+    for name, value in _asked(question).items():
+        words += ["--plan", f"{name}={value}"]
+    return words + _cost_words(question.get("costs"))
+
+
+def _asked(question: Mapping[str, Any]) -> dict[str, str]:
+    """Write each value that was asked for as an option takes it, but for costs."""
     bounds = question.get("bounds") or {}
     settings = {
         name: value
         for name, value in question.items()
-        if name not in ("covariates", "bounds")
+        if name not in ("covariates", "bounds", "costs")
     }
-    settings |= dict(covariates)
+    settings |= dict(question.get("covariates") or {})
     settings |= {f"share_{n}": f"{low}:{high}" for n, (low, high) in bounds.items()}
+    return {name: _written(value) for name, value in settings.items()}
+
+
+def _written(value: Any) -> str:
+    """Write a value as an option takes it."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={_written(v)}" for name, v in value.items())
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _cost_words(costs: Costs | None) -> list[str]:
+    """Write the options that state costs of training, as far as they are not defaults."""
+    if costs is None:
+        return []
+    rates = (costs.tokens_per_second or {}).items()
+    written = {
+        "hardware": [costs.hardware],
+        "mfu": [costs.mfu],
+        "price": [costs.price],
+        "tokens_per_second": [f"{N:.12g}={rate:.12g}" for N, rate in rates],
+        "shapes": [_shape_words(shape) for shape in costs.shapes],
+        "fixed": [costs.fixed],
+        "side_by_side": [costs.side_by_side],
+    }
+    options = {"shapes": "shape", "fixed": "fixed_cost"}
     words = []
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            value = ",".join(f"{domain}={limit}" for domain, limit in value.items())
-        if isinstance(value, float):
-            value = f"{value:.12g}"
-        words += ["--plan", f"{name}={value}"]
-    return words
+    for name, values in written.items():
+        if getattr(costs, name) == getattr(Costs, name):
+            continue
+        option = f"--{options.get(name, name).replace('_', '-')}"
+        words += [word for value in values for word in (option, _written(value))]
+    return words + ["--train-checkpoint"] * costs.train_checkpoint
+
+
+def _shape_words(shape: Shape) -> str:
+    given = {name: value for name, value in asdict(shape).items() if value is not None}
+    return _written(given)

@@ -33,14 +33,13 @@ from bayeslaw._report.mixing.part import (
     planned_mixture,
 )
 from bayeslaw._report.question import Checked
+from bayeslaw._report.summary import SAYS_HOW_WIDE
 
 # stages of planning -> measured seconds (microcpt, two cores)
 PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 TO_BUY = "Runs to buy"  # the part of the page
 CHECKS = "the checks of runs that were held out"
 Made = TypeVar("Made")
-# verdicts whose checks give the factor by which intervals are too narrow
-SAYS_HOW_WIDE = ("widen", "do not extrapolate")
 
 
 @dataclass(frozen=True)

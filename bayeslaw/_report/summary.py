@@ -4,30 +4,75 @@ trust it, and what would be cheaper or safer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
-from bayeslaw._forecasts.check import TRUSTED_COVERAGE, Check
+from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
+from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._plans.constraint import UNITS, Unit
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
 
-# from the best verdict to the worst, and what to do about each
+# from the best verdict to the worst, and what it answers
 TRUST = {
-    "trust": "Yes: forecasts of runs that were held out came true as often as stated.",
-    "unknown": "Not known: too few runs were held out to say.",
-    "widen": "With care: forecasts of runs that were held out were surer than right.",
-    "do not extrapolate": "No: forecasts of runs that were held out missed by far.",
+    "trust": "Yes",
+    "unknown": "Not known",
+    "widen": "With care",
+    "do not extrapolate": "No",
 }
 SAFE_SIDE = (
     "Losses came out lower than forecast, which is the safe side of a limit on them."
 )
 NOT_CHECKED = "Not known: no forecast of runs that were held out is here."
 SAME_COST = 0.005  # plans whose costs differ by less count as equal
+# verdicts whose checks give the factor by which intervals are too narrow
+SAYS_HOW_WIDE = ("widen", "do not extrapolate")
+
+
+class Cause(NamedTuple):
+    """Why a check has its verdict: for a cell of a table, and as a clause."""
+
+    short: str
+    clause: str
+
+
+class Judged(NamedTuple):
+    """What all hold-outs of a domain say of its forecasts.
+
+    Parameters
+    ----------
+    verdict
+        The worst verdict along the plan's axes. A failure along another axis counts as
+        ``"widen"``.
+    check, hold_out
+        The check that decides, and what was held out for it.
+    is_main
+        Whether the page draws these forecasts.
+    """
+
+    domain: str
+    verdict: str
+    check: Check
+    hold_out: HoldOut
+    is_main: bool
+
+    @property
+    def where(self) -> str:
+        """Name the hold-out, unless it is the main one or passed."""
+        if self.is_main or self.verdict == "trust":
+            return ""
+        return self.hold_out.name
+
+    @property
+    def although(self) -> str:
+        """Say that a failure counts less, because the plan does not lie there."""
+        if self.verdict == self.check.verdict or self.hold_out.planned is None:
+            return ""
+        return ", though the plan lies within the table there"
 
 
 @dataclass(frozen=True)
@@ -68,7 +113,12 @@ class Summary:
     ----------
     answer
         Tokens, tokens per parameter, replay, cost and probability as texts; None if
-        there is no plan.
+        no plan can be promised.
+    no_plan
+        Without a plan: the most probable choice, and what would allow a plan, a line
+        each.
+    place
+        Without a plan: where ``expected`` is, the most probable choice.
     alternatives
         The cheapest plan at each confidence.
     advice
@@ -83,6 +133,8 @@ class Summary:
     expected: tuple[Expected, ...]
     alternatives: tuple[Alternative, ...]
     advice: tuple[str, ...]
+    no_plan: tuple[str, ...] = ()
+    place: str = ""
 
 
 def summary(plan: Plan, unit: str) -> Summary:
@@ -109,6 +161,10 @@ def summary(plan: Plan, unit: str) -> Summary:
         expected=tuple(_expected(p) for p in plan.promises),
         alternatives=_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_worth(plan)),
+        no_plan=tuple(_no_plan(plan, unit)) if plan.D is None else (),
+        place=_place(plan.N, (plan.explanation or {})["shown"])
+        if plan.D is None
+        else "",
     )
 
 
@@ -123,24 +179,20 @@ def verdict_of(
     untested
         Parts of the plan beyond all held-out runs (`planned.untested`).
     """
-    # a plan rests on all domains, so the worst verdict counts
     if not domains:
         return "unknown", NOT_CHECKED
+    # a plan rests on all domains, so the worst verdict counts
     order = list(TRUST)
-    checks = [check for domain in domains for check in domain.decisive]
-    worst = max((check.verdict for check in checks), key=order.index)
-    answer = TRUST[worst]
-    failed = [check for check in checks if check.verdict == "widen"]
-    if worst == "widen":
-        answer = _with_care(failed)
-        if all(check.is_on_the_safe_side for check in failed):
-            answer = f"{answer} {SAFE_SIDE}"
-    if worst not in {domain.check.verdict for domain in domains}:
-        # the boxes below show the main check, which says something else
-        answer = f"{answer} So say {_further(domains, worst)}."
+    boxes = [judged(domain) for domain in domains]
+    worst = max((box.verdict for box in boxes), key=order.index)
+    deciding = [box for box in boxes if box.verdict == worst]
+    reason = f"{'; '.join(_reasons(deciding))}."
+    is_safe = all(box.check.is_on_the_safe_side for box in deciding)
+    if worst == "widen" and is_safe:
+        reason = f"{reason} {SAFE_SIDE}"
+    answer = f"{TRUST[worst]}: {reason}"
     if not untested:
         return worst, answer
-    _, _, reason = answer.partition(": ")
     not_at = f"Not tested at {' and '.join(untested)}."
     if worst == "trust":
         # untested parts make the verdict unknown
@@ -148,26 +200,75 @@ def verdict_of(
     return worst, f"{answer} {not_at}"
 
 
-def _with_care(failed: Sequence[Check]) -> str:
-    """Say what was wrong with forecasts whose verdict is "widen"."""
-    if any(check.coverage["0.9"] < TRUSTED_COVERAGE for check in failed):
-        return TRUST["widen"]
-    held = "With care: 90% intervals held as many of the held-out runs as stated"
-    if any(check.group_stretch is not None for check in failed):
-        return f"{held}, but not in every group of them."
-    return f"{held}, but their medians were off."
+def _reasons(boxes: Sequence[Judged]) -> list[str]:
+    """Say why domains are judged so: a clause for all with the same reason."""
+    domains: dict[tuple[str, str, str], list[str]] = {}
+    for box in boxes:
+        key = cause_of(box.check).clause, box.where, box.although
+        domains.setdefault(key, []).append(box.domain)
+    return [
+        f"{clause} at {where} ({', '.join(names)}){although}" if where else clause
+        for (clause, where, although), names in domains.items()
+    ]
 
 
-def _further(domains: Sequence[DomainResult], verdict: str) -> str:
-    """Name the further hold-outs that have this verdict, with their domains."""
-    names: dict[str, list[str]] = {}
-    for domain in domains:
-        for test in domain.tested:
-            if test.check is not None and test.check.verdict == verdict:
-                names.setdefault(test.hold_out.name, []).append(domain.name)
-    return " and ".join(
-        f"those at {name} ({', '.join(of)})" for name, of in names.items()
+def judged(domain: DomainResult) -> Judged:
+    """Judge the forecasts of a domain by all its hold-outs."""
+    order = list(TRUST)
+    judgements = [
+        Judged(
+            domain.name,
+            _counted(test.check.verdict, counts=_is_among(test.check, domain.decisive)),
+            test.check,
+            test.hold_out,
+            is_main=test.check is domain.check,
+        )
+        for test in domain.tested
+        if test.check is not None
+    ]
+    # of equals the first, which is the main hold-out or one in the plan's direction
+    return max(
+        judgements,
+        key=lambda j: (order.index(j.verdict), _is_among(j.check, domain.decisive)),
     )
+
+
+def _is_among(check: Check, checks: Sequence[Check]) -> bool:
+    return any(check is other for other in checks)
+
+
+def _counted(verdict: str, *, counts: bool) -> str:
+    """Tell the verdict as far as it counts for the plan: a failure where the plan does
+    not lie asks for care, and whatever else is found there says nothing.
+    """
+    if counts:
+        return verdict
+    return "widen" if verdict in SAYS_HOW_WIDE else "trust"
+
+
+def cause_of(check: Check) -> Cause:
+    """Find why a check has its verdict, from its numbers."""
+    holds = check.coverage["0.9"] >= TRUSTED_COVERAGE
+    if check.verdict == "trust":
+        right = "forecasts of runs that were held out came true as often as stated"
+        return Cause("", right)
+    if check.verdict == "unknown" and check.n < FEW:
+        return Cause("too few", "too few runs were held out to say")
+    if check.verdict == "unknown":
+        return Cause("no evidence", "the runs that were held out do not tell")
+    if check.verdict == "do not extrapolate" and not holds:
+        return Cause("far off", "forecasts of runs that were held out missed by far")
+    if check.verdict == "do not extrapolate":
+        return Cause(
+            "on priors", "forecasts rest on priors, and too little was held out"
+        )
+    if not holds:
+        narrow = "forecasts of runs that were held out were surer than right"
+        return Cause("too narrow", narrow)
+    held = "90% intervals held the runs that were held out"
+    if check.group_stretch is not None:
+        return Cause("a group missed", f"{held} together, but not a group of them")
+    return Cause("medians off", f"{held}, but medians were off")
 
 
 # -- question and answer ---------------------------------------------------------------
@@ -220,14 +321,59 @@ def _answer(plan: Plan) -> dict[str, str]:
     }
 
 
-def _text(promise: Mapping[str, Any], value: float | None) -> str:
-    """Format a loss, or a share in percent; a rise has its sign."""
+def _no_plan(plan: Plan, unit: str) -> Iterator[str]:
+    """Say how probable the best choice is, and which limits would allow a plan."""
+    explanation = plan.explanation or {}
+    best = explanation["best"]
+    asked = f"{_confidence(plan)} was asked for"
+    if best["probability"]:
+        yield (
+            f"All limits are kept with {format_chance(best['probability'])} at best, "
+            f"{_place(plan.N, best)}; {asked}."
+        )
+    else:
+        yield f"No draw keeps all limits anywhere that was searched; {asked}."
+    ways = [row for row in explanation["relax"] if row["needed"] is not None]
+    if not ways:
+        yield "Relaxing one limit alone does not allow a plan."
+    for row in ways:
+        limit, needed = _apart(row, row["limit"], row["needed"])
+        of = "" if UNITS[row["unit"]].is_share else f" {unit}"
+        label = promise_label(row["promise"], row["unit"])
+        yield (
+            f"{label} at most {needed}{of} in place of {limit} would allow a plan, "
+            f"{_place(plan.N, row)}."
+        )
+
+
+def _place(N: float, choice: Mapping[str, Any]) -> str:
+    """Say where a choice is: tokens, tokens per parameter, replay."""
+    tokens = format_count(N * choice["atpp"])
+    return (
+        f"at {tokens} tokens ({format_count(choice['atpp'])} per parameter) "
+        f"with {choice['replay']:.0%} replay"
+    )
+
+
+def _apart(promise: Mapping[str, Any], first: float, second: float) -> tuple[str, str]:
+    """Format two values with as many digits as tell them apart."""
+    for digits in range(4, 10):
+        texts = _text(promise, first, digits), _text(promise, second, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def _text(promise: Mapping[str, Any], value: float | None, digits: int = 4) -> str:
+    """Format a loss, or a share in percent; a rise has its sign, and a digit less."""
     if value is None:
         return "unknown"
     unit = UNITS[promise["unit"]]
     if unit.is_share:
-        return f"{100 * value:{_sign(unit)}.3g}%"
-    return f"{value:+.3g}" if unit.has_baseline else f"{value:.4g}"
+        return f"{100 * value:{_sign(unit)}.{digits - 1}g}%"
+    if unit.has_baseline:
+        return f"{value:+.{digits - 1}g}"
+    return f"{value:.{digits}g}"
 
 
 def _measured(promise: Mapping[str, Any], value: float | None) -> str:

@@ -56,7 +56,8 @@ def forecast_curve(
                 **dots,
             )
     ax.set_xscale("log")
-    marks = np.sort(runs[along].unique())
+    measured = runs.dropna(subset="loss") if "loss" in runs else runs
+    marks = np.sort(measured[along].unique())
     # Marks overlap on a logarithmic axis that spans less than a decade.
     if len(marks) <= MOST_TICKS:
         ax.set_xticks(marks, [format_count(mark) for mark in marks])

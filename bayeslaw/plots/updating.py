@@ -37,8 +37,16 @@ def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
 def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     """Draw the cheapest plan at each confidence, before and after. Stars are the plans;
     the cross is the old plan as judged now. The dotted line is the confidence asked
-    for.
+    for. Where none of these confidences can be promised, a line says so.
     """
+    ax.set_ylim(-0.04, 1.04)
+    ax.set_ylabel("promises kept, probability")
+    plans = change.before, change.after
+    if not any(row["D"] for plan in plans for row in plan.frontier):
+        ax.set_xticks([])
+        said = "no probability of the list can be promised yet"
+        ax.text(0.5, 0.5, said, ha="center", transform=ax.transAxes)
+        return ax
     for when, (colour, _) in WHEN.items():
         plan: Plan = getattr(change, when)
         rows = [row for row in plan.frontier if row["D"]]
@@ -59,8 +67,6 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     wanted = change.after.confidence
     if not isinstance(wanted, dict):
         ax.axhline(wanted, color=GREY, lw=0.8, ls=":", zorder=0)
-    ax.set_ylim(-0.04, 1.04)
-    ax.set_ylabel("promises kept, probability")
     token_axis(ax, "D")
     _legend(ax)
     return ax

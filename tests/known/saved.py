@@ -1,5 +1,6 @@
 """Posteriors of known values, saved: no sampler is needed to make them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +16,34 @@ from bayeslaw._posteriors.fits.record import Fit
 DRAWS = 20
 
 
-def runs() -> pd.DataFrame:
-    return bayeslaw.simulate("chinchilla", seed=1)
+def runs(name: str = "chinchilla") -> pd.DataFrame:
+    return bayeslaw.simulate(name, seed=1)
 
 
-def values(draws: int = DRAWS) -> dict[str, np.ndarray]:
-    law = bayeslaw.law("chinchilla")
+def values(draws: int = DRAWS, name: str = "chinchilla") -> dict[str, np.ndarray]:
+    law = bayeslaw.law(name)
     parameters = law.from_paper(law.plausible) | {"sigma": 0.005, "dof": 8.0}
     return {name: np.full(draws, float(v)) for name, v in parameters.items()}
 
 
-def save_fit(path: Path, draws: int = DRAWS) -> Path:
-    """One chain, all of whose draws are the plausible parameters."""
-    one_chain = {name: each[None] for name, each in values(draws).items()}
+def save_fit(
+    path: Path,
+    draws: int = DRAWS,
+    name: str = "chinchilla",
+    given: Mapping[str, np.ndarray] | None = None,
+) -> Path:
+    """One chain, all of whose draws are the plausible parameters, or those given."""
+    law = bayeslaw.law(name)
+    one_chain = {
+        site: each[None] for site, each in (given or values(draws, name)).items()
+    }
     tree = from_dict({"posterior": one_chain})
-    tree["constant_data"] = artifact.constant_data(runs())
-    tree.attrs.update(artifact.provenance(bayeslaw.law("chinchilla"), 0, "fit"))
+    tree["constant_data"] = artifact.constant_data(runs(name))
+    tree.attrs.update(artifact.provenance(law, 0, "fit"))
     tree.attrs.update(preview_khat=0.1, preview_ess=1000.0, seconds=1.0)
     stats = {"diverging": np.zeros((1, draws), bool)}
     tree["sample_stats"] = from_dict({"sample_stats": stats})["sample_stats"]
-    return Fit(bayeslaw.law("chinchilla"), tree).save(path)
+    return Fit(law, tree).save(path)
 
 
 def save_average(path: Path) -> Path:

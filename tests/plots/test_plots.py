@@ -1,5 +1,8 @@
 """Pictures that no other file looks at: they draw on the axes they get what they were given."""
 
+import io
+from types import SimpleNamespace
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -114,3 +117,15 @@ def test_prior_and_posterior_are_densities_of_one_parameter(name, site, unit):
 def test_a_parameter_that_is_not_sampled_is_refused():
     with pytest.raises(LawError, match=r"samples no parameter 'gamma'.*alpha, beta"):
         plots.prior_and_posterior(Figure().add_subplot(), Fitted(), "gamma")
+
+
+@pytest.mark.parametrize("tokens", [None, 0.0])
+def test_plans_that_cannot_be_promised_before_nor_after_are_drawn_as_such(tokens):
+    """An axis of no tokens has no logarithm."""
+    row = {"confidence": 0.9, "D": tokens}
+    nothing = SimpleNamespace(frontier=[row], D=None, probability=None, confidence=0.9)
+    change = SimpleNamespace(before=nothing, after=nothing, kept={})
+    figure = Figure()
+    ax = plots.moved_plan(figure.subplots(), change)
+    figure.savefig(io.BytesIO())
+    assert "promised yet" in ax.texts[0].get_text()

@@ -58,7 +58,7 @@
     const [fewest, largest] = data.measured.replay || [0, 1], isBeyond = at.r < fewest - 1e-6 || at.r > largest + 1e-6;
     field("x-now-replay").textContent = percent(at.r) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
     const cost = data.cost.perToken.flops * tokens;
-    const against = data.plan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
+    const against = data.plan && data.plan.isPlan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
     field("x-now-cost").title = flops(cost);
     field("x-now-cost").textContent = price(tokens) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
     found.promises.forEach((p, i) => {

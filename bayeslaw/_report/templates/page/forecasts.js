@@ -7,6 +7,7 @@
   const NAMES = { N: "model size", replay: "replay", ptpp: "stage (ptpp)", mixture: "mixture" };
   const loss = (v) => v.toPrecision(4);
 
+  const isMeasured = (row) => row.loss !== null;  // other rows are on a curve only
   const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);  // of numbers, or of texts
   const levels = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort(order);
 
@@ -49,16 +50,17 @@
     said.className = "soft said";
     item.append(heading, box, said);
     figure.append(item);
-    const data = columnsOf(lines), tokens = [...new Set(data[0])];
-    const rows = lines.flatMap((line) => line.rows), inside = rows.filter((row) => row.loss >= row.low && row.loss <= row.high).length;
+    const data = columnsOf(lines), least = data[0][0], most = data[0][data[0].length - 1];
+    const rows = lines.flatMap((line) => line.rows).filter(isMeasured), inside = rows.filter((row) => row.loss >= row.low && row.loss <= row.high).length;
+    const tokens = [...new Set(rows.map((row) => row.D))].sort(order);  // arrow keys stop where something was measured
     box.setAttribute("aria-label", `${title}: ${inside} of ${rows.length} measured losses inside the 90% intervals. Left and right arrow read values.`);
     const hint = `${inside} of ${rows.length} inside`;
     said.textContent = hint;
 
     function read(D) {
       const parts = lines.flatMap((line) => line.rows.filter((row) => row.D === D).slice(0, 1).map((row) => {
-        const seen = line.rows.filter((other) => other.D === D).map((other) => loss(other.loss)).join(", ");
-        return `${lines.length > 1 ? line.name + ": " : ""}forecast ${loss(row.median)} (${loss(row.low)} to ${loss(row.high)}), measured ${seen}`;
+        const seen = line.rows.filter((other) => other.D === D && isMeasured(other)).map((other) => loss(other.loss)).join(", ");
+        return `${lines.length > 1 ? line.name + ": " : ""}forecast ${loss(row.median)} (${loss(row.low)} to ${loss(row.high)})${seen ? ", measured " + seen : ""}`;
       }));
       said.textContent = `${count(D)} tokens. ${parts.join("; ")}`;
     }
@@ -80,9 +82,9 @@
         padding: [8, 10, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false } },
-        scales: { x: { time: false, distr: 3, range: () => [tokens[0] / 1.15, tokens[tokens.length - 1] * 1.15] }, y: { range: () => yRange } },
+        scales: { x: { time: false, distr: 3, range: () => [least / 1.15, most * 1.15] }, y: { range: () => yRange } },
         axes: [
-          axis({ label: "tokens", size: 28, splits: () => (tokens.length <= 4 ? tokens : marks(tokens[0] / 1.1, tokens[tokens.length - 1] * 1.1, 4)), filter: (u, v) => v, values: (u, v) => v.map(count), grid: { show: false } }),
+          axis({ label: "tokens", size: 28, splits: () => (tokens.length > 1 && tokens.length <= 4 ? tokens : marks(least / 1.1, most * 1.1, 4)), filter: (u, v) => v, values: (u, v) => v.map(count), grid: { show: false } }),
           axis({ size: 46 }),
         ],
         hooks: {
@@ -112,7 +114,7 @@
     const [other] = data.keys.filter((key) => key !== chosen.key), others = data.keys.filter((key) => key !== chosen.key);
     const all = rowsOf(data[chosen.kind]);
     const rows = chosen.level === "all" ? all : all.filter((row) => String(row[other]) === chosen.level);
-    const ends = rows.flatMap((row) => [row.low, row.high, row.loss]), least = Math.min(...ends), most = Math.max(...ends);
+    const ends = rows.flatMap((row) => (isMeasured(row) ? [row.low, row.high, row.loss] : [row.low, row.high])), least = Math.min(...ends), most = Math.max(...ends);
     const more = 0.04 * (most - least) || 0.01, yRange = [least - more, most + more];
     figure.replaceChildren();
     const names = linesOf([...all].sort((a, b) => order(a[other], b[other])), others).map((line) => line.name);  // a line keeps its colour

@@ -1,0 +1,69 @@
+"""What the page says where no plan can be promised: how far it is, where, and what would help."""
+
+from dataclasses import replace
+
+import pytest
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._report.explorer import _plan
+from bayeslaw._report.summary import _apart, summary
+from known import plans
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return plans.state_plan(max_target_loss=1.9)
+
+
+def test_the_best_choice_is_named_with_its_tokens(answer):
+    """Not "there is none": it may well keep its limits."""
+    said = summary(answer, "nats per byte")
+    best = answer.explanation["best"]
+    where = f"at {format_count(best['D'])} tokens ("
+    assert answer.D is None
+    assert where in said.no_plan[0]
+    assert f"{best['probability']:.1%} at best" in said.no_plan[0]
+    assert "90% was asked for" in said.no_plan[0]
+    assert where in said.place
+    for line in said.no_plan[1:]:
+        assert " tokens (" in line
+        assert "nats per byte in place of 1.9" in line
+
+
+def test_what_to_expect_is_that_of_the_best_choice(answer):
+    """By the shares of draws: no limit is kept less often than all together."""
+    best, shown = (answer.explanation[key] for key in ("best", "shown"))
+    assert {key: shown[key] for key in ("D", "replay")} == {
+        key: best[key] for key in ("D", "replay")
+    }
+    assert all(p["probability"] >= best["probability"] for p in answer.promises)
+
+
+def test_the_map_starts_at_the_same_choice(answer):
+    """One page has one most probable choice."""
+    start, best = _plan(answer), answer.explanation["best"]
+    assert (start["D"], start["replay"]) == (best["D"], best["replay"])
+    assert start["probability"] == best["probability"]
+    assert not start["isPlan"]
+
+
+def test_hopeless_limits_are_said_to_be_so(answer):
+    """Where no draw keeps them, no place is the most probable."""
+    explanation = answer.explanation | {
+        "best": answer.explanation["best"] | {"probability": 0.0},
+        "relax": [row | {"needed": None} for row in answer.explanation["relax"]],
+    }
+    said = summary(replace(answer, explanation=explanation), "nats").no_plan
+    assert said == (
+        "No draw keeps all limits anywhere that was searched; 90% was asked for.",
+        "Relaxing one limit alone does not allow a plan.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "first", "second"),
+    [("loss", 2.4, 2.40003), ("relative", 0.03, 0.0300001), ("nats", 0.05, 0.0500002)],
+)
+def test_what_is_to_be_relaxed_differs_from_what_was_asked(unit, first, second):
+    texts = _apart({"unit": unit}, first, second)
+    assert texts[0] != texts[1]

@@ -1,0 +1,125 @@
+"""No page is wider than its window, and a table that is cut shows that it goes on."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+import bayeslaw
+from bayeslaw._report.pages.single import write_template
+from known.pages import check_of, drawn, hold_out, written
+from known.saved import save_fit
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CUT = """() => [...document.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth + 1)
+  .map(e => getComputedStyle(e).backgroundImage.split("linear-gradient").length - 1)"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("needs a Chromium to drive")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def seen(browser, path, width):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(path.as_uri())
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(d => { d.open = true })"
+    )
+    return page
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Five domains, three hold-outs, and fits that failed with a long reason."""
+    folder = tmp_path_factory.mktemp("page")
+    fit = bayeslaw.load(save_fit(folder / "fit.nc"))
+    failed = "the fit failed its diagnostics: R-hat 1.2 of exponent alpha"
+    tests = [
+        (hold_out(planned=9e9), check_of("trust")),
+        (hold_out("D", 1e9, 12e9), check_of("do not extrapolate", 18, 0.0)),
+        (hold_out("ptpp", 300.0, 115.0), None, failed),
+    ]
+    domains = [drawn(f"evaluation set {k}", fit, *tests) for k in range(5)]
+    return written(folder / "report.html", domains)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_was_tested_is_seen_whole(browser, report, width):
+    """Five domains side by side at a desk; on a phone a card for each hold-out."""
+    page = seen(browser, report, width)
+    whole = page.evaluate(
+        """() => { const t = document.getElementById("held-out"), w = t.closest(".wide");
+        return [document.documentElement.scrollWidth, w.scrollWidth - w.clientWidth]; }"""
+    )
+    assert whole[0] <= width
+    assert whole[1] <= 0
+    assert page.inner_text("#held-out").count("0% of 18, far off") == 5
+    page.close()
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_a_table_that_is_cut_has_a_shade(browser, report, width):
+    page = seen(browser, report, width)
+    cut = page.evaluate(CUT)
+    assert cut
+    assert set(cut) == {4}
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def changes(tmp_path_factory):
+    """The page of an update with long names and many columns."""
+    path = tmp_path_factory.mktemp("update") / "changes.html"
+    values = dict.fromkeys(
+        ["before", "before_low", "before_high", "after", "after_low", "after_high"],
+        0.00123456,
+    )
+    parameters = [
+        values | {"label": label, "moved": True, "shift": 1.2, "expected": 0.5}
+        for label in ("tau_checkpoint", "a_very_long_name_of_an_exponent")
+    ]
+    group = {"by": "checkpoint", "level": "1.3B-at-279-tokens", "rows": 21}
+    group |= dict.fromkeys(["miss", "sd", "p_value", "adds", "alone"], 0.0123)
+    worst = {"label": "63", "run": "a-long-name-of-a-run-2026", "D": 2e9, "z": 3.2}
+    worst |= dict.fromkeys(["loss", "median", "low", "high", "miss"], 2.345678)
+    surprise = SimpleNamespace(sentence=lambda: "surprising: 0 of 21 rows inside")
+    domain = {
+        "name": "target",
+        "rows": "21 new rows",
+        "surprise": surprise,
+        "why": None,
+        "worst": [worst],
+        "groups": [group],
+        "parameters": parameters,
+        "forecasts": [values | {"label": "N 8.1B, D 200B", "width": 0.8}],
+        "laws": [],
+        "changed": [],
+        "drawings": [],
+    }
+    write_template(
+        path,
+        "update.html.jinja",
+        updated=SimpleNamespace(plan=None, action="moved"),
+        verdict="Moved: " + "an_unbroken_word_" * 5,
+        surprising=True,
+        interval="90%",
+        domains=[domain],
+        drawing=None,
+    )
+    return path
+
+
+@pytest.mark.parametrize("width", [390, 500, 1280])
+def test_the_page_of_an_update_is_no_wider_than_its_window(browser, changes, width):
+    page = seen(browser, changes, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert set(page.evaluate(CUT)) <= {4}
+    page.close()
