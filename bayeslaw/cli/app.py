@@ -26,9 +26,8 @@ from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
-    forget_warnings,
     keep_warning,
-    say_warnings,
+    own_warnings,
 )
 
 app = typer.Typer(
@@ -58,6 +57,7 @@ def _version(is_set: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -71,6 +71,7 @@ def _options(
     """Bayesian scaling laws of continual pre-training: posteriors, calibrated
     forecasts, plans.
     """
+    context.with_resource(own_warnings())
 
 
 COMMANDS = (
@@ -102,14 +103,13 @@ def main() -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed
     diagnostics exit 3.
     """
-    warnings.showwarning = keep_warning
-    forget_warnings()  # of an earlier command in the same process
-    # Keep all warnings: Python's own filter against repeats is reset whenever code
-    # catches warnings. `say_warnings` prints each warning once.
-    warnings.simplefilter("always")
     try:
-        with _garbage_seldom():
-            _run()
+        with _garbage_seldom(), warnings.catch_warnings(), own_warnings():
+            warnings.showwarning = keep_warning
+            # Keep all warnings: Python's own filter against repeats is reset whenever
+            # code catches warnings. The end prints each once.
+            warnings.simplefilter("always")
+            app()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:
@@ -132,14 +132,6 @@ def _garbage_seldom() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-
-
-def _run() -> None:
-    """Run the command, and print its warnings at the end."""
-    try:
-        app()
-    finally:
-        say_warnings()
 
 
 def _of_system(error: OSError) -> str:
