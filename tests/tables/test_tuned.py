@@ -129,6 +129,7 @@ def swept_twice():
     [
         (lambda t: t, "lr", "'bs'"),
         (lambda t: t, "bs", "'lr'"),
+        (lambda t: t.assign(step=t["D"] / t["bs"]), "bs", "'lr'"),
         (lambda t: t.assign(opt=t["bs"].map({64: "a", 256: "b", 1024: "c"})), "lr", "'bs' and 'opt'"),
     ],
 )  # fmt: skip
@@ -183,6 +184,7 @@ def test_no_setting_is_dropped_at_the_command_line(tmp_path, typed, says):
         {"resumed": lambda t: t["lr"] > 1e-3},  # truth values
         {"size": lambda t: t["lr"].map(lambda rate: f"at {rate}")},  # texts
         {"steps_off": lambda t: (t["lr"] * 1e3).map(np.log2).round()},  # below 0
+        {"batch": lambda t: np.where(t["lr"] > 1e-3, 64, 32)},  # two levels
     ],
 )
 def test_only_numbers_above_0_are_offered_to_best_of(levels):

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 
+NEEDED = 3  # levels in a cell, for a parabola
+
+
 class Alike(NamedTuple):
     """Rows that are equal in all columns that laws read, and differ in other settings.
 
     ``columns``: these other settings. ``rows``: all such rows. ``apart``: largest ratio
-    of losses among rows that are equal for laws, minus one. ``tunable``: a setting of
-    numbers above 0, if there is one. ``beside``: settings that are swept beside it.
+    of losses among rows that are equal for laws, minus one. ``tunable``: a setting that
+    `tuned` takes, if there is one. ``beside``: settings that are swept beside it.
     """
 
     columns: tuple[str, ...]
@@ -79,7 +82,7 @@ def alike_but_settings(
     # a new index, because joined tables repeat labels
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
-    tunable = next((str(c) for c in differ if are_levels(runs[c])), None)
+    tunable = next((str(c) for c in differ if _can_be_tuned(runs, c)), None)
     beside = () if tunable is None else swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
@@ -102,12 +105,24 @@ def are_levels(cells: pd.Series) -> bool:
     return bool((np.isfinite(values) & (values > 0)).all())
 
 
+def _can_be_tuned(runs: pd.DataFrame, column: Any) -> bool:
+    """Tell whether a column of numbers above 0 has enough levels in two cells."""
+    if not are_levels(runs[column]):
+        return False
+    levels = pd.Series(runs[column].to_numpy()).groupby(cells_of(runs)).nunique()
+    return int((levels >= NEEDED).sum()) >= 2
+
+
 def swept_beside(runs: pd.DataFrame, setting: str) -> tuple[str, ...]:
     """List the settings that differ among rows of a cell at one level of ``setting``,
     or do not move with it in one direction: the cell is a sweep of both.
     """
     cells = cells_of(runs)
-    others = [c for c in _settings(runs) if c != setting]
+    others = {*_settings(runs), setting}
+    if "lr" in runs and _is_setting(runs, "lr"):
+        # also in a table of steps: rows of one cell are of one step
+        others.add("lr")
+    others = [c for c in runs if c in others and c != setting]
     return tuple(str(c) for c in others if _is_beside(runs, cells, setting, c))
 
 
@@ -185,27 +200,11 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
         return False
     if "loss" in str(column).lower() or is_name(column):
         return False
-    measured = {
-        "accuracy",
-        "acc",
-        "ppl",
-        "perplexity",
-        "bpb",
-        "norm",
-        "hours",
-        "seconds",
-    }
-    of_no_law = {
-        "seed",
-        "seeds",
-        "trial",
-        "replicate",
-        "date",
-        "host",
-        "node",
-        "comment",
-    }
-    if {*measured, *of_no_law} & {*name_words(str(column))}:
+    no_settings = (
+        *("accuracy", "ppl", "perplexity", "bpb", "hours", "seconds"),
+        *("seed", "seeds", "trial", "replicate", "split", "date", "host", "node"),
+    )
+    if {*no_settings} & {*name_words(str(column))}:
         return False
     if "run" not in runs:
         return True

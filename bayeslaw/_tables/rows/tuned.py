@@ -16,6 +16,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import (
+    NEEDED,
     are_levels,
     at_commonest,
     cells_of,
@@ -25,8 +26,6 @@ from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-NEEDED = 3  # levels in a cell, for a parabola
 
 
 def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
