@@ -681,7 +681,15 @@ def _measured(columns: Columns) -> list[str]:
     names = [name for name in columns.names if not is_setting(name)]
     # exclude losses before adaptation and auxiliary losses that balance experts
     foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
-    by_word = (columns.called([word], foreign, names) for word in ("loss", *PERPLEXITY))
+    foreign |= {"weight", "coef", "coefficient", "mask"}
+    by_word = []
+    for word in ("loss", *PERPLEXITY):
+        # neither loss_train nor val_loss goes before the other for where the word is
+        exact = [name for name in names if word in named_words(name)]
+        by_word.append(
+            [c for name in exact for c in columns.called([word], foreign, [name])]
+            or columns.called([word], foreign, names)
+        )
     return next(filter(None, by_word), [])
 
 

@@ -336,3 +336,11 @@ def test_a_foreign_name_beside_ours_is_told(missing):
     table = pd.DataFrame(ours).rename(columns={missing: theirs})
     with pytest.warns(bayeslaw.RunTableWarning, match=f"called {missing}, .*{theirs}"):
         bayeslaw.read_runs(table)
+
+
+@pytest.mark.parametrize(
+    "other", ["loss_weight", "loss_train", "loss coef", "aux_loss"]
+)
+def test_the_measured_loss_is_proposed_wherever_the_word_stands(other):
+    table = pd.DataFrame(SIZES | {other: [4.0, 3.9, 3.8, 3.7]} | LOSSES)
+    assert pasted(mapping_hint(table))["val_loss"] == "loss"
