@@ -1,5 +1,6 @@
 """Files that are written: beside nobody's link, with their mode, and under names that do not meet."""
 
+import errno
 import inspect
 import os
 import stat
@@ -125,3 +126,27 @@ def test_a_warning_points_at_a_file_beside_the_package():
     with pytest.warns(RunTableWarning) as seen:
         exec(script, {"warn": inspect.unwrap(warn)})  # without shape checks
     assert seen[0].filename == beside
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError(errno.EIO, "Input/output error"),
+    ],
+    ids=str,
+)
+def test_a_write_that_fails_names_the_file(tmp_path, error):
+    """A full disk is told by `write`, which knows no name."""
+    with pytest.raises(OSError, match=r"out\.csv"), atomic_write(tmp_path / "out.csv"):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_missing_keeps_its_own_name(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError, match="other"),
+        atomic_write(tmp_path / "out"),
+    ):
+        (tmp_path / "other").read_bytes()

@@ -118,6 +118,32 @@ def test_the_share_never_falls(seed):
     assert shares[-1] > 0
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        np.linspace(1, 5, 19),  # all but the last, which takes ten minutes
+        [],  # nothing is ever reported
+        np.linspace(1, 600, 20),  # steadily, but ten times as long
+    ],
+)
+def test_a_job_that_is_late_does_not_pretend_to_be_nearly_done(steps):
+    """Taken for 60 s, it takes 600: no line of the last nine minutes says that seconds
+    are left, and no share is nearer to all than twice what is left says.
+    """
+    clock = Clock()
+    left = TimeLeft(60, clock)
+    for second in range(600):
+        clock.now = 1000.0 + second
+        left.tell(int(np.sum(np.asarray(steps) <= second)), 20)
+        line = bar._line("a job", left)
+        if 90 <= second < 550:
+            assert "longer than expected" in line
+            assert time_text(second) in line
+            assert left.share < 0.95
+    left.finish()
+    assert left.share == 1
+
+
 def test_stages_add_up_by_their_shares_and_never_fall():
     """A stage's count that grows, or is told twice, takes nothing back."""
     whole = []

@@ -18,7 +18,8 @@ LONGEST = 50  # most characters of a file's name; with suffixes it is under 255 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Open a new file beside ``path`` to write to. If the block ends without an error,
-    the file replaces ``path`` and takes its mode; else it is deleted.
+    the file replaces ``path`` and takes its mode; else it is deleted. An error of the
+    system that names no file, such as a full disk, names ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _new_file(path, "part")
@@ -27,6 +28,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if path.is_file() and not path.is_symlink():
             part.chmod(stat.S_IMODE(path.stat().st_mode))
         part.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(part)):
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -76,7 +76,7 @@ def renamed(
     """
     check_repeated(table.columns)
     table = _with_bare_names(table, columns)
-    pairs = _pairs(columns)
+    pairs = pairs_of(columns)
     table = _with_roots(_with_logarithms(table, pairs), pairs)
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
@@ -114,19 +114,19 @@ def renamed(
     return out
 
 
-def _with_bare_names(
-    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
-) -> pd.DataFrame:
+def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     """Drop the unit in brackets from names that ``columns`` writes without it."""
-    bare = {name: without_unit(str(name)) for name in table}
-    bare = {name: b for name, b in bare.items() if name != b and b not in table}
-    written = set()
-    for theirs in columns:
-        for name in bare:
-            theirs = theirs.replace(str(name), "")  # it is written with its unit
-        written |= {part.strip() for part in EXPRESSION.name_end.split(theirs)}
-    names = list(bare.values())
-    wanted = {n: b for n, b in bare.items() if b in written and names.count(b) == 1}
+    bare = {str(name): without_unit(str(name)) for name in table}
+    full = {*bare, *(ours for _, ours in pairs_of(columns))}
+    written = {
+        name for theirs in columns for name in _read(theirs, full | {*bare.values()})
+    }
+    short = list(bare.values())
+    wanted = {
+        name: b
+        for name, b in bare.items()
+        if b in written - full and name not in written and short.count(b) == 1
+    }
     return table.rename(columns=wanted)
 
 
@@ -186,7 +186,9 @@ def replaced(table: pd.DataFrame, columns: ColumnMap) -> list[str]:
     """List the table's columns that ``columns`` replaces by other columns."""
     names = set(map(str, table.columns))
     inputs = {name for theirs in columns for name in _read(theirs, names)}
-    return [ours for _, ours in _pairs(columns) if ours in names and ours not in inputs]
+    return [
+        ours for _, ours in pairs_of(columns) if ours in names and ours not in inputs
+    ]
 
 
 def is_there(
@@ -208,7 +210,7 @@ def is_there(
     )
 
 
-def _pairs(columns: ColumnMap) -> list[tuple[str, str]]:
+def pairs_of(columns: ColumnMap) -> list[tuple[str, str]]:
     """List pairs (theirs, ours); one expression of theirs can have several of ours."""
     return [
         (theirs, name)
@@ -493,7 +495,7 @@ def _number_or_nan(cell: object) -> float:
 
 def _without_replaced(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     """Drop the columns of `replaced`, with a warning for each."""
-    theirs = {ours: name for name, ours in _pairs(columns)}
+    theirs = {ours: name for name, ours in pairs_of(columns)}
     names = set(map(str, table.columns))
     to_drop = [o for o in replaced(table, columns) if _read(theirs[o], names)]
     for ours in to_drop:
@@ -534,10 +536,30 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
         )
     if "loss" in ours and is_name and words & {"bpb", "bits"}:
         raise RunTableError(
-            f"{theirs!r} is bits per byte by its name, and {ours} is nats per token: "
-            f'write --column "{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes '
-            f"per token (a number or a column), or {theirs}*0.6931 for nats per byte"
+            f"{theirs!r} is by its name {in_nats_per_token(theirs, ours)}"
         )
+
+
+def in_nats_per_token(theirs: str, ours: str) -> str:
+    """Say which bits a column is by its name, and the mapping that makes nats per token
+    of it.
+    """
+    words = set(name_words(theirs))
+    if words & {"tok", "toks", "token", "tokens", "bpt"}:
+        return (
+            f"bits per token, and {ours} is nats per token: write --column "
+            f'"{ours}={theirs}*0.6931"'
+        )
+    what = (
+        "bits per byte"
+        if words & {"bpb", "byte", "bytes"}
+        else ("bits per byte, if not per token (then without the last factor)")
+    )
+    return (
+        f"{what}, and {ours} is nats per token: write --column "
+        f'"{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a number '
+        f"or a column), or {theirs}*0.6931 for nats per byte"
+    )
 
 
 def _refuse_name(

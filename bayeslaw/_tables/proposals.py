@@ -21,9 +21,16 @@ from bayeslaw._tables.before import (
     with_gaps_filled,
     with_stages,
 )
-from bayeslaw._tables.columns import melt_losses, renamed
+from bayeslaw._tables.columns import (
+    in_nats_per_token,
+    melt_losses,
+    product_of,
+    renamed,
+)
+from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP
 from bayeslaw._tables.words import (
+    FACTORS,
     is_setting,
     is_word,
     name_words,
@@ -39,14 +46,19 @@ PLANNED = frozenset({"planned", "target", "max", "budget", "scheduled", "goal"})
 
 class Spelling(NamedTuple):
     """Usual names of a column. A name matches if it has all words of one of ``names``
-    and no word of ``foreign``: "tokens per parameter" is not tokens.
+    and no word of ``foreign``: "tokens per parameter" is not tokens. Of ``vague`` names
+    it must have no other words than usual ones and units: a batch has a size, too.
     """
 
     names: tuple[str, ...]
     foreign: frozenset[str] = frozenset({"before", "per"})
+    vague: tuple[str, ...] = ()
 
 
-PRETRAINING = frozenset({"pretrain", "pretraining", "pretrained", "pt", "vortraining"})
+# the tokens of a checkpoint before the run
+PRETRAINING = frozenset(
+    {"pretrain", "pretraining", "pretrained", "pt", "vortraining", "init", "initial"}
+)
 # words of counts of tokens that are not those a run was trained on
 OF_A_STEP = frozenset(
     {
@@ -59,6 +71,7 @@ SPELLINGS = {
     "N": Spelling(
         ("params", "parameters", "model size", "model", "size"),
         frozenset({"before", "per", "total", "embedding"}),
+        ("model", "size"),
     ),
     "D": Spelling(
         (
@@ -73,11 +86,21 @@ SPELLINGS = {
         ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
         frozenset({"before"}),
     ),
-    "cost": Spelling(("gpu hours", "gpu hour", "gpuh", "flops")),
+    "cost": Spelling(
+        ("gpu hours", "gpu hour", "gpuh", "flops"),
+        frozenset({"before", "per", "image", "sample", "forward", "inference"})
+        | OF_A_STEP,
+    ),
 }
 
 
 PERPLEXITY = ("ppl", "perplexity")
+SHARE_WORDS = frozenset(
+    {
+        *("share", "fraction", "frac", "mix", "pct", "percent", "%"),
+        *("weight", "proportion", "prop", "ratio"),
+    }
+)
 # what a run was meant to see, for tables without what it saw
 PLANNED_TOKENS = Spelling(
     ("tokens", "token"),
@@ -100,12 +123,9 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     as guesses.
     """
     columns = Columns(runs)
-    meant = dict(_covariates(columns)) | _losses(columns)
+    meant = _meant_columns(columns)
     guessed = [ours for ours, (_, by_range) in meant.items() if by_range]
     step = _step_column(columns)
-    if step and "D" not in {*columns.names, *meant}:
-        meant |= _tokens_by_steps(columns, step)
-    meant |= _shares(columns)
     words = [_option(ours, theirs) for ours, (theirs, _) in meant.items()]
     query = _rows_meant(runs, {ours: theirs for ours, (theirs, _) in meant.items()})
     words += [f'--where "{query}"'] if query and words else []
@@ -129,6 +149,35 @@ def mapping_hint(runs: pd.DataFrame) -> str:
             "--column loss=, or two by --column target_loss= and --column source_loss="
         )
     return hint
+
+
+def foreign_names(runs: pd.DataFrame) -> list[str]:
+    """Write a line, if columns of a table that was read without a mapping are likely
+    its size, tokens or loss under other names.
+    """
+    missing = {"N", "D", "loss"} - {*map(str, runs.columns)}
+    likely = missing & {*_meant_columns(Columns(runs))} if missing else set()
+    if not likely:
+        return []
+    names = " and ".join(sorted(likely))
+    return [f"no column is called {names}, and none is renamed unasked; {it_has(runs)}"]
+
+
+def _meant_columns(columns: Columns) -> dict[str, tuple[str, bool]]:
+    """Propose an expression for each name of the schema that the table lacks, and tell
+    whether its unit, or its domain, is a guess.
+    """
+    meant = dict(_covariates(columns)) | _losses(columns)
+    step = _step_column(columns)
+    if step and "D" not in {*columns.names, *meant}:
+        meant |= _tokens_by_steps(columns, step)
+    mixture = _mixture(columns)
+    if not mixture:
+        return meant
+    of_pairs = ["replay"]
+    if any(ours.startswith("loss_") for ours in mixture):
+        of_pairs += LOSSES
+    return {o: t for o, t in meant.items() if o not in of_pairs} | mixture
 
 
 def losses_hint(runs: pd.DataFrame) -> str:
@@ -201,26 +250,82 @@ def _by_last_part(columns: Columns) -> dict[str, str]:
     return {re.split("[./]", name)[-1]: name for name in columns.names}
 
 
-def _shares(columns: Columns) -> dict[str, tuple[str, bool]]:
-    """Propose a share for each column named like the evaluation set of a loss: ``web``
-    or ``web %`` beside ``loss_web``.
+def _mixture(columns: Columns) -> dict[str, tuple[str, bool]]:
+    """Propose the shares of a mixture, and a loss for each evaluation set: columns named
+    like the sets of losses (``web`` or ``web %`` beside ``loss_web``), or with a word of
+    shares, whose rows sum to one or 100.
     """
-    losses = [name for name in columns.names if name.startswith("loss_")]
-    meant = {}
-    for name in sorted(name.removeprefix("loss_") for name in losses):
+    if any(map(is_share, columns.names)):
+        return {}
+    losses = _evaluations(columns)
+    shares = {}
+    for name in sorted(losses):
         theirs = [c for c in columns.names if _is_share_of(columns, c, name)]
         if len(theirs) == 1:
-            factor, _ = _unit(columns, "replay", theirs[0], None)
-            meant[f"share_{name}"] = (theirs[0] + factor, False)
-    return meant if len(meant) > 1 else {}
+            shares[name] = theirs[0]
+    if len(shares) < 2:
+        shares = _simplex(columns)
+    if len(shares) < 2 or "replay" in shares:
+        return {}
+    meant = {}
+    for name, theirs in shares.items():
+        factor, _ = _unit(columns, "replay", theirs, None)
+        meant[f"share_{name}"] = (theirs + factor, False)
+    if len(losses) < 2 or "loss" in columns.names:
+        return meant
+    foreign = {
+        name: theirs for name, theirs in losses.items() if theirs != f"loss_{name}"
+    }
+    return meant | {f"loss_{n}": (_in_nats(t), False) for n, t in foreign.items()}
+
+
+def _evaluations(columns: Columns) -> dict[str, str]:
+    """List columns of losses by the words that tell them apart, joined by ``_``."""
+    own = [name for name in columns.names if name.startswith("loss_")]
+    if own:
+        return {name.removeprefix("loss_"): name for name in own}
+    usual = {
+        "loss",
+        "nll",
+        "ce",
+        "eval",
+        "val",
+        "valid",
+        "validation",
+        "test",
+        *PERPLEXITY,
+    }
+    names = {}
+    for column in _measured_best(_measured(columns)):
+        words = [word for word in name_words(column) if word not in usual]
+        names["_".join(words)] = column
+    return {} if "" in names else names
+
+
+def _simplex(columns: Columns) -> dict[str, str]:
+    """List columns with a word of shares by their other words, joined by ``_``, if they
+    sum to one or 100 in most rows.
+    """
+    shares: dict[str, str] = {}
+    for column in columns.names:
+        words = named_words(column)
+        name = "_".join(word for word in words if word not in SHARE_WORDS)
+        values = columns.numbers(column)
+        if not name or values is None or not SHARE_WORDS & {*words}:
+            continue
+        if len(values) == columns.rows and values.min() >= 0 and values.max() <= 100:
+            shares[name] = column
+    values = [columns.numbers(column) for column in shares.values()]
+    total = np.sum([x for x in values if x is not None], axis=0)
+    whole = (np.abs(total - 1) < 0.02) | (np.abs(total - 100) < 2)
+    return shares if np.mean(whole) > 0.9 else {}
 
 
 def _is_share_of(columns: Columns, column: str, name: str) -> bool:
     """Tell whether a column of numbers is called like an evaluation set, with or without
     a word for its unit.
     """
-    shares = {"share", "fraction", "frac", "mix", "pct", "percent", "%"}
-    words = [word for word in named_words(column) if word not in shares]
+    words = [word for word in named_words(column) if word not in SHARE_WORDS]
     is_called = column == name or (len(words) > 0 and words == name_words(name))
     return is_called and columns.numbers(column) is not None
 
@@ -260,10 +365,38 @@ def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[st
         )
     bits = [n for n, of in words.items() if of & {"bpb", "bits"}]
     if bits and not {"loss", "target_loss"} & {*columns.names, *meant}:
-        yield (
-            f"{bits[0]} is bits per byte: --column "
-            f'"loss={bits[0]}*0.6931*BYTES_PER_TOKEN" makes nats per token of it'
-        )
+        yield f"{bits[0]} is {in_nats_per_token(bits[0], 'loss')}"
+    for ours in ("N", "D", "ptpp", "replay"):
+        chosen = meant.get(ours, ("", False))[0]
+        rivals = [
+            c for c in _candidates(columns, ours) if c not in _read(chosen, columns)
+        ]
+        rivals = [c for c in rivals if not any(c in t for t, _ in meant.values())]
+        rivals = [c for c in rivals if c not in (*planned, *total)]
+        if chosen and rivals:
+            yield (
+                f"{ours} may also be {' or '.join(rivals)}: {chosen} is taken for its name, "
+                "look whether it is"
+            )
+        elif rivals and ours not in columns.names:
+            yield f"{' or '.join(rivals)} may be {ours}: choose by --column {ours}="
+
+
+def _candidates(columns: Columns, ours: str) -> list[str]:
+    """List the columns that some usual name of ``ours`` matches."""
+    spelling = SPELLINGS[ours]
+    matches = [_called(columns, spelling, name) for name in spelling.names]
+    if ours == "N":
+        # without active parameters, total parameters may be N; a size may be anything's
+        matches += [_called(columns, Spelling(()), name) for name in spelling.names[:2]]
+        matches.append(columns.called(["size"], OF_A_STEP | {"before", "per"}))
+    return list(dict.fromkeys(name for names in matches for name in names))
+
+
+def _read(expression: str, columns: Columns) -> list[str]:
+    """List the columns that a proposed expression reads."""
+    product = product_of(expression, columns.names) if expression else None
+    return list(product.columns) if product else []
 
 
 def _option(ours: str, theirs: str) -> str:
@@ -292,6 +425,11 @@ class Columns:
             return np.array([parse_number(cell) for cell in cells], float)
         except RunTableError:
             return None
+
+    @property
+    def rows(self) -> int:
+        """Count the rows that are looked at."""
+        return len(self._rows)
 
     def is_plain(self, name: str) -> bool:
         """Tell whether cells are plain numbers: 20, not 20B or 34%."""
@@ -337,6 +475,8 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
         if theirs is None:
             continue
         factor, guessed = "", False
+        if ours == "cost" and not present and not _is_cost(columns, theirs):
+            continue
         if not present:
             factor, guessed = _unit(columns, ours, theirs, size)
             yield ours, (theirs + factor, guessed)
@@ -347,6 +487,15 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
         if pretrained is not None and pretrained != "pretrain_tokens" and size:
             factor, guessed = _unit(columns, "D", pretrained, size)
             yield "ptpp", (f"{pretrained}{factor}/N", guessed)
+
+
+def _is_cost(columns: Columns, name: str, least: float = 1e12) -> bool:
+    """Tell whether a column of FLOPs may be those of runs: a forward pass has fewer."""
+    if "flop" not in name.casefold():
+        return True
+    values = columns.numbers(name)
+    has_unit = {"g", "t", "gflop", "tflop"} & {*name_words(name)}
+    return values is not None and not has_unit and bool(np.median(values) >= least)
 
 
 def _pretraining_tokens(columns: Columns) -> str | None:
@@ -384,7 +533,9 @@ def _meant(columns: Columns, ours: str) -> str | None:
     theirs = _meant_by(columns, SPELLINGS[ours])
     if ours == "N" and "active" not in name_words(theirs or ""):
         # without active parameters, total parameters may be N
-        theirs = _meant_by(columns, Spelling(SPELLINGS[ours].names))
+        theirs = _meant_by(
+            columns, SPELLINGS[ours]._replace(foreign=Spelling(()).foreign)
+        )
     return theirs
 
 
@@ -393,10 +544,21 @@ def _meant_by(columns: Columns, spelling: Spelling) -> str | None:
     decides.
     """
     for name in spelling.names:
-        theirs = columns.called(name.split(), spelling.foreign)
+        theirs = _called(columns, spelling, name)
         if len(theirs) == 1:
             return theirs[0]
     return None
+
+
+def _called(columns: Columns, spelling: Spelling, name: str) -> list[str]:
+    """Find the columns that match one name of a spelling."""
+    theirs = columns.called(name.split(), spelling.foreign)
+    if name not in spelling.vague:
+        return theirs
+    usual = {word for name in spelling.names for word in name.split()} | {*FACTORS}
+    return [
+        c for c in theirs if {*named_words(c)} <= usual | {"n", "num", "base", "lm"}
+    ]
 
 
 def _middle(columns: Columns, name: str, factor: str) -> float | None:
@@ -519,7 +681,15 @@ def _measured(columns: Columns) -> list[str]:
     names = [name for name in columns.names if not is_setting(name)]
     # exclude losses before adaptation and auxiliary losses that balance experts
     foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
-    by_word = (columns.called([word], foreign, names) for word in ("loss", *PERPLEXITY))
+    foreign |= {"weight", "coef", "coefficient", "mask"}
+    by_word = []
+    for word in ("loss", *PERPLEXITY):
+        # neither loss_train nor val_loss goes before the other for where the word is
+        exact = [name for name in names if word in named_words(name)]
+        by_word.append(
+            [c for name in exact for c in columns.called([word], foreign, [name])]
+            or columns.called([word], foreign, names)
+        )
     return next(filter(None, by_word), [])
 
 

@@ -26,14 +26,16 @@ from bayeslaw._tables.before import (
     without_starts,
 )
 from bayeslaw._tables.checks.apart import Gap, astray, two_parts
-from bayeslaw._tables.checks.units import clear_units
+from bayeslaw._tables.checks.units import clear_units, units_of_mapping
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
     melt_losses,
+    pairs_of,
     renamed,
     replaced,
 )
+from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
@@ -182,14 +184,21 @@ def read_runs(
     >>> bayeslaw.read_runs(table, columns=names)["D"].tolist()
     [2000000000.0, 6000000000.0]
     """
-    return read_with_notes(source, where=where, columns=columns).runs
+    runs = read_with_notes(source, where=where, columns=columns).runs
+    for line in foreign_names(runs):
+        warn(line)
+    return runs
 
 
 class Reading(NamedTuple):
-    """Runs that were read, and notes on how the source was read, one line each."""
+    """Runs that were read, and notes on how the source was read, one line each.
+    ``mapped``: the columns that a mapping renamed or replaced, under the user's own
+    names, row by row.
+    """
 
     runs: pd.DataFrame
     notes: list[str]
+    mapped: pd.DataFrame
 
 
 def read_with_notes(
@@ -212,6 +221,8 @@ def read_with_notes(
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
+    gone = [name for name in table if name not in runs]
+    mapped = table[gone].apply(_as_numbers).set_axis(runs.index)
     runs = without_summary(runs)
     if is_tracker(source) and "D" not in runs:
         runs, tokens = with_tokens(runs)
@@ -232,7 +243,8 @@ def read_with_notes(
     else:
         melted = without_starts(melted)
     melted = with_gaps_filled(melted)
-    runs = select(melted, where)
+    runs = select(melted, where, mapped)
+    mapped = mapped.reindex(runs.index)
     _refuse_unread(runs, unread)
     _check_numbers(runs)
     warn_unfinished(runs)
@@ -241,9 +253,21 @@ def read_with_notes(
     runs = _with_curves(runs)
     _warn_twins(runs)
     _warn_units(runs)
+    for line in units_of_mapping(runs, [ours for _, ours in pairs_of(columns)]):
+        warn(line)
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
-    return Reading(runs, notes)
+    return Reading(runs, notes, mapped.set_axis(runs.index))
+
+
+def _as_numbers(cells: pd.Series) -> pd.Series:
+    """Convert cells to numbers where all of them are: 124M, 34%."""
+    if is_of_numbers(cells.dtype) or pd.api.types.is_bool_dtype(cells):
+        return cells
+    try:
+        return cells.map(parse_number, na_action="ignore")
+    except RunTableError:
+        return cells
 
 
 def _empty_losses(runs: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[str]:
@@ -355,7 +379,7 @@ def as_runs(source: object) -> pd.DataFrame:
         The argument is neither, or the file cannot be used.
     """
     if isinstance(source, str | Path):
-        return read_runs(source)
+        return read_with_notes(source).runs
     return _of_frame(frame_of(source))
 
 
@@ -369,7 +393,7 @@ def as_design(source: object) -> pd.DataFrame:
         The argument is neither, or a number cannot be used.
     """
     if isinstance(source, str | Path):
-        return read_runs(source)
+        return read_with_notes(source).runs
     table = frame_of(source)
     check_repeated(table.columns)
     if table.empty:
@@ -446,7 +470,7 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
         _check_numbers(runs)
         _check_repeats(runs)
         return runs
-    runs = read_runs(table)
+    runs = read_with_notes(table).runs
     all_rows = pd.RangeIndex(1, len(table) + 1)
     if not runs.index.equals(all_rows):
         return runs
@@ -669,7 +693,10 @@ def _problems(
         problems["NaN or empty"] = np.isnan(x), do
     problems["infinite"] = np.isinf(x), "remove the run or mend the number"
     if name in POSITIVE:
-        do = f"{name} is {NUMERIC[name]} and must be above 0"
+        do = (
+            f"{name} is {NUMERIC[name]} and must be above 0; mend it, or leave such "
+            f'rows out (--where "{name} > 0")'
+        )
         problems["not positive"] = x <= 0, do
     if name in ("cost", "step", "lr", LOSS_SD):
         problems["negative"] = x < 0, f"{name} must be at least 0"

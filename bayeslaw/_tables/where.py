@@ -45,8 +45,13 @@ COMPARISONS = (
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
-def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
+def select(
+    runs: pd.DataFrame, where: str | None, mapped: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Select the rows at which a query holds; all rows if ``where`` is None.
+
+    ``mapped``: columns under the user's own names, which the query may also read; it
+    has a row for each label of ``runs``.
 
     Raises
     ------
@@ -56,7 +61,11 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
     """
     if where is None:
         return runs
-    mask = _mask(runs, where)
+    table = runs
+    if mapped is not None:
+        own = [name for name in map(str, mapped) if name in where and name not in runs]
+        table = runs.assign(**{name: mapped[name].reindex(runs.index) for name in own})
+    mask = _mask(table, where)
     if not mask.any():
         raise RunTableError(f"where {where!r} selects none of the {len(runs)} rows")
     return runs[mask]

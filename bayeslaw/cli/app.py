@@ -26,9 +26,8 @@ from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
-    forget_warnings,
     keep_warning,
-    say_warnings,
+    own_warnings,
 )
 
 app = typer.Typer(
@@ -52,6 +51,7 @@ def _version(is_set: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -65,6 +65,7 @@ def _options(
     """Bayesian scaling laws of continual pre-training: posteriors, calibrated
     forecasts, plans.
     """
+    context.with_resource(own_warnings())
 
 
 COMMANDS = (
@@ -94,14 +95,13 @@ def main(commands: typer.Typer = app) -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed
     diagnostics exit 3.
     """
-    warnings.showwarning = keep_warning
-    forget_warnings()  # of an earlier command in the same process
-    # Keep all warnings: Python's own filter against repeats is reset whenever code
-    # catches warnings. `say_warnings` prints each warning once.
-    warnings.simplefilter("always")
     try:
-        with _garbage_seldom():
-            _run(commands)
+        with _garbage_seldom(), warnings.catch_warnings(), own_warnings():
+            warnings.showwarning = keep_warning
+            # Keep all warnings: Python's own filter against repeats is reset whenever
+            # code catches warnings. The end prints each once.
+            warnings.simplefilter("always")
+            commands()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:
@@ -124,14 +124,6 @@ def _garbage_seldom() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-
-
-def _run(commands: typer.Typer) -> None:
-    """Run the command, and print its warnings at the end."""
-    try:
-        commands()
-    finally:
-        say_warnings()
 
 
 def _of_system(error: OSError) -> str:

@@ -195,7 +195,11 @@ def table(options: TableOptions) -> None:
     typed = options.column or []
     options = with_file(options, options.runs)
     columns = columns_of(options.column)
-    runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
+    runs, notes, mapped = read_with_notes(
+        options.runs, where=options.where, columns=columns
+    )
+    kept = {name: mapped[name] for name in options.keep or [] if name in mapped}
+    runs = runs.assign(**kept)
     losses(runs)  # raises an error with a proposed mapping if there is no loss
     runs = best_of(runs, options.best_of)
     # columns that are left out are not checked, and no law of the catalogue reads them

@@ -92,10 +92,10 @@ Column = Annotated[
     ),
 ]
 BestOf = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--best-of",
-        help="Of sweeps of this setting, the tuned loss of each cell: --best-of lr.",
+        help="Of sweeps of this one setting, the tuned loss of each cell: --best-of lr.",
     ),
 ]
 Reference = Annotated[

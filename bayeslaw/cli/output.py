@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,19 +141,33 @@ def _cell_text(cell: Any) -> str:
 
 # -- warnings --------------------------------------------------------------------------
 
-_kept: list[str] = []  # warnings of the command that runs, in order
-_said: list[str] = []  # those printed before its work
+
+@dataclass
+class Warned:
+    """Warnings of one command: ``kept`` for its end, in order, and those ``said``."""
+
+    kept: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+# of the command that runs, and of those around it; the first is of no command
+_warned: list[Warned] = [Warned()]
+
+
+@contextlib.contextmanager
+def own_warnings() -> Iterator[None]:
+    """Give a command its own warnings, and print them at its end."""
+    _warned.append(Warned())
+    try:
+        yield
+    finally:
+        say_warnings()
+        _warned.pop()
 
 
 def keep_warning(message: Warning | str, *_: object) -> None:
     """Keep a warning, to print it at the end of the command."""
-    _kept.append(str(message))
-
-
-def forget_warnings() -> None:
-    """Let go of the warnings of an earlier command."""
-    _kept.clear()
-    _said.clear()
+    _warned[-1].kept.append(str(message))
 
 
 def say_at_once(line: str) -> None:
@@ -159,15 +175,17 @@ def say_at_once(line: str) -> None:
     that differ from it only in names and numbers.
     """
     say(f"warning: {line}", to_stderr=True)
-    _said.append(line)
+    _warned[-1].said.append(line)
 
 
 def say_warnings() -> None:
     """Print the kept warnings on stderr, similar ones merged into one line."""
-    said = {_words(line) for line in _said}
-    for line in merge_alike(line for line in _kept if _words(line) not in said):
+    warned = _warned[-1]
+    said = {_words(line) for line in warned.said}
+    for line in merge_alike(line for line in warned.kept if _words(line) not in said):
         say(f"warning: {line}", to_stderr=True)
-    forget_warnings()
+    warned.kept.clear()
+    warned.said.clear()
 
 
 def _words(line: str) -> tuple[str, ...]:

@@ -245,15 +245,31 @@ def read_table(
     return read_with_notes(source, where=where, columns=columns, grows=grows).runs
 
 
-def best_of(table: pd.DataFrame, setting: str | None) -> pd.DataFrame:
+def best_of(table: pd.DataFrame, settings: Sequence[str] | None) -> pd.DataFrame:
     """Return the table, or the tuned loss of each cell of a sweep, with a note about
     cells at an edge.
+
+    Raises
+    ------
+    RunTableError
+        Several settings are named, or the table is no sweep of the one.
     """
-    if setting is None:
+    if not settings:
         return table
     import bayeslaw
     from bayeslaw._base.terminal import say
 
+    names = [
+        name
+        for text in settings
+        for name in ([text] if text in table else text.split(","))
+    ]
+    setting, *others = dict.fromkeys(names)
+    if others:
+        raise RunTableError(
+            f"--best-of {','.join([setting, *others])}: one setting can be tuned; hold "
+            f"{' and '.join(others)} at one level by --where"
+        )
     tuned = bayeslaw.tuned(table, setting)
     edges = int(tuned["at_edge"].sum())
     beyond = f"; in {edges} the best lies at an end of the sweep" if edges else ""

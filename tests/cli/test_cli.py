@@ -1,5 +1,6 @@
 """The command line as checks call it: JSON and nothing else on stdout, exit 2 in one line, exit 3 with what to do."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -638,10 +639,7 @@ def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):
         raise stopped
 
     monkeypatch.setattr(cli, "app", interrupted)
-    monkeypatch.setattr(
-        warnings, "showwarning", warnings.showwarning
-    )  # which main sets for good
-    with warnings.catch_warnings(), pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 130
     told = isinstance(stopped, cli.Resumable)
@@ -688,15 +686,36 @@ def test_warnings_come_at_the_end_each_once_and_nine_alike_as_one(monkeypatch, c
         raise SystemExit(0)
 
     monkeypatch.setattr(cli, "app", warns)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(sys, "stderr", sys.stdout)  # so that their order is seen
-    with warnings.catch_warnings(), pytest.raises(SystemExit):
+    with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().out.splitlines() == [
         "the result",
         "warning: look here",
         "warning: fold 0: too short (and 8 like it)",
     ]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [lambda: None, lambda: sys.exit(3), lambda: bayeslaw.law("nothing of that name")],
+)
+def test_a_command_leaves_no_warning_to_the_next(ends, monkeypatch, capsys):
+    """Nor does it change where warnings of other code go."""
+    before = warnings.showwarning, [*warnings.filters]
+
+    def warns():
+        warnings.warn("of this command", FitWarning, stacklevel=1)
+        ends()
+
+    monkeypatch.setattr(cli, "app", warns)
+    with contextlib.suppress(SystemExit):
+        cli.main()
+    assert "of this command" in capsys.readouterr().err
+    assert (warnings.showwarning, [*warnings.filters]) == before
+    monkeypatch.setattr(cli, "app", lambda: None)
+    cli.main()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
@@ -715,10 +734,9 @@ def test_several_domains_are_told_before_the_work_and_once(
         raise bayeslaw.LawError("no more of it")
 
     monkeypatch.setattr(bayeslaw, "average", works, raising=False)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(sys, "argv", ["bayeslaw", command, str(tmp_path / "both.csv")])
     monkeypatch.setattr(sys, "stderr", sys.stdout)  # so that their order is seen
-    with warnings.catch_warnings(), pytest.raises(SystemExit):
+    with pytest.raises(SystemExit):
         cli.main()
     told = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     at = [i for i, line in enumerate(told) if "2 domains are fitted as if" in line]

@@ -12,7 +12,7 @@ import bayeslaw
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import printable
 from bayeslaw.cli.app import app
-from bayeslaw.cli.output import keep_warning, print_table, say_warnings
+from bayeslaw.cli.output import keep_warning, own_warnings, print_table
 
 EVIL = [
     "x\nerror: the disk is full",
@@ -40,8 +40,8 @@ def keys(value) -> set[str]:
 
 @pytest.mark.parametrize("name", EVIL)
 def test_warnings_tables_and_progress_print_names_as_text(capsys, name):
-    keep_warning(f"domain {name!s} is odd")
-    say_warnings()
+    with own_warnings():
+        keep_warning(f"domain {name!s} is odd")
     print_table([{"name": name, "n": 1}], ("name", "n"))
     with progress_bar(f"laws on {name}"):
         pass

@@ -261,3 +261,15 @@ def test_a_place_that_looks_like_a_scheme_is_a_file_otherwise(tmp_path, monkeypa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(bayeslaw.read_runs("at:10.csv")) == 1
+
+
+@pytest.mark.parametrize("name", ["size_M", "tokens_B", "mix_pct"])
+def test_a_column_that_is_mapped_can_be_kept_and_queried(tmp_path, foreign, name):
+    """Under its own name, beside the one of the schema."""
+    write(foreign, tmp_path / "f.csv")
+    least = foreign[name].median()
+    words = ["--keep", name, "--where", f"{name} >= {least}", "-o", tmp_path / "o.csv"]
+    call(tmp_path / "f.csv", *MAPPING, *words)
+    kept = pd.read_csv(tmp_path / "o.csv")
+    assert kept[name].min() >= least
+    assert len(kept) == (foreign[name] >= least).sum()

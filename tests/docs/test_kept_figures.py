@@ -20,16 +20,25 @@ def shares(table: str, column: int, rows: str) -> list[float]:
     return [float(text.removesuffix("%")) for text in found]
 
 
-def test_the_how_to_says_what_became_of_the_plans():
-    """How many worlds, and how often both promises were kept."""
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("docs/howto/plan.md", "kept both promises in {}, plug-in plans in {} "),
+        ("docs/discrepancy.md", "in {} of a hundred worlds; plans without .* in {}[.]"),
+        ("docs/decisions.md", "kept both promises in {} of them, plug-in plans in {} "),
+        ("docs/calibration.md", "kept both promises in {} of worlds"),
+        ("notebooks/plan.ipynb", "kept both promises in {}, plug-in plans in {} "),
+        ("notebooks/story.ipynb", "in {} of those worlds, plug-in plans in {}[.]"),
+    ],
+)
+def test_every_page_says_what_became_of_the_plans(page, words):
+    """How often both promises were kept in the worlds of the present study."""
     kept = (DOCS / "results/missed_worlds.txt").read_text()
-    at_confidence, plug_in = (line.split("|") for line in kept.splitlines()[2:])
-    text = " ".join((DOCS / "howto/plan.md").read_text().split())
-    said = re.search(
-        r"In (\d+) simulated worlds .*? in (\d+)%, plug-in plans in (\d+)%", text
-    )
-    assert f" {said[1]} of {said[1]} " == at_confidence[2] == plug_in[2]
-    assert [at_confidence[3], plug_in[3]] == [f" {said[2]}% ", f" {said[3]}% "]
+    of_worlds = [line.split("|")[3].strip() for line in kept.splitlines()[2:]]
+    text = (ROOT / page).read_text().replace('\\n",\n', "").replace('    "', " ")
+    said = re.search(words.replace("{}", r"(\d+%)"), " ".join(text.split()))
+    assert said is not None
+    assert list(said.groups()) == of_worlds[: len(said.groups())]
 
 
 def test_the_comparison_says_what_a_bootstrap_holds():

@@ -300,3 +300,35 @@ def test_three_runs_can_be_fitted_and_the_review_says_so():
         "pass",
         "chinchilla, coupled can be fitted",
     )
+
+
+def settings_of(runs):
+    return bayeslaw.review(runs)["settings"]
+
+
+def test_a_proposed_setting_keeps_a_run_of_most_cells():
+    """Where settings that vary by row leave next to nothing, no such query is written."""
+    rng = np.random.default_rng(0)
+    runs = grid()
+    several = pd.concat([runs.assign(batch=b) for b in (1, 1, 2)], ignore_index=True)
+    several = several.assign(run=np.arange(len(several)))
+    assert 'batch == 1"' in settings_of(several).next
+    one_in_many = {
+        name: rng.integers(0, len(several) // 3, len(several)) for name in ("a", "b")
+    }
+    todo = settings_of(several.assign(**one_in_many)).next
+    assert "==" not in todo
+    assert f" of {len(several)} rows" in todo
+
+
+def test_of_equally_frequent_settings_the_best_is_proposed():
+    runs = grid()
+    rates = pd.concat(
+        [
+            runs.assign(rate=rate, loss=runs["loss"] * (1 + 0.01 * abs(rate - 2)))
+            for rate in (1, 2, 3)
+        ],
+        ignore_index=True,
+    )
+    rates = rates.assign(run=np.arange(len(rates)))
+    assert 'rate == 2"' in settings_of(rates).next

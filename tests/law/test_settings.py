@@ -196,3 +196,17 @@ def test_on_the_command_line(tmp_path):
     words = ["forecast", str(tmp_path / "fit.nc"), str(tmp_path / "big.csv")]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert "chinchilla+lr" in CliRunner().invoke(app, ["fit", "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("chinchilla+lr+bs", "bs"),
+        ("ptpp-floor + lr + bs + wd", "bs and wd"),
+        ("my_law.py+lr+bs", "bs"),
+    ],
+)
+def test_two_settings_are_refused_by_name(text, other):
+    says = f"one setting; name .*lr, and hold {other} at one level"
+    with pytest.raises(LawError, match=says):
+        bayeslaw.find_law(text)

@@ -263,3 +263,15 @@ def test_three_rows_far_out_are_a_design():
     table = sizes_and_tokens()
     table.loc[[6, 7, 8], "D"] *= 1000
     assert not said_of(table)
+
+
+@pytest.mark.parametrize("column", ["D", "N", "loss"])
+def test_a_row_that_is_not_above_0_comes_with_the_query_that_leaves_it_out(column):
+    table = pd.DataFrame(
+        {"N": [1e8, 1e8, 1e9], "D": [1e9, 2e9, 2e9], "loss": [3.0, 2.9, 2.7]}
+    )
+    table.loc[0, column] = 0
+    with pytest.raises(RunTableError, match="row 1") as refused:
+        bayeslaw.read_runs(table)
+    query = str(refused.value).partition('--where "')[2].partition('"')[0]
+    assert len(bayeslaw.read_runs(table, where=query)) == 2

@@ -113,7 +113,8 @@ def test_runs_that_are_called_so_everywhere_stay():
 @pytest.mark.parametrize("setting", ["config.loss", "params.loss", "config/loss"])
 def test_a_setting_is_not_the_measured_loss(setting):
     given = table().rename(columns={"loss": "eval/loss"}).assign(**{setting: 0.5})
-    runs = bayeslaw.read_runs(given)
+    with pytest.warns(RunTableWarning, match="called loss, and none is renamed"):
+        runs = bayeslaw.read_runs(given)
     assert "loss" not in runs
     with pytest.raises(RunTableError, match='--column "loss=eval/loss"'):
         bayeslaw.fit(given, "chinchilla")
@@ -151,6 +152,34 @@ LINE = '{"N": 1e8, "D": 1e9, "loss": 2.5}\n'
 )
 def test_json_that_is_no_table_is_told_in_a_line(tmp_path, content, said):
     assert said in refusal(tmp_path / "t.jsonl", content)
+
+
+EVALUATED = {
+    "results": {"arc_easy": {"acc,none": 0.61, "alias": "arc_easy"}},
+    "configs": {"arc_easy": {"num_fewshot": 0}},
+    "date": 1.7e9,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(EVALUATED),
+        json.dumps(EVALUATED, indent=2),
+        json.dumps({"model": "pythia-1b", "results": {"piqa": {"acc": 0.7}}}, indent=1),
+    ],
+)
+def test_an_evaluation_is_told_for_what_it_is(tmp_path, text):
+    said = refusal(tmp_path / "results.json", text)
+    assert "one model's evaluation" in said
+    assert "a row for each model" in said
+
+
+def test_one_record_over_several_lines_is_read(tmp_path):
+    record = {"config": {"N": 1e8, "D": 1e9}, "loss": 2.5, "results": {"best": 2.4}}
+    (tmp_path / "run.json").write_text(json.dumps(record, indent=2))
+    runs = bayeslaw.read_runs(tmp_path / "run.json")
+    assert runs[["N", "D", "loss"]].iloc[0].tolist() == [1e8, 1e9, 2.5]
 
 
 def test_an_array_and_records_within_records_are_read(tmp_path):
@@ -316,3 +345,48 @@ def test_levels_of_candidates_are_written_as_people_write_numbers():
 def test_a_loss_before_that_is_missing_names_what_may_forecast_it():
     with pytest.raises(RunTableError, match=r"--before, docs/howto/chains\.md"):
         bayeslaw.fit(table().assign(replay=0.25), "state-target")
+
+
+# -- columns that a mapping read -------------------------------------------------------
+
+OTHERS = pd.DataFrame(
+    {
+        "size": ["100M", "100M", "1B", "1B"],
+        "tok (Bn)": [1.0, 2.0, 1.0, 2.0],
+        "new bits/tok": [4.0, 3.9, 3.8, 3.7],
+        "old bits/tok": [5.0, 4.9, 4.8, 4.7],
+    }
+)
+BY_NAME = ["N=size", "D=tok (Bn)*1e9", "loss=new bits/tok*0.6931"]
+
+
+@pytest.mark.parametrize(
+    "tokens", ["tok (Bn)*1e9", "tok*1e9", "tok (Bn)*1e9*new bits/tok/new bits/tok"]
+)
+def test_a_column_is_mapped_by_its_name_beside_one_that_ends_in_it(tokens):
+    columns = ["N=size", f"D={tokens}", "loss=new bits/tok*0.6931"]
+    runs = bayeslaw.read_runs(OTHERS, columns=columns)
+    assert runs["D"].tolist() == pytest.approx([1e9, 2e9, 1e9, 2e9])
+    assert runs["loss"].tolist() == pytest.approx(OTHERS["new bits/tok"] * 0.6931)
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("size > 2e8", [3, 4]),
+        ("`tok (Bn)` > 1 and N > 2e8", [4]),
+        ("`new bits/tok` < 3.95 and D > 1.5e9", [2, 4]),
+        ("`old bits/tok` < 4.75", [4]),
+    ],
+)
+def test_a_query_reads_mapped_columns_by_either_name(where, rows):
+    runs = bayeslaw.read_runs(OTHERS, columns=BY_NAME, where=where)
+    assert runs.index.tolist() == rows
+    assert "size" not in runs
+
+
+def test_a_query_reads_them_where_a_row_becomes_two():
+    table = OTHERS.rename(columns={"new bits/tok": "fi", "old bits/tok": "en"})
+    columns = ["N=size", "D=tok*1e9", "target_loss=fi", "source_loss=en"]
+    runs = bayeslaw.read_runs(table, columns=columns, where="en < 4.85 and size > 2e8")
+    assert sorted(runs["loss"]) == [3.7, 3.8, 4.7, 4.8]

@@ -389,6 +389,7 @@ def test_text_in_one_of_two_losses_is_refused_not_dropped(column):
         bayeslaw.read_runs(table)
 
 
+@pytest.mark.filterwarnings("ignore:no column is called D")
 def test_text_in_a_perplexity_or_in_both_losses_is_refused_too():
     table = sound()
     table["ppl"] = [20.0, "01. Mrz", *[19.0] * 6]

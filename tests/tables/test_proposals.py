@@ -105,7 +105,9 @@ def test_losses_alike_are_named_and_none_is_chosen():
 
 def test_nothing_is_mapped_unasked():
     table = pd.DataFrame({"n_params": [1e8], "val_loss": [2.0]})
-    assert list(bayeslaw.read_runs(table)) == ["n_params", "val_loss"]
+    with pytest.warns(bayeslaw.RunTableWarning, match="called N and loss") as said:
+        assert list(bayeslaw.read_runs(table)) == ["n_params", "val_loss"]
+    assert pasted(str(said[0].message)) == {"n_params": "N", "val_loss": "loss"}
 
 
 def test_functions_propose_it():
@@ -212,3 +214,133 @@ def test_a_query_of_domains_before_the_mapping_proposes_it():
     with pytest.raises(RunTableError, match="perhaps --column") as refused:
         bayeslaw.read_runs(pd.DataFrame(MIXTURE), where="domain == 'web'")
     assert pasted(str(refused.value))["size"] == "N"
+
+
+# -- what a proposal must not say ------------------------------------------------------
+
+LOSSES = {"val_loss": [3.0, 2.9, 2.8, 2.7]}
+SIZES = {"params": [1e8, 1e8, 1e9, 1e9]}
+TOKENS = {"tokens_B": [1.0, 2.0, 1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    "name", ["init.tokens_seen_B", "pt_tokens_B", "initial tokens B"]
+)
+def test_tokens_of_the_checkpoint_are_not_those_of_the_run(name):
+    table = pd.DataFrame(SIZES | {name: [2, 2, 20, 20]} | LOSSES)
+    mapping = pasted(mapping_hint(table))
+    assert "D" not in mapping.values()
+    assert mapping[f"{name}*1e9/N"] == "ptpp"
+    runs = bayeslaw.read_runs(table, columns=mapping)
+    assert runs["ptpp"].tolist() == [20.0] * 4
+
+
+@pytest.mark.parametrize(
+    "name", ["train_batch_size", "eval_size", "hidden size", "model_dim", "vocab_size"]
+)
+def test_a_size_of_something_else_is_not_the_models(name):
+    table = pd.DataFrame({name: [256, 256, 512, 512]} | TOKENS | LOSSES)
+    assert "N" not in pasted(mapping_hint(table)).values()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"GFLOPs": [1.8, 1.8, 4.1, 4.1]}, "cost="),
+        ({"flops_per_image": [1e18] * 4}, "cost="),
+        ({"forward_flops": [2e8, 2e8, 2e9, 2e9]}, "cost="),
+    ],
+)
+def test_the_compute_of_one_pass_is_not_a_runs_cost(columns, said):
+    assert said not in mapping_hint(pd.DataFrame(SIZES | columns | LOSSES))
+    whole = pd.DataFrame(SIZES | {"train_flops": [6e17, 1e18, 6e18, 1e19]} | LOSSES)
+    assert "cost=train_flops" in mapping_hint(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [
+        ("new bits/tok", "0.6931"),
+        ("bits_per_token", "0.6931"),
+        ("bits/byte", "0.6931*BYTES_PER_TOKEN"),
+    ],
+)
+def test_bits_are_read_as_those_of_their_name(name, factor):
+    table = pd.DataFrame(SIZES | TOKENS | {name: [4.0, 3.9, 3.8, 3.7]})
+    option = f'--column "loss={name}*{factor}"'
+    assert option in mapping_hint(table)
+    with pytest.raises(RunTableError, match=re.escape(option)):
+        bayeslaw.read_runs(table, columns={name: "loss"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (
+            {"params_nonemb": [9e7] * 4, "params_all": [1e8] * 4},
+            "params_nonemb or params_all may be N: choose",
+        ),
+        (
+            {"student_size": [9e7] * 4, "teacher_size": [1e9] * 4},
+            "student_size or teacher_size may be N: choose",
+        ),
+        (
+            {"total_tokens": [1e9] * 4, "tokens_seen": [9e8] * 4},
+            "D may also be tokens_seen: total_tokens is taken",
+        ),
+    ],
+)
+def test_columns_alike_are_named(columns, said):
+    assert said in mapping_hint(pd.DataFrame(columns | LOSSES))
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {"mix_web": [0.5, 0.4, 0.3, 0.2], "mix_code": [0.5, 0.6, 0.7, 0.8]},
+        {"web_pct": [50, 40, 30, 20], "code_pct": [50, 60, 70, 80]},
+        {"web": [0.5, 0.4, 0.3, 0.2], "code": [0.5, 0.6, 0.7, 0.8]},
+    ],
+)
+def test_shares_and_losses_of_a_mixture_are_proposed(shares):
+    losses = {f"val/{name}_loss": [3.0, 2.9, 2.8, 2.7] for name in ("web", "code")}
+    table = pd.DataFrame(SIZES | TOKENS | shares | losses)
+    runs = bayeslaw.read_runs(table, columns=pasted(mapping_hint(table)))
+    assert runs["share_web"].tolist()[:4] == [0.5, 0.4, 0.3, 0.2]
+    assert sorted(runs["domain"].unique()) == ["code", "web"]
+    assert len(runs) == 8
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (
+            {"step": [1, 2, 3, 4], "tokens": [2e9] * 4, "run": "a", "params": 1e8},
+            "D is the same at all steps of a run",
+        ),
+        ({"params": [2e11] * 4, "tokens": [1e9, 2e9] * 2}, "tokens per parameter"),
+        ({"params": [2e4] * 4, "tokens": [1e11, 2e11] * 2}, "tokens per parameter"),
+    ],
+)
+def test_what_is_pasted_is_checked(columns, says):
+    table = pd.DataFrame(columns | LOSSES)
+    mapping = {"params": "N", "tokens": "D", "val_loss": "loss"}
+    with pytest.warns(bayeslaw.RunTableWarning, match=says):
+        bayeslaw.read_runs(table, columns=mapping)
+
+
+@pytest.mark.parametrize("missing", ["N", "D", "loss"])
+def test_a_foreign_name_beside_ours_is_told(missing):
+    ours = {"N": SIZES["params"], "D": [1e9, 2e9, 1e9, 2e9], "loss": LOSSES["val_loss"]}
+    theirs = {"N": "n_params", "D": "tokens", "loss": "val_loss"}[missing]
+    table = pd.DataFrame(ours).rename(columns={missing: theirs})
+    with pytest.warns(bayeslaw.RunTableWarning, match=f"called {missing}, .*{theirs}"):
+        bayeslaw.read_runs(table)
+
+
+@pytest.mark.parametrize(
+    "other", ["loss_weight", "loss_train", "loss coef", "aux_loss"]
+)
+def test_the_measured_loss_is_proposed_wherever_the_word_stands(other):
+    table = pd.DataFrame(SIZES | {other: [4.0, 3.9, 3.8, 3.7]} | LOSSES)
+    assert pasted(mapping_hint(table))["val_loss"] == "loss"

@@ -111,3 +111,85 @@ def test_at_the_command_line(tmp_path):
         )
     assert done.exit_code == 0, done.output
     assert len(pd.read_csv(out)) == 9
+
+
+def swept_twice():
+    """A sweep of rates in which each is run at three batch sizes, 256 the best."""
+    parts = [
+        sweep().assign(
+            bs=batch, loss=lambda t, b=batch: t["loss"] * (1 + abs(b - 256) / 1e4)
+        )
+        for batch in (64, 256, 1024)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "setting", "others"),
+    [
+        (lambda t: t, "lr", "'bs'"),
+        (lambda t: t, "bs", "'lr'"),
+        (lambda t: t.assign(step=t["D"] / t["bs"]), "bs", "'lr'"),
+        (lambda t: t.assign(opt=t["bs"].map({64: "a", 256: "b", 1024: "c"})), "lr", "'bs' and 'opt'"),
+    ],
+)  # fmt: skip
+def test_a_sweep_of_two_settings_is_refused(change, setting, others):
+    runs = change(swept_twice())
+    with pytest.raises(RunTableError, match=f"best-of {setting}: {others} differ"):
+        tuned(runs, setting)
+
+
+def test_a_refusal_names_the_level_of_the_best_runs():
+    with pytest.raises(RunTableError, match=r"bs == 256\"") as refused:
+        tuned(swept_twice(), "lr")
+    query = str(refused.value).partition('--where "')[2].partition('"')[0]
+    kept = tuned(swept_twice().query(query), "lr")
+    assert kept["loss"].to_numpy() == pytest.approx(tuned(sweep(), "lr")["loss"])
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"wd": lambda t: 100 * t["lr"]},  # moves with the rate
+        {"name of rate": lambda t: t["lr"].astype(str)},
+        {"opt": "adam"},
+        {"batch": lambda t: (t["N"] / 1e6).astype(int)},  # one in each cell
+        {"accuracy": lambda t: (2 - t["loss"]).round(1)},  # measured
+        {"seed": lambda t: np.arange(len(t)) % 2},
+    ],
+)
+def test_what_is_not_swept_beside_it_is_let_be(beside):
+    runs = sweep().assign(**beside)
+    assert tuned(runs, "lr")["loss"].tolist() == tuned(sweep(), "lr")["loss"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["bs", "--best-of", "lr"], "--best-of bs,lr: one setting can be tuned"),
+        (["lr,bs"], "--best-of lr,bs: one setting can be tuned"),
+        (["lr"], "'bs' differs within cells"),
+    ],
+)
+def test_no_setting_is_dropped_at_the_command_line(tmp_path, typed, says):
+    path = tmp_path / "runs.csv"
+    swept_twice().to_csv(path, index=False)
+    refused = CliRunner().invoke(app, ["table", str(path), "--best-of", *typed])
+    assert says in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"resumed": lambda t: t["lr"] > 1e-3},  # truth values
+        {"size": lambda t: t["lr"].map(lambda rate: f"at {rate}")},  # texts
+        {"steps_off": lambda t: (t["lr"] * 1e3).map(np.log2).round()},  # below 0
+        {"batch": lambda t: np.where(t["lr"] > 1e-3, 64, 32)},  # two levels
+    ],
+)
+def test_only_numbers_above_0_are_offered_to_best_of(levels):
+    alike = alike_but_settings(sweep(1e-3).assign(**levels).drop(columns="lr"))
+    assert alike.tunable is None
+    assert "best-of" not in alike.sentence()
+    both = alike_but_settings(sweep(1e-3).assign(**levels))
+    assert both.tunable == "lr"

@@ -117,10 +117,9 @@ def _line(what: str, time_left: TimeLeft) -> str:
 
 def _left(time_left: TimeLeft) -> str:
     """Say the time left; the time so far where the estimate has run out."""
-    seconds = time_left.seconds()
-    if seconds < 1 and time_left.done < 0.9 and time_left.passed > 10:
+    if time_left.is_late:
         return f"longer than expected, {time_text(time_left.passed)} so far"
-    return f"about {time_text(seconds)} left"
+    return f"about {time_text(time_left.seconds())} left"
 
 
 def _last_line(what: str, time_left: TimeLeft) -> str:

@@ -69,6 +69,7 @@ class TimeLeft:
         self._expected = expected
         self._share, self._share_at = 0.0, 0.0
         self._said, self._said_at = expected, 0.0
+        self._shown = 0.0  # the largest share of its time that was stated
         self._lock = Lock()
 
     @property
@@ -78,13 +79,27 @@ class TimeLeft:
 
     @property
     def share(self) -> float:
-        """State the share of the job's time that has passed. It never falls, rises also
-        while nothing is reported, and is at most 99% before all is done.
+        """State the share of the job's time that has passed, by the estimate of what is
+        left. It never falls, rises also while nothing is reported, and is at most 99%
+        before all is done.
         """
         if self._share == 1.0:
             return 1.0
-        left = self.seconds()
-        return min(0.99, self.passed / (self.passed + left))
+        with self._lock:
+            self._advance()
+            left = max(self._said, self._estimate(self.passed))
+            share = min(0.99, self.passed / (self.passed + left))
+            self._shown = max(self._shown, share)
+            return self._shown
+
+    @property
+    def is_late(self) -> bool:
+        """Tell whether the estimate has left the stated time, which cannot rise, far
+        behind: it is over twice as long, and over five seconds longer.
+        """
+        with self._lock:
+            self._advance()
+            return self._estimate(self.passed) > max(2 * self._said, self._said + 5)
 
     @property
     def passed(self) -> float:

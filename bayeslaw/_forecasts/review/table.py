@@ -36,8 +36,14 @@ from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
 from bayeslaw._tables.checks.units import odd_units
-from bayeslaw._tables.rows.settings import Alike, alike_but_settings
-from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
+from bayeslaw._tables.rows.settings import (
+    Alike,
+    alike_but_settings,
+    at_commonest,
+    cells_of,
+)
+from bayeslaw._tables.runs import NUMERIC, named_rows, read_with_notes
+from bayeslaw._tables.where import select
 
 
 def review_table(
@@ -78,7 +84,7 @@ def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Check the table again, and collect the warnings except those about units."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
-        runs = read_runs(table)
+        runs = read_with_notes(table).runs
     unit_lines = odd_units(runs)
     if len(runs) == len(table):
         # rows keep the numbers that they have in their file
@@ -144,7 +150,8 @@ def _review_domain(
     # the columns of all laws, each once
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
     # As in `average`, enough rows must be left for the largest law.
-    stages = folds(runs, default_axes(runs), max(len(law.free_priors) for law in laws))
+    least_rows = max(len(law.free_priors) for law in laws)
+    stages = folds(runs, default_axes(runs), least_rows)
     misses = surface_misses(runs, columns)
     findings = [
         suited,
@@ -161,7 +168,7 @@ def _review_domain(
     ]
     alike = alike_but_settings(runs, columns)
     if alike is not None:
-        todo = f"{command} --where {_quoted(_at_one_level(runs, alike))}"
+        todo = _one_setting(runs, alike, command, least_rows)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
     further = (oddities.replay(runs), oddities.copies(runs))
     findings += [finding for finding in further if finding is not None]
@@ -171,15 +178,20 @@ def _review_domain(
     return findings
 
 
-def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
-    """Write a query for the runs with the most frequent setting."""
-    parts = []
-    for name in alike.columns:
-        (level, *_) = runs[name].mode()
-        value = level.item() if hasattr(level, "item") else level
-        column = name if name.isidentifier() else f"`{name}`"
-        parts.append(f"{column} == {value!r}")
-    return " and ".join(parts)
+def _one_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> str:
+    """Write the command that fits the most frequent setting; if that leaves hardly a
+    run of each cell, or fewer rows than a law has parameters (``most``), what to do.
+    """
+    query = at_commonest(runs, alike.columns)
+    kept = select(runs, query)
+    cells = len(np.unique(cells_of(runs)))
+    if len(kept) >= most and 2 * len(np.unique(cells_of(kept))) >= cells:
+        return f"{command} --where {_quoted(query)}"
+    return (
+        f"hold {', '.join(alike.columns)} at the levels that you will use, by --where "
+        f"(the most frequent levels together keep {len(kept)} of {len(runs)} rows), and "
+        "leave out columns that are no settings: bayeslaw table RUNS -o FILE"
+    )
 
 
 def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 ORIGIN = "setting:"  # prefix of the law's origin; JSON of its parts follows
-# name of a law or file, "+", column
-SPELLED = re.compile(r"([a-z][a-z0-9-]*|.+\.py)\s*\+\s*([A-Za-z_]\w*)")
+# name of a law or file, "+", column (further columns are refused)
+SPELLED = re.compile(
+    r"([a-z][a-z0-9-]*|.+?\.py)\s*\+\s*([A-Za-z_]\w*)((?:\s*\+\s*[A-Za-z_]\w*)*)"
+)
 
 
 class SettingPriors(NamedTuple):
@@ -82,6 +84,11 @@ def spelled_setting(text: str) -> Swept | None:
     """Split a text such as ``chinchilla+lr`` into a law (a name similar to one is
     enough) and a column; return None for any other text.
 
+    Raises
+    ------
+    LawError
+        Several columns are named.
+
     Examples
     --------
     >>> from bayeslaw._law.variants.setting import spelled_setting
@@ -95,7 +102,15 @@ def spelled_setting(text: str) -> Swept | None:
     # A name similar to a law's counts, too: it is misspelled and not a parameter of a
     # formula. `law` then refuses it, with a proposal.
     is_law = difflib.get_close_matches(parts[1], law_names(), 1, 0.8)
-    return Swept(parts[1], parts[2]) if is_law or parts[1].endswith(".py") else None
+    if not (is_law or parts[1].endswith(".py")):
+        return None
+    if parts[3]:
+        others = [name.strip() for name in parts[3].split("+") if name.strip()]
+        raise LawError(
+            f"{text!r}: a law takes an optimum of one setting; name {parts[1]}+{parts[2]}, "
+            f"and hold {' and '.join(others)} at one level by --where"
+        )
+    return Swept(parts[1], parts[2])
 
 
 def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, float]:

@@ -9,6 +9,7 @@ do.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,10 +36,15 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
     """Write the lines of `odd_units` that are certain; they are shown whenever a table
     is read.
     """
-    lines = _of_pretraining(runs) + _of_hundredths(runs)
+    lines = _of_pretraining(runs) + _of_hundredths(runs) + _of_steps(runs)
     if "loss" in runs:
         lines += _of_high_losses(runs)
     return lines
+
+
+def units_of_mapping(runs: pd.DataFrame, mapped: Collection[str]) -> list[str]:
+    """Write the lines about N and D, if they were read from columns of other names."""
+    return _of_sizes(runs) if {"N", "D"} & {*mapped} else []
 
 
 def unjudged_units(runs: pd.DataFrame) -> str:
@@ -168,6 +174,21 @@ def _of_sizes(runs: pd.DataFrame) -> list[str]:
             "levels than N: N and D exchanged?"
         )
     return lines
+
+
+def _of_steps(runs: pd.DataFrame) -> list[str]:
+    """Judge D by the steps of each run: it grows with them."""
+    if not {"run", "step", "D"} <= set(runs):
+        return []
+    keys = ["run", *(name for name in ("domain",) if name in runs)]
+    levels = runs.groupby(keys, dropna=False)[["step", "D"]].nunique()
+    along = levels[levels["step"] > 2]
+    if along.empty or (along["D"] > 1).any():
+        return []
+    return [
+        f"D is the same at all steps of a run ({len(along)} runs): tokens of "
+        "pre-training, or planned ones? D is the tokens that a run has seen at the row"
+    ]
 
 
 def _are_exchanged(runs: pd.DataFrame, ratio: Float[np.ndarray, " run"]) -> bool:

@@ -26,7 +26,10 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
         The file is not JSON, has no records, or has a record with two values under one
         name.
     """
-    if text.lstrip().startswith("["):
+    if _is_one_object(text):
+        records, where = [_parsed(path, text, "")], ["the file"]
+        _refuse_evaluation(path, records[0])
+    elif text.lstrip().startswith("["):
         records = _parsed(path, text, "")
         where = [f"record {i}" for i in range(1, len(records) + 1)]
     else:
@@ -41,6 +44,31 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
             )
     table = _whole_table(records[0]) if len(records) == 1 else None
     return pd.DataFrame(records) if table is None else table
+
+
+def _is_one_object(text: str) -> bool:
+    """Tell whether a file is one JSON object, on one line or many."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _refuse_evaluation(path: Path, record: dict[str, Any]) -> None:
+    """Refuse the results of one model's evaluation: metrics by task, as lm-eval writes
+    them.
+    """
+    results = record.get("results")
+    if not isinstance(results, dict) or not results:
+        return
+    if not all(isinstance(metrics, dict) for metrics in results.values()):
+        return
+    tasks = ", ".join(map(str, [*results][:3]))
+    raise RunTableError(
+        f"{path}: it holds one model's evaluation, metrics by task ({tasks}), as lm-eval "
+        "writes them, and no table of runs; write a row for each model, with its N, D "
+        'and loss, as CSV or JSON lines: {"N": 1e9, "D": 2e10, "loss": 2.5}'
+    )
 
 
 def _whole_table(record: dict[str, Any]) -> pd.DataFrame | None:
@@ -69,7 +97,9 @@ def _parsed(path: Path, text: str, where: str) -> Any:
         reason = "records within records, too deep to be read"
     except ValueError as error:
         reason = f"not JSON ({error})"
-    raise RunTableError(f"{path}: {where}{reason}; give a record of names and values")
+    raise RunTableError(
+        f"{path}: {where}{reason}; give each record of names and values on one line"
+    )
 
 
 def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
@@ -13,34 +14,45 @@ from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
+from bayeslaw._tables.words import name_words, quoted
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Int
+
+
+NEEDED = 3  # levels in a cell, for a parabola
 
 
 class Alike(NamedTuple):
     """Rows that are equal in all columns that laws read, and differ in other settings.
 
     ``columns``: these other settings. ``rows``: all such rows. ``apart``: largest ratio
-    of losses among rows that are equal for laws, minus one.
+    of losses among rows that are equal for laws, minus one. ``tunable``: a setting that
+    `tuned` takes, if there is one. ``beside``: settings that are swept beside it.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Any, ...]
     apart: float
+    tunable: str | None = None
+    beside: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Describe the rows, how far apart their losses are, and what to do."""
         names = ", ".join(map(repr, self.columns))
-        first = self.columns[0]
-        return (
+        line = (
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "
             f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
             "noise around their mean, so that forecasts are of a run of middling "
-            "settings; keep the runs with the settings you will use, by --where, or the "
-            f"tuned loss of each cell, by --best-of {shlex.quote(first)}, or name a law "
-            f"with an optimum of it, --law {shlex.quote(f'NAME+{first}')}"
+            "settings; keep the runs with the settings you will use, by --where"
+        )
+        if self.tunable is None:
+            return line
+        at_one = f" with one level of {', '.join(self.beside)}" * bool(self.beside)
+        return (
+            f"{line}, or{at_one} the tuned loss of each cell, by --best-of "
+            f"{shlex.quote(self.tunable)}, or name a law with an optimum of it, --law "
+            f"{shlex.quote(f'NAME+{self.tunable}')}"
         )
 
 
@@ -55,13 +67,8 @@ def alike_but_settings(
     """
     if "loss" not in runs:
         return None
-    schema = {*NUMERIC, *TEXT, *inputs}
-    if not {"step", *COLUMNS} & set(runs):
-        schema.discard(
-            "lr"
-        )  # here lr is a setting of the run and not the rate of a step
     keys = [c for c in runs if _is_read(c) or c in inputs]
-    settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
+    settings = _settings(runs, inputs)
     if not keys or not settings:
         return None
     alike = runs.groupby(keys, dropna=False, sort=False)
@@ -75,7 +82,84 @@ def alike_but_settings(
     # a new index, because joined tables repeat labels
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
-    return Alike(tuple(map(str, differ)), tuple(runs.index[mixed]), apart)
+    tunable = next((str(c) for c in differ if _can_be_tuned(runs, c)), None)
+    beside = () if tunable is None else swept_beside(runs, tunable)
+    rows = tuple(runs.index[mixed])
+    return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
+
+
+def _settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
+    """List the columns of settings that neither the schema nor ``inputs`` of a law has."""
+    schema = {*NUMERIC, *TEXT, *inputs}
+    if not {"step", *COLUMNS} & set(runs):
+        # here lr is a setting of the run and not the rate of a step
+        schema.discard("lr")
+    return [c for c in runs if c not in schema and _is_setting(runs, c)]
+
+
+def are_levels(cells: pd.Series) -> bool:
+    """Tell whether cells are numbers above 0, which have logarithms."""
+    if pd.api.types.is_bool_dtype(cells):
+        return False
+    values = pd.to_numeric(cells, errors="coerce")
+    return bool((np.isfinite(values) & (values > 0)).all())
+
+
+def _can_be_tuned(runs: pd.DataFrame, column: Any) -> bool:
+    """Tell whether a column of numbers above 0 has enough levels in two cells."""
+    if not are_levels(runs[column]):
+        return False
+    levels = pd.Series(runs[column].to_numpy()).groupby(cells_of(runs)).nunique()
+    return int((levels >= NEEDED).sum()) >= 2
+
+
+def swept_beside(runs: pd.DataFrame, setting: str) -> tuple[str, ...]:
+    """List the settings that differ among rows of a cell at one level of ``setting``,
+    or do not move with it in one direction: the cell is a sweep of both.
+    """
+    cells = cells_of(runs)
+    others = {*_settings(runs), setting}
+    if "lr" in runs and _is_setting(runs, "lr"):
+        # also in a table of steps: rows of one cell are of one step
+        others.add("lr")
+    others = [c for c in runs if c in others and c != setting]
+    return tuple(str(c) for c in others if _is_beside(runs, cells, setting, c))
+
+
+def _is_beside(
+    runs: pd.DataFrame, cells: Int[np.ndarray, " row"], setting: str, other: Any
+) -> bool:
+    """Tell whether another setting is swept beside ``setting`` in some cell."""
+    level = pd.to_numeric(runs[setting]).to_numpy(float)
+    value = pd.Series(runs[other].factorize(sort=False)[0])
+    if (value.groupby([cells, level]).nunique() > 1).any():
+        return True
+    if not pd.api.types.is_numeric_dtype(runs[other]):
+        levels = pd.Series(level).groupby([cells, value.to_numpy()]).nunique()
+        several = value.groupby(cells).transform("nunique") > 1
+        names_levels = bool((levels <= 1).all())
+        return bool(several.any()) and not names_levels
+    table = pd.DataFrame(
+        {"cell": cells, "level": level, "other": runs[other].to_numpy(float)}
+    )
+    steps = table.sort_values(["cell", "level"]).groupby("cell")["other"].diff()
+    rises = (steps > 0).groupby(table["cell"]).any()
+    falls = (steps < 0).groupby(table["cell"]).any()
+    return bool((rises & falls).any())
+
+
+def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
+    """Write a query for the most frequent joint setting of ``columns``; of equally
+    frequent ones, for that of the least mean loss.
+    """
+    names = list(columns)
+    losses = runs.groupby(names, sort=False)["loss"].agg(["size", "mean"])
+    first = losses.sort_values(["size", "mean"], ascending=[False, True]).index[0]
+    levels = first if isinstance(first, tuple) else (first,)
+    return " and ".join(
+        f"{quoted(name)} == {level.item() if hasattr(level, 'item') else level!r}"
+        for name, level in zip(names, levels, strict=True)
+    )
 
 
 # columns that are equal for runs of one design; areas and steps follow from D and the
@@ -115,6 +199,12 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     if not 1 < levels <= max(2, len(runs) / 2):
         return False
     if "loss" in str(column).lower() or is_name(column):
+        return False
+    no_settings = (
+        *("accuracy", "ppl", "perplexity", "bpb", "hours", "seconds"),
+        *("seed", "seeds", "trial", "replicate", "split", "date", "host", "node"),
+    )
+    if {*no_settings} & {*name_words(str(column))}:
         return False
     if "run" not in runs:
         return True

@@ -15,13 +15,17 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables import fitting
-from bayeslaw._tables.rows.settings import cells_of
+from bayeslaw._tables.rows.settings import (
+    NEEDED,
+    are_levels,
+    at_commonest,
+    cells_of,
+    swept_beside,
+)
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-NEEDED = 3  # levels in a cell, for a parabola
 
 
 def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
@@ -49,8 +53,9 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        There is no such column, or it has no numbers above 0; fewer than two cells have
-        three levels of it; or losses do not bend upwards along it.
+        There is no such column, or it has no numbers above 0; another setting is swept
+        in the same cells; fewer than two cells have three levels of it; or losses do
+        not bend upwards along it.
 
     Examples
     --------
@@ -71,6 +76,7 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     runs = as_runs(runs)
     y = fitting.log_losses(runs)
     x = _logarithms(runs, setting)
+    _refuse_swept_beside(runs, setting)
     cells = cells_of(runs)
     kept = _near_the_best(cells, x, y, near)
     rows = pd.Series(x[kept]).groupby(cells[kept]).nunique()
@@ -101,13 +107,31 @@ def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
             f"--best-of {setting}: no such column; there are: "
             f"{', '.join(map(str, runs.columns))}"
         )
-    values = pd.to_numeric(runs[setting], errors="coerce").to_numpy(float)
-    if not (np.isfinite(values) & (values > 0)).all():
+    if not are_levels(runs[setting]):
         raise RunTableError(
             f"--best-of {setting}: its levels must be numbers above 0, whose logarithm a "
             "parabola is in"
         )
-    return np.log(values)
+    return np.log(pd.to_numeric(runs[setting]).to_numpy(float))
+
+
+def _refuse_swept_beside(runs: pd.DataFrame, setting: str) -> None:
+    """Refuse cells that are sweeps of another setting, too: one parabola would go
+    through the runs of all its levels.
+    """
+    beside = swept_beside(runs, setting)
+    if not beside:
+        return
+    # the level that most cells' best runs have
+    losses = pd.Series(runs["loss"].to_numpy(float))
+    best = runs.iloc[losses.groupby(cells_of(runs)).idxmin()]
+    raise RunTableError(
+        f"--best-of {setting}: {' and '.join(map(repr, beside))} differ"
+        f"{'s' * (len(beside) == 1)} within cells, too, and one parabola along "
+        f"{setting!r} would go through runs of all levels; keep one level, for instance "
+        f'of most best runs: --where "{at_commonest(best, beside)}" (a column that is no '
+        f"setting is left out by: bayeslaw table RUNS --keep {setting} -o FILE)"
+    )
 
 
 def _near_the_best(
