@@ -723,7 +723,10 @@ def _plan_words(question: Mapping[str, Any]) -> list[str]:
         if name not in ("covariates", "bounds")
     }
     settings |= dict(covariates)
-    settings |= {f"share_{n}": f"{low}:{high}" for n, (low, high) in bounds.items()}
+    settings |= {
+        f"share_{name}": ends if np.ndim(ends) == 0 else ":".join(map(str, ends))
+        for name, ends in bounds.items()
+    }
     words = []
     for name, value in settings.items():
         if isinstance(value, Mapping):

@@ -360,7 +360,7 @@ def test_a_verdict_that_no_box_shows_says_whose_it_is():
     source.tested = (widen,)
     _, said = verdict_of([domain_with(checked("trust")), source])
     assert said == (
-        f"{TRUST['widen']} So say those at 12B tokens of adaptation (source)."
+        f"{TRUST['widen']} So say those at 12B tokens of training (source)."
     )
 
 

@@ -12,6 +12,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, COUNT, LOSS, SHARE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._plans.arguments.covariates import check_covariates
 from bayeslaw._plans.arguments.limits import read_constraints, read_excess_prices
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.spending import payable, read_budget, read_costs
@@ -107,8 +108,8 @@ def _check_names(
 def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
-    """Refuse laws of mixtures, which do not read replay. Refuse covariates that other
-    arguments set, or that no law reads; most of the latter have a misspelt name.
+    """Refuse laws of mixtures, which do not read replay, and covariates that are not the
+    user's to set.
     """
     # the planner itself reads a source's loss before adaptation
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
@@ -127,15 +128,7 @@ def _check_read(
         "D": "it is what a plan chooses",
         "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
     }
-    for column, what in set_elsewhere.items():
-        if column in covariates:
-            raise PlanError(f"covariates cannot set {column!r}: {what}")
-    unknown = [column for column in covariates if column not in columns]
-    if unknown:
-        raise PlanError(
-            f"no law reads the covariate {unknown[0]!r}; "
-            f"they read {', '.join(sorted(columns))}"
-        )
+    check_covariates(covariates, columns, set_elsewhere)
 
 
 def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
