@@ -148,7 +148,7 @@ WRONG = [
     ({"covariates": "lr=2"}, "covariates are by column"),
     ({"unique_tokens": {"web": -3e9}}, "unique_tokens of web must be a positive"),
     ({"unique_tokens": {"web": math.nan}}, "unique_tokens of web must be a positive"),
-    ({"unique_tokens": 3e9}, "unique_tokens is by name"),
+    ({"unique_tokens": 3e9}, "unique_tokens is by domain"),
     ({"unique_tokens": {"web": 3e9}, "max_epochs": 1e6}, "max_epochs 1e.06: no law"),
     ({"max_epochs": 0}, "max_epochs must be a positive number"),
     ({"N": 0}, "N must be a positive number"),
@@ -156,7 +156,7 @@ WRONG = [
     ({"bounds": {"web": "much"}}, "bounds of web must be a share"),
     ({"bounds": {"web": (0.1, 0.2, 0.3)}}, "bounds of web: give the least and the"),
     ({"weights": {"web": "much"}}, "weight of web must be a number"),
-    ({"weights": [1, 2]}, "weights is by name"),
+    ({"weights": [1, 2]}, "weights is by evaluation set"),
     ({"max_loss": {"web": "low"}}, "max_loss of web must be a positive number"),
     ({"draws": 0}, "draws must be a whole number"),
 ]

@@ -26,7 +26,11 @@ from bayeslaw._plans.question import (
     setting_of_model,
 )
 from bayeslaw._posteriors.chain import models_of
-from bayeslaw._posteriors.links.accuracy import AccuracyLink, accuracy_link
+from bayeslaw._posteriors.links.accuracy import (
+    ACCURACY,
+    AccuracyLink,
+    accuracy_link,
+)
 from bayeslaw._posteriors.links.joint import error_correlation
 from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays
 from bayeslaw._posteriors.posterior import Piece, Posterior
@@ -59,6 +63,7 @@ def question_of(arguments: PlanArguments) -> Question:
         read_costs(arguments),
     )
     constraints = read_constraints(arguments, list(targets), list(sources))
+    link = _link(arguments)
     return Question(
         pieces=pieces,
         constraints=constraints,
@@ -76,10 +81,11 @@ def question_of(arguments: PlanArguments) -> Question:
         warnings=tuple(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
         )
-        + repeats,
+        + repeats
+        + (link.warnings if link is not None else ()),
         notes=notes,
         errors=error_correlation(posteriors, arguments.correlation),
-        link=_link(arguments.accuracy, arguments.seed),
+        link=link,
         excess_prices=read_excess_prices(arguments, constraints),
     )
 
@@ -131,11 +137,25 @@ def _check_read(
     check_covariates(covariates, columns, set_elsewhere)
 
 
-def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
-    """Take the link from loss to accuracy, or fit it to its table."""
-    if accuracy is None or isinstance(accuracy, AccuracyLink):
-        return accuracy
-    return accuracy_link(accuracy, seed=seed)
+def _link(arguments: PlanArguments) -> AccuracyLink | None:
+    """Take the link from loss to accuracy, or fit it to its table.
+
+    Raises
+    ------
+    PlanError
+        Guessing keeps the limit on the accuracy.
+    """
+    link, least = arguments.accuracy, arguments.min_accuracy
+    if link is None:
+        return None
+    if not isinstance(link, AccuracyLink):
+        link = accuracy_link(link, seed=arguments.seed)
+    if checked("min_accuracy", least, ACCURACY) <= link.chance:
+        raise PlanError(
+            f"min_accuracy {least} is at most the accuracy of guessing, "
+            f"{link.chance:.0%}, which any model has: give a larger one"
+        )
+    return link
 
 
 def _models(

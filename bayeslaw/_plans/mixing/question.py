@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 MEAN = "mean"  # name of the limit on the weighted mean
+SET = "evaluation set"
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +199,7 @@ def _covariates(
     columns = {}
     for column, value in question.covariates.items():
         by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
-        _check_names(f"covariates {column}", by_set, sets)
+        _check_names(f"covariates {column}", by_set, sets, SET)
         if name in by_set:
             kind = KINDS.get(column, POSITIVE)
             columns[column] = checked(column, by_set[name], kind)
@@ -233,7 +234,7 @@ def _epochs(
 
 def _limits(question: MixtureQuestion, sets: tuple[str, ...]) -> SetLimits:
     """Read the limits on evaluation sets and on their weighted mean."""
-    _check_names("max_loss", question.max_loss, sets)
+    _check_names("max_loss", question.max_loss, sets, SET)
     names, weights, most = [], [], []
     for name, limit in question.max_loss.items():
         names.append(name)
@@ -277,7 +278,7 @@ def mean_weights(weights: Any, sets: tuple[str, ...]) -> list[float]:
         A set is unknown, or no weight is above 0.
     """
     given = dict.fromkeys(sets, 1.0) if weights is None else weights
-    _check_names("weights", given, sets)
+    _check_names("weights", given, sets, SET)
     by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}
     total = sum(by_set.values())
     if min(by_set.values(), default=0.0) < 0 or not 0 < total < math.inf:
@@ -285,11 +286,13 @@ def mean_weights(weights: Any, sets: tuple[str, ...]) -> list[float]:
     return [by_set.get(name, 0.0) / total for name in sets]
 
 
-def _check_names(what: str, given: Any, there: tuple[str, ...]) -> None:
+def _check_names(
+    what: str, given: Any, there: tuple[str, ...], kind: str = "domain"
+) -> None:
     """Refuse what is not by name, or names something that there is not."""
     if not isinstance(given, Mapping):
         raise PlanError(
-            f"{what} is by name, {there[0]}=...; got {given!r} (there are: "
+            f"{what} is by {kind}, {there[0]}=...; got {given!r} (there are: "
             f"{', '.join(there)})"
         )
     unknown = [name for name in given if name not in there]
