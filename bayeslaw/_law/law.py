@@ -162,9 +162,8 @@ class Exponent:
     """A parameter in which the law is nonlinear.
 
     ``covariate`` names the column on which the exponent acts; ``also``: further columns
-    on which it acts. If none of them varies in a table, the exponent cannot be learned.
-    Then the table is refused, or with ``may_rest`` the exponent is fixed at its prior's
-    median.
+    on which it acts. If none of them varies in a table, the exponent keeps its prior,
+    with a warning. ``may_rest``: earlier versions fixed it at its prior's median then.
     """
 
     name: str

@@ -14,7 +14,6 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
-from bayeslaw._law.priors import fixed
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
@@ -314,31 +313,6 @@ def domains_mixed(runs: pd.DataFrame) -> str | None:
     )
 
 
-def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:
-    """Fix the exponents that may rest at their prior's median if their column has one
-    level, with a warning.
-
-    Raises
-    ------
-    RunTableError
-        A column is missing, is no number, or is empty at a row.
-    """
-    x = covariates(law, runs)
-    resting = {
-        e.name: fixed(e.prior.median)
-        for e in _learned(law, requested)
-        if e.may_rest and len(np.unique(x[e.covariate])) == 1
-    }
-    if not resting:
-        return law
-    values = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
-    warn(
-        f"law {law.name!r}: where a column has one level, {' and '.join(values)}, "
-        "the prior's median: forecasts are of runs at that level"
-    )
-    return law.with_priors(resting)
-
-
 def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
     """List exponents to be learned whose prior the user did not set."""
     return [
@@ -365,20 +339,19 @@ def check_fittable(
     handful: bool = False,
     apart: Collection[str] = (),
 ) -> None:
-    """Refuse a table from which the law's exponents cannot be learned; warn if they
-    barely can.
+    """Refuse a table that a law cannot be fitted to; warn where priors decide what the
+    rows cannot.
 
-    ``requested`` names the exponents whose prior the user set; their column may have
-    one level. With ``one_domain``, runs of several domains give a warning. For a
-    ``handful`` of runs, priors decide what the runs cannot, with a warning. Rows that
-    differ in a column of ``apart`` belong to different domains and are not taken for
-    different settings of one domain.
+    Exponents of a column with one level keep their priors, at any number of rows.
+    ``requested`` names the exponents whose prior the user set: no warning concerns
+    them. With ``one_domain``, runs of several domains give a warning. A ``handful`` of
+    runs may be fewer than the parameters. Rows that differ in a column of ``apart``
+    belong to different domains and are not taken for different settings of one domain.
 
     Raises
     ------
     RunTableError
-        There are fewer rows than parameters; or a covariate with an exponent has one
-        level only; or a formula has no finite loss at a row.
+        There are fewer rows than parameters; or a formula has no finite loss at a row.
     """
     x = covariates(law, runs)
     losses(runs)
@@ -397,7 +370,7 @@ def check_fittable(
     for name in law.covariates:
         tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]
         if tied:
-            _check_levels(law, name, np.unique(x[name]), tied, handful)
+            _warn_levels(law, name, np.unique(x[name]), tied)
 
 
 def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
@@ -459,29 +432,18 @@ def check_finite(
         )
 
 
-def _check_levels(
-    law: Law,
-    column: str,
-    levels: Float[np.ndarray, " level"],
-    tied: list[str],
-    handful: bool,
+def _warn_levels(
+    law: Law, column: str, levels: Float[np.ndarray, " level"], tied: list[str]
 ) -> None:
-    """Refuse a single level of a column whose exponents ``tied`` are to be learned;
-    warn of two levels, and of one level in a handful of runs. ``levels`` has shape
-    (level,).
+    """Warn of one or two levels, shape (level,), of a column whose exponents ``tied``
+    are to be learned.
     """
-    exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
-    if len(levels) == 1 and handful:
-        warn(
-            f"column {column!r} has one level only ({levels[0]:g}): {exponents} of law "
-            f"{law.name!r} are as the priors say; runs at another {column} would tell"
-        )
-        return
     if len(levels) == 1:
-        raise RunTableError(
-            f"column {column!r} has one level only ({format_count(levels[0])}), so {exponents} of "
-            f"law {law.name!r} cannot be learned; add runs at another {column}, or set "
-            f'a prior on request, e.g. {tied[0]} = "fixed(...)"'
+        exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
+        warn(
+            f"column {column!r} has one level only ({format_count(levels[0])}): "
+            f"{exponents} of law {law.name!r} keep their priors; add runs at another "
+            f"{column} to learn them"
         )
     if len(levels) == 2:
         words = " and ".join(map(format_count, levels))

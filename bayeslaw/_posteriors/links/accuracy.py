@@ -144,12 +144,14 @@ def accuracy_link(
     guess = checked("chance", chance, CHANCE_LEVEL)
     loss, accuracy = rows["loss"].to_numpy(), rows["accuracy"].to_numpy()
     _check_falling(loss, accuracy)
-    leaves = _sampled(loss, accuracy, guess, draws, seed)
+    ceiling, middle, width, sigma = _sampled(loss, accuracy, guess, draws, seed)
     ends = float(loss.min()), float(loss.max())
     lines = _floor_missed(loss, accuracy, guess)
     for line in lines:
         warn(line, FitWarning)
-    return AccuracyLink(guess, *leaves, ends, warnings=tuple(lines))
+    return AccuracyLink(
+        guess, ceiling, middle, width, sigma, ends, warnings=tuple(lines)
+    )
 
 
 def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
@@ -313,7 +315,9 @@ def _sampled(
         optimize.minimize(lambda z: -float(log_density(z)), start) for start in starts
     ]
     mode = min(modes, key=lambda optimum: optimum.fun)
-    proposals = [stats.multivariate_t(mode.x, _invertible(2 * mode.hess_inv), df=4)]
+    proposals = [
+        stats.multivariate_t(mode.x, _invertible(2 * np.asarray(mode.hess_inv)), df=4)
+    ]
     rounds: list[np.ndarray] = []
     k_hat = np.inf
     while len(rounds) < least_rounds or (
