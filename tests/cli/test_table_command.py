@@ -110,11 +110,21 @@ def test_a_column_that_looks_meant_and_is_not_mapped_is_named(tmp_path, foreign)
 
 @pytest.mark.filterwarnings("ignore:no column names the runs")
 def test_what_cannot_be_fitted_yet_is_kept_and_said(tmp_path, foreign):
-    one_size = foreign.assign(size_M=foreign["size_M"].min())
-    write(one_size, tmp_path / "mine.csv")
-    said = call(tmp_path / "mine.csv", *MAPPING, "-o", tmp_path / "runs.csv")
-    assert "not to be fitted as it is: column 'N' has one level only" in said
+    write(foreign, tmp_path / "mine.csv")
+    without_tokens = [*MAPPING[:2], *MAPPING[4:]]
+    said = call(tmp_path / "mine.csv", *without_tokens, "-o", tmp_path / "runs.csv")
+    assert "not to be fitted as it is: no law is compared by default" in said
     assert len(pd.read_csv(tmp_path / "runs.csv")) == len(foreign)
+
+
+@pytest.mark.filterwarnings("ignore:no column names the runs")
+@pytest.mark.parametrize("rows", [8, 12, 60])
+def test_runs_of_one_size_can_be_fitted(tmp_path, foreign, rows):
+    """`table` said that they could not, and `fit` fitted them."""
+    one_size = foreign.head(rows).assign(size_M=foreign["size_M"].min())
+    write(one_size, tmp_path / "mine.csv")
+    said = call(tmp_path / "mine.csv", *MAPPING)
+    assert "laws that runs can be fitted with: " in said
 
 
 def test_a_handful_can_be_fitted(tmp_path, foreign):

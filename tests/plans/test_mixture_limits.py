@@ -201,3 +201,30 @@ def test_numbers_as_people_write_them_are_those_numbers(posteriors, written, pla
         return Simplex.of(arguments).settings(arguments)
 
     assert posed(written) == posed(plain)
+
+
+EVERY_LIMIT = [
+    {"max_loss": {"web": 2.6, "code": 2.1}, "max_mean_loss": 2.36},
+    {"max_loss": {"code": 2.1}, "D": 2e10, "weights": {"web": 2.0, "code": 1.0}},
+    {"max_loss": {"web": 2.7, "code": 1.055}, "max_mean_loss": 2.5, "D": 1e11},
+]
+
+
+@pytest.mark.parametrize("asked", EVERY_LIMIT)
+def test_every_limit_is_in_the_answer_kept_or_infeasible(posteriors, asked):
+    question = {"N": 1e9, "bounds": BOUNDS, "draws": 200, "confidence": 0.8, **asked}
+    answers = [bayeslaw.plan_mixture(posteriors, **question).to_dict()]
+    if "D" in asked:
+        answers.append(bayeslaw.best_mixture(posteriors, **question).to_dict())
+    limits = dict(asked["max_loss"])
+    if "max_mean_loss" in asked:
+        limits["mean"] = asked["max_mean_loss"]
+    for told in answers:
+        assert {row["name"]: row["limit"] for row in told["limits"]} == limits
+        assert told["feasible"] is (told["probability"] >= 0.8)
+        assert all(row["probability"] >= told["probability"] for row in told["limits"])
+        assert told["settings"]["confidence"] == 0.8
+        if "weights" in asked:
+            assert told["settings"]["weights"] == pytest.approx(
+                {"web": 2 / 3, "code": 1 / 3}
+            )

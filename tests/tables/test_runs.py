@@ -63,10 +63,6 @@ REFUSED = {
     "N at 0": (spoil("N", 10, 0), "row 10, column 'N'"),
     "D below 0": (spoil("D", 11, -1), "row 11, column 'D'"),
     "empty covariate": (spoil("ptpp", 12, np.nan), "row 12, column 'ptpp'"),
-    "one level": (
-        lambda t: t.assign(replay=0.25),
-        "column 'replay' has one level only",
-    ),
     "too few rows": (lambda t: t.iloc[:7], "7 rows for the"),
     "run twice": (
         lambda t: t.assign(run="a", step=1, D=2e9, loss=np.linspace(2, 3, len(t))),
@@ -118,12 +114,12 @@ def test_a_good_table_passes_without_a_word():
     check_fittable(bayeslaw.law("ptpp-gate-floor"), bayeslaw.read_runs(good()))
 
 
-def test_a_level_may_be_single_when_the_prior_is_set_on_request():
+def test_a_single_level_needs_no_word_when_the_prior_is_set_on_request():
     table = bayeslaw.read_runs(good().assign(replay=0.25))
     law = bayeslaw.law("dcpt")
-    with pytest.raises(RunTableError, match="nu, gamma"):
+    with pytest.warns(RunTableWarning, match="nu, gamma"):
         check_fittable(law, table)
-    with pytest.raises(RunTableError, match="exponent nu"):
+    with pytest.warns(RunTableWarning, match="exponent nu"):
         check_fittable(law, table, requested=["gamma"])
     check_fittable(law.with_priors({"nu": "fixed(0.2)"}), table, requested=["gamma"])
 
