@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,11 +92,11 @@ class MixturePlan:
     probability: float
     limits: list[dict[str, Any]]
     binding: str
-    mean: dict[str, float]
     along: dict[str, dict[str, Any]]
     region: dict[str, list[Any]]
     settings: dict[str, Any]
     warnings: list[str]
+    mean: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""
@@ -114,7 +114,7 @@ class MixturePlan:
                 f"{format_count(self.D)} tokens"
             )
         lines = [f"{opening} ({self.flops:.2g} FLOPs): {mixture}."]
-        if self.settings["D"] is not None and self.feasible:
+        if self.settings.get("D") is not None and self.feasible:
             mean = self.mean
             lines.append(
                 f"The mean loss is least there, {mean['median']:.4g} ({mean['low']:.4g} "
