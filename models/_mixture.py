@@ -45,9 +45,7 @@ def mixture_prior(median: float) -> Prior:
 
 
 def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):
-    """Make an exponent for each domain, along its share. The exponent is fixed at its
-    prior's median (rests) if all runs have the same share.
-    """
+    """Make an exponent for each domain, along its share."""
     return tuple(
         Exponent(
             f"{symbol}_{name}",

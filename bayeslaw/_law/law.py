@@ -164,7 +164,7 @@ class Exponent:
 
     ``covariate`` names the column on which the exponent acts; ``also``: further columns
     on which it acts. If none of them varies in a table, the exponent keeps its prior,
-    with a warning; with ``may_rest`` it is fixed at its prior's median.
+    with a warning. ``may_rest``: earlier versions fixed it at its prior's median then.
     """
 
     name: str

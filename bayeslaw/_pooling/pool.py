@@ -306,7 +306,6 @@ def pool(arguments: PoolArguments) -> Pool:
     _refuse_evaluation_sets(law, names)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    law = fitting.settled(law, runs, arguments.requested)
     _check(law, runs, names, arguments.requested)
     runtime.start()
     domains, levels = _domains(law, runs, names)

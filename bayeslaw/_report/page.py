@@ -754,7 +754,10 @@ def _asked(question: Mapping[str, Any]) -> dict[str, str]:
         if name not in ("covariates", "bounds", "costs")
     }
     settings |= dict(question.get("covariates") or {})
-    settings |= {f"share_{n}": f"{low}:{high}" for n, (low, high) in bounds.items()}
+    settings |= {
+        f"share_{name}": ends if np.ndim(ends) == 0 else ":".join(map(str, ends))
+        for name, ends in bounds.items()
+    }
     return {name: _written(value) for name, value in settings.items()}
 
 

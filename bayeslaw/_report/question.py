@@ -122,7 +122,7 @@ def _check_mixture(
     except TypeError as error:
         raise PlanError(
             f"what to plan for: {_refusal(MixtureArguments, question, error)}; a "
-            "mixture's plan needs N and max_loss or max_mean_loss, and takes what `plan_mixture` takes"
+            "mixture's plan needs N and max_loss, max_mean_loss or D, and takes what `plan_mixture` takes"
         ) from None
     posed(arguments)
     return Checked(dict(question), mixes=True)

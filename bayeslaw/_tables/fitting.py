@@ -14,7 +14,6 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
-from bayeslaw._law.priors import fixed
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
@@ -312,31 +311,6 @@ def domains_mixed(runs: pd.DataFrame) -> str | None:
         f"runs of {len(rows)} domains are fitted as if of one ({listed}); select "
         f"one of them (--where \"domain == '{next(iter(rows))}'\")"
     )
-
-
-def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:
-    """Fix the exponents that may rest at their prior's median if their column has one
-    level, with a warning.
-
-    Raises
-    ------
-    RunTableError
-        A column is missing, is no number, or is empty at a row.
-    """
-    x = covariates(law, runs)
-    resting = {
-        e.name: fixed(e.prior.median)
-        for e in _learned(law, requested)
-        if e.may_rest and len(np.unique(x[e.covariate])) == 1
-    }
-    if not resting:
-        return law
-    values = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
-    warn(
-        f"law {law.name!r}: where a column has one level, {' and '.join(values)}, "
-        "the prior's median: forecasts are of runs at that level"
-    )
-    return law.with_priors(resting)
 
 
 def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:

@@ -44,6 +44,29 @@ def test_the_best_mixture_of_a_budget_is_told_in_words(web):
     assert "web 80.0%" in answer.stdout  # the largest share that was fitted
 
 
+@pytest.mark.parametrize(("most", "is_kept"), [(2.8, True), (1.055, False)])
+def test_a_limit_at_a_budget_is_kept_or_none_keeps_it(web, most, is_kept):
+    """The limit is in the answer; numbers are those of Python."""
+    words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", "--json")
+    answer = cli("mixture", *words, "--max-loss", f"web={most}")
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    (row,) = told["limits"]
+    assert (row["name"], row["limit"]) == ("web", most)
+    assert told["feasible"] is is_kept
+    assert (told["probability"] >= 0.9) is is_kept
+    best = bayeslaw.best_mixture({"web": web}, N=1e9, D=2e10, max_loss={"web": most})
+    assert told["shares"] == pytest.approx(best.shares, rel=1e-6)
+    assert told["probability"] == best.probability
+
+
+def test_a_budget_and_its_bound_are_one_too_many(web):
+    words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", "--max-tokens", "9B")
+    answer = cli("mixture", *words)
+    assert answer.returncode == 2
+    assert "--D is the budget, and --max-tokens bounds it" in answer.stderr
+
+
 def test_what_is_no_question_is_refused_in_a_line(web):
     words = ("--max-loss", "web=2.5", "--share", "code=5%:10%:20%")
     answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", *words)

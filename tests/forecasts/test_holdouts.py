@@ -144,8 +144,6 @@ def test_a_plan_s_tokens_turn_the_check_of_tokens_in_its_direction():
     assert tokens.at_tokens(None) == tokens
     planned = tokens.at_tokens(55.8e9)
     assert planned.is_in_direction
-    assert (
-        "55.8B tokens of adaptation lie 2.8 times beyond the table" in planned.proves()
-    )
+    assert "55.8B tokens of training lie 2.8 times beyond the table" in planned.proves()
     size = HoldOut("N", 1.3e9, 760e6, 1.3e9, 7e9)
     assert size.at_tokens(55.8e9) == size

@@ -1,17 +1,23 @@
 """An accuracy through a chain from loss to quality: its posterior, and plans that promise it."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from plans.test_joint import ASKED, SOURCES, of_target
+from scipy import stats
 from scipy.special import expit
 
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import FitWarning, PlanError, RunTableError
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._posteriors.links.accuracy import accuracy_link
+from bayeslaw._posteriors.links.accuracy import (
+    _floor_missed,
+    _invertible,
+    accuracy_link,
+)
 
 WEB = {"web": SOURCES["web"]}
 CHANCE, CEILING, MIDDLE, WIDTH = 0.25, 0.92, 2.35, 0.12
@@ -135,3 +141,50 @@ def test_tables_that_make_no_sense_are_refused_in_one_line(table, says):
 def test_so_are_questions(asked, says):
     with pytest.raises(PlanError, match=says):
         plan(of_target(), WEB, max_forgetting=0.03, **ASKED, **asked)
+
+
+@pytest.mark.parametrize(
+    ("chance", "floor"), [(0.0, 0.25), (0.0, 0.5), (0.5, 0.25)], ids=str
+)
+def test_a_floor_that_is_not_chance_is_told(chance, floor):
+    """A third of the models lie at the floor; half way, a curve without it is off."""
+    rng = np.random.default_rng(0)
+    losses = np.linspace(2.0, 3.0, 15)
+    curve = floor + (0.92 - floor) * expit((2.35 - losses) / 0.08)
+    table = pd.DataFrame({"loss": losses, "accuracy": curve})
+    table["accuracy"] += 0.01 * rng.standard_normal(len(losses))
+    with pytest.warns(FitWarning, match=rf"level off at .* chance is {chance:.0%}"):
+        link = accuracy_link(table, chance=chance, draws=500)
+    (line,) = link.warnings
+    assert float(re.search(r"at (\d+)%", line)[1]) == pytest.approx(100 * floor, abs=3)
+    assert accuracy_link(table, chance=floor, draws=500).warnings == ()
+
+
+def test_a_right_chance_is_not_doubted():
+    """None of 40 tables, half of them of models that do not reach the floor."""
+    for seed in range(40):
+        table = evaluated(seed=seed, high=2.4 if seed % 2 else 2.8)
+        lines = _floor_missed(table["loss"].values, table["accuracy"].values, CHANCE)
+        assert lines == []
+
+
+@pytest.mark.parametrize("rows", [4, 9, 30])
+def test_error_rates_are_not_accuracies(rows):
+    table = evaluated(rows=rows)
+    with pytest.raises(RunTableError, match=r"rises with the loss.*error rates"):
+        accuracy_link(table.assign(accuracy=1 - table["accuracy"]))
+
+
+@pytest.mark.parametrize("least", [0.1, "20%", CHANCE])
+def test_an_accuracy_that_guessing_has_is_no_limit(least):
+    asked = {**ASKED, "max_target_loss": None, "max_forgetting": 0.03}
+    with pytest.raises(PlanError, match="at most the accuracy of guessing, 25%"):
+        plan(of_target(), WEB, min_accuracy=least, accuracy=LINK, **asked)
+
+
+@pytest.mark.parametrize("eigenvalues", [(1, 1, 1, 0), (1e9, 1, 1, 1e-9), (0, 0, 0, 0)])
+def test_a_proposal_always_has_a_scale(eigenvalues):
+    """Where one draw has all the weight, there was none: a LinAlgError."""
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))
+    scale = _invertible((turn * np.array(eigenvalues, float)) @ turn.T)
+    stats.multivariate_t(np.zeros(4), scale, df=4).rvs(3, random_state=0)

@@ -8,6 +8,7 @@ from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.limits.soft import expected_cost
 from bayeslaw._plans.plan import plan, problem_of
 
 WEB = {"web": SOURCES["web"]}
@@ -80,3 +81,32 @@ def test_what_makes_no_sense_is_refused_in_one_line(asked, says):
     with pytest.raises(PlanError, match=says) as refused:
         plan(of_target(), WEB, **(LIMITS | asked))
     assert "\n" not in str(refused.value)
+
+
+IN_MEAN = LIMITS | {"max_forgetting": None, "max_mean_loss": "+1%"}
+PLACES = [(3e9, 0.1), (2e10, 0.05), (8e10, 0.02)]
+
+
+@pytest.mark.parametrize(("tokens", "replay"), PLACES)
+def test_a_nat_over_a_mean_of_rises_is_a_nat_over_a_rise(tokens, replay):
+    """The mean of one source is that source: +1% of 2.4 nats, not a share of it."""
+    at = math.log(tokens), replay
+    of_source = expected_cost(problem_of(of_target(), WEB, **LIMITS), {"web": 1.0}, *at)
+    of_mean = expected_cost(problem_of(of_target(), WEB, **IN_MEAN), {"mean": 1.0}, *at)
+    nats = of_mean["excess"]["mean"]
+    assert nats > 1e-4
+    assert nats == pytest.approx(of_source["excess"]["web"], rel=1e-6)
+
+
+def test_a_mean_of_rises_of_two_sources_is_priced_in_nats():
+    """By hand: the mean of the rises over the limit, times the mean baseline."""
+    x, replay = math.log(2e10), 0.05
+    rises, baselines = [], []
+    for c in problem_of(of_target(), SOURCES, **LIMITS).constraints[1:]:
+        loss = np.exp(c.log_losses(x, replay) + c.noise)
+        baselines.append(c.baseline)
+        rises.append(loss / c.baseline - 1)
+    over = np.maximum(np.mean(rises, axis=0) - 0.01, 0) * np.mean(baselines, axis=0)
+    problem = problem_of(of_target(), SOURCES, **IN_MEAN)
+    told = expected_cost(problem, {"mean": 1.0}, x, replay)["excess"]["mean"]
+    assert told == pytest.approx(over.mean(), rel=1e-6)

@@ -97,10 +97,31 @@ def test_without_a_plan_mixtures_of_the_largest_model_can_be_tried(tmp_path):
     assert data["probability"] is None
 
 
+def test_a_budget_may_be_asked_for_on_the_page(tmp_path):
+    """With D the mixture of the least mean under the limits, as in Python; with a limit
+    that none keeps the best chance is told.
+    """
+    asked = {"N": 1e9, "D": 2e10, "max_loss": {"code": 2.05}}
+    with quick_fits():
+        page = bayeslaw.report(
+            simulated(), tmp_path, law="mixture-coupled", quick=True, question=asked
+        )
+    best = bayeslaw.best_mixture(page.fits, **asked)
+    assert pytest.approx(2e10) == page.plan.D
+    assert page.plan.shares == pytest.approx(best.shares, abs=1e-6)
+    assert page.plan.probability == best.probability
+    text = page.path.read_text()
+    assert "Which mixture of 20B tokens?" in text
+    assert "--plan D=20000000000" in text
+    assert "the loss of code is at most 2.05" in text
+    assert "tokens of adaptation" not in text
+
+
 @pytest.mark.parametrize(
     ("question", "line"),
     [
         ({"N": 1e9}, "give a limit"),
+        ({"N": 1e9, "D": 2e10, "max_tokens": 3e10}, "give D, the budget, or max_tok"),
         ({"N": 1e9, "max_loss": {"french": 2.0}}, "no 'french'"),
         ({"N": 1e9, "max_loss": 2.0}, "by evaluation set"),
         ({"max_loss": {"web": 2.0}}, "'N'"),

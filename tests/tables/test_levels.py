@@ -1,4 +1,4 @@
-"""Tables with one level of a column: which laws suit them, what rests, what is said."""
+"""Tables with one level of a column: which laws suit them, and what is said."""
 
 import numpy as np
 import pandas as pd
@@ -22,38 +22,37 @@ def test_replay_is_not_ignored_where_there_is_no_stage():
 
 
 def test_of_one_checkpoint_a_law_of_its_losses_is_left():
-    assert default_laws(ONE) == ["state-target"]
+    assert default_laws(ONE) == ["state-power"]
 
 
-@pytest.mark.filterwarnings("ignore:column")
-@pytest.mark.parametrize(
-    ("name", "held"), [("state-target", "h4"), ("state-source", "g4")]
-)
-def test_a_power_of_size_rests_where_there_is_one_size(name, held):
-    """At its prior's median, and it is said; with several sizes it is learned."""
-    law = bayeslaw.law(name)
-    with pytest.warns(RunTableWarning, match=f"{held} is held at 1, "):
-        settled = fitting.settled(law, ONE)
-    assert settled.priors[held].is_fixed
-    assert settled.priors[held].args == (1.0,)
-    with pytest.warns(RunTableWarning, match="'N' has one level only"):
-        fitting.check_fittable(law, ONE)
-    fitting.check_fittable(settled, ONE)
-    assert fitting.settled(law, RUNS) is law
-
-
-@pytest.mark.parametrize(
-    ("name", "held"),
-    [("state-target", "h4 is held at 1,"), ("state-source", "S1 is held at 4 and g4")],
-)
-def test_one_checkpoint_is_fitted_and_forecast(name, held):
+@pytest.mark.parametrize("name", ["state-target", "state-source"])
+def test_one_checkpoint_is_fitted_and_forecast(name):
     runs = bayeslaw.simulate(name, seed=1)
     one = runs[runs["checkpoint"] == runs["checkpoint"].iloc[0]]
-    with pytest.warns(RunTableWarning, match=held):
+    with pytest.warns(RunTableWarning, match="has one level only"):
         fit = bayeslaw.fit(one, name, preview=True, on_failure="ignore")
     held = one.tail(4)
     check = bayeslaw.check(fit, held)
     assert check.mae_rel < 0.02
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_exponent_of_one_level_keeps_its_prior_in_forecasts_beyond():
+    """Mixtures at one size: it was held at its prior's median, and at 60 and 1,000 times
+    the size no interval held the truth.
+    """
+    law = bayeslaw.law("mixture-coupled")
+    runs = bayeslaw.simulate(law, design="mixtures", seed=3)
+    one = runs[runs["N"] == runs["N"].min()]
+    fit = bayeslaw.fit(one, law, preview=True, on_failure="ignore")
+    for times, least in ((1, 0.0), (60, 0.2), (1000, 0.3)):
+        far = one.iloc[::7].assign(N=times * one["N"].iloc[0])
+        truth = bayeslaw.simulate(law, design=far, noise=0.0)["loss"].to_numpy()
+        rows = bayeslaw.forecast(fit, far)
+        assert ((rows["low"] < truth) & (truth < rows["high"])).all()
+        assert (rows["high"] / rows["low"] - 1).min() > least
+    spread = np.log(fit.posterior["alpha"]).std()
+    assert spread > 0.5 * law.priors["alpha"].args[1]
 
 
 @pytest.mark.filterwarnings("ignore:column")

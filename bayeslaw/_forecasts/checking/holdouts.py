@@ -32,7 +32,7 @@ WORDS = {
     "N": "{} parameters",
     "ptpp": "{} tokens per parameter of pre-training",
     "N*ptpp": "{} tokens of pre-training",
-    "D": "{} tokens of adaptation",
+    "D": "{} tokens of training",
 }
 
 

@@ -209,15 +209,12 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
         warnings.simplefilter("ignore", RunTableWarning)
         for law in laws:
             try:
-                settled = fitting.settled(law, runs)
                 is_handful = len(runs) <= fitting.HANDFUL
-                fitting.check_fittable(
-                    settled, runs, one_domain=False, handful=is_handful
-                )
+                fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
             except RunTableError as error:
                 refused.append(str(error))
             else:
-                usable.append(settled)
+                usable.append(law)
     names = ", ".join(law.name for law in usable)
     if not usable:
         return [], Finding("laws", "fail", refused[0], "mend that, and review again")

@@ -12,6 +12,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, COUNT, LOSS, SHARE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._plans.arguments.covariates import check_covariates
 from bayeslaw._plans.arguments.limits import read_constraints, read_excess_prices
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.spending import payable, read_budget, read_costs
@@ -25,7 +26,11 @@ from bayeslaw._plans.question import (
     setting_of_model,
 )
 from bayeslaw._posteriors.chain import models_of
-from bayeslaw._posteriors.links.accuracy import AccuracyLink, accuracy_link
+from bayeslaw._posteriors.links.accuracy import (
+    ACCURACY,
+    AccuracyLink,
+    accuracy_link,
+)
 from bayeslaw._posteriors.links.joint import error_correlation
 from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays
 from bayeslaw._posteriors.posterior import Piece, Posterior
@@ -58,6 +63,7 @@ def question_of(arguments: PlanArguments) -> Question:
         read_costs(arguments),
     )
     constraints = read_constraints(arguments, list(targets), list(sources))
+    link = _link(arguments)
     return Question(
         pieces=pieces,
         constraints=constraints,
@@ -75,10 +81,11 @@ def question_of(arguments: PlanArguments) -> Question:
         warnings=tuple(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
         )
-        + repeats,
+        + repeats
+        + (link.warnings if link is not None else ()),
         notes=notes,
         errors=error_correlation(posteriors, arguments.correlation),
-        link=_link(arguments.accuracy, arguments.seed),
+        link=link,
         excess_prices=read_excess_prices(arguments, constraints),
     )
 
@@ -107,8 +114,8 @@ def _check_names(
 def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
-    """Refuse laws of mixtures, which do not read replay. Refuse covariates that other
-    arguments set, or that no law reads; most of the latter have a misspelt name.
+    """Refuse laws of mixtures, which do not read replay, and covariates that are not the
+    user's to set.
     """
     # the planner itself reads a source's loss before adaptation
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
@@ -127,22 +134,28 @@ def _check_read(
         "D": "it is what a plan chooses",
         "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
     }
-    for column, what in set_elsewhere.items():
-        if column in covariates:
-            raise PlanError(f"covariates cannot set {column!r}: {what}")
-    unknown = [column for column in covariates if column not in columns]
-    if unknown:
+    check_covariates(covariates, columns, set_elsewhere)
+
+
+def _link(arguments: PlanArguments) -> AccuracyLink | None:
+    """Take the link from loss to accuracy, or fit it to its table.
+
+    Raises
+    ------
+    PlanError
+        Guessing keeps the limit on the accuracy.
+    """
+    link, least = arguments.accuracy, arguments.min_accuracy
+    if link is None:
+        return None
+    if not isinstance(link, AccuracyLink):
+        link = accuracy_link(link, seed=arguments.seed)
+    if checked("min_accuracy", least, ACCURACY) <= link.chance:
         raise PlanError(
-            f"no law reads the covariate {unknown[0]!r}; "
-            f"they read {', '.join(sorted(columns))}"
+            f"min_accuracy {least} is at most the accuracy of guessing, "
+            f"{link.chance:.0%}, which any model has: give a larger one"
         )
-
-
-def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
-    """Take the link from loss to accuracy, or fit it to its table."""
-    if accuracy is None or isinstance(accuracy, AccuracyLink):
-        return accuracy
-    return accuracy_link(accuracy, seed=seed)
+    return link
 
 
 def _models(

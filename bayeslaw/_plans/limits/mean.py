@@ -84,7 +84,7 @@ def mean_constraint(
     """Make the constraint on a mean of domains with paired draws.
 
     A mean of relative rises is a mean of losses, each weighed by the inverse of its
-    baseline.
+    baseline, and all by the mean baseline, so that the mean is in nats, too.
 
     Parameters
     ----------
@@ -97,7 +97,10 @@ def mean_constraint(
     first = next(iter(members.values()))
     weights = {name: np.full(first.draws, w) for name, w in constraint.weights}
     if constraint.unit == "relative":
-        weights = {name: w / members[name].baseline for name, w in weights.items()}
+        whole = sum(w * members[name].baseline for name, w in weights.items())
+        weights = {
+            name: w * whole / members[name].baseline for name, w in weights.items()
+        }
     baselines = [w * members[name].baseline for name, w in weights.items()]
     values: dict[str, np.ndarray] = {}
     fixed: dict[str, np.ndarray] = {}

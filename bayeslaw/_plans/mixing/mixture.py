@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,33 +15,26 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.limits import COUNT, KINDS, LOSS, checked
+from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.mixing.answer import chances, doubts, limit_rows, quantiles
+from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import (
     MixtureQuestion,
     Simplex,
     fitted_range,
     mean_weights,
-    unknown_name,
 )
 from bayeslaw._plans.mixing.search import (
     MixtureChoice,
-    SetLimits,
     SimplexProblem,
     kept_share,
     onto_simplex,
     search,
 )
-from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._tables.beyond import far_beyond
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-MEAN = "mean"  # name of the limit on the weighted mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +42,7 @@ class MixtureArguments(MixtureQuestion):
     # documented in `plan_mixture`
 
     _: KW_ONLY
-    max_loss: Mapping[str, float] = field(default_factory=dict)
-    max_mean_loss: float | None = None
-    confidence: float = 0.9
+    D: float | None = None
     max_tokens: float | None = None
     costs: Costs | None = None
 
@@ -76,7 +67,9 @@ class MixturePlan:
         For each limit: ``name``, ``limit`` (nats per token), ``probability``, and
         ``median``, ``low``, ``high`` (90%) of the loss.
     binding
-        The limit that most draws miss.
+        The limit that most draws miss; empty without limits.
+    mean
+        ``median``, ``low``, ``high`` (90%) of the weighted mean of the losses.
     along
         For each domain its ``share`` over the bounds. For each share, at the plan's
         tokens and the nearest mixture: the ``probability``, and ``losses`` by limit, as
@@ -103,6 +96,7 @@ class MixturePlan:
     region: dict[str, list[Any]]
     settings: dict[str, Any]
     warnings: list[str]
+    mean: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""
@@ -119,14 +113,18 @@ class MixturePlan:
                 "No mixture within the bounds reaches the confidence; most probable: "
                 f"{format_count(self.D)} tokens"
             )
-        odds = ", ".join(
-            f"{row['name']} {row['probability']:.1%}" for row in self.limits
-        )
-        return (
-            f"{opening} ({self.flops:.2g} FLOPs): {mixture}.\n"
-            f"All limits are kept with probability {self.probability:.1%} "
-            f"({odds}); bound by {self.binding}."
-        )
+        lines = [f"{opening} ({self.flops:.2g} FLOPs): {mixture}."]
+        if self.settings.get("D") is not None and self.feasible:
+            mean = self.mean
+            lines.append(
+                f"The mean loss is least there, {mean['median']:.4g} ({mean['low']:.4g} "
+                f"to {mean['high']:.4g})."
+            )
+        if self.limits:
+            lines.append(
+                f"{chances(self.limits, self.probability)}; bound by {self.binding}."
+            )
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"MixturePlan({self.sentence().splitlines()[0]})"
@@ -145,7 +143,8 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
 
     Minimises D over D and shares on the simplex such that P(all losses keep their limits)
     >= confidence, over draws of the posteriors (Luedtke and Ahmed 2008), by SLSQP from
-    several mixtures.
+    several mixtures. At a given budget ``D``, minimises the weighted mean of the losses
+    over the shares, under the same limits.
 
     Parameters
     ----------
@@ -160,11 +159,14 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
         set in it; by default equal weights.
     confidence
         Probability with which all limits are kept together.
+    D
+        Budget, if it is given: then the mixture is planned, and limits may be left out.
     bounds
-        Least and largest share by domain; by default the least and the largest that were
-        fitted.
+        Least and largest share by domain, or a fixed share; by default the least and the
+        largest that were fitted.
     unique_tokens, max_epochs
-        Number of unique tokens by domain, and how often each may be seen.
+        Number of unique tokens by domain, and how often each may be seen: up to four
+        times, unless the laws say what a repeated token is worth.
     max_tokens
         Largest budget; by default ten times the largest fitted.
     covariates
@@ -212,11 +214,16 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
         The question is ill-posed.
     """
     simplex, problem = posed(arguments)
-    choice = search(problem, seed=arguments.seed)
     # The best choice for some draws looks too good with the same draws, so it is judged
     # by others.
     others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
-    plan = _answer(arguments, simplex, fresh, _verified(fresh, choice))
+    weights = np.array(mean_weights(arguments.weights, problem.losses.sets))
+    if arguments.D is None:
+        choice = _verified(fresh, search(problem, seed=arguments.seed))
+    else:
+        least = least_mixture(MeanLoss(problem, weights), arguments.seed)
+        choice = least.judged_by(fresh)
+    plan = _answer(arguments, simplex, MeanLoss(fresh, weights), choice)
     return PosedMixture(plan, others, fresh)
 
 
@@ -230,15 +237,12 @@ def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
     """
     runtime.start()
     simplex = Simplex.of(arguments)
-    problem = SimplexProblem(
-        simplex.losses,
-        _limits(arguments, simplex.losses.sets),
-        checked("confidence", arguments.confidence, KINDS["confidence"]),
-        simplex.low,
-        simplex.high,
-        _tokens(arguments, simplex.posteriors),
-        simplex.supply,
-    )
+    problem = simplex.problem(arguments, _tokens(arguments, simplex.posteriors))
+    if not problem.limits.names and arguments.D is None:
+        raise PlanError(
+            "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
+            "at which the mean of the losses is least"
+        )
     return simplex, problem
 
 
@@ -255,34 +259,19 @@ def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
     return choice._replace(probability=probability, is_kept=is_kept)
 
 
-def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> SetLimits:
-    """Read the limits on evaluation sets and on their weighted mean."""
-    names, weights, most = [], [], []
-    if not isinstance(arguments.max_loss, Mapping):
-        raise PlanError(
-            f"max_loss is by evaluation set, {sets[0]}=2.5; got {arguments.max_loss!r}"
-        )
-    for name, limit in arguments.max_loss.items():
-        if name not in sets:
-            raise PlanError(unknown_name("max_loss", name, sets))
-        names.append(name)
-        weights.append([float(single == name) for single in sets])
-        most.append(checked(f"max_loss of {name}", limit, LOSS))
-    if arguments.max_mean_loss is not None:
-        names.append(MEAN)
-        weights.append(mean_weights(arguments.weights, sets))
-        most.append(checked("max_mean_loss", arguments.max_mean_loss, LOSS))
-    if not names:
-        raise PlanError("give a limit: max_loss by evaluation set, or max_mean_loss")
-    return SetLimits(tuple(names), np.array(weights), np.array(most))
-
-
 def _tokens(
     arguments: MixtureArguments,
     posteriors: Mapping[str, Posterior],
     beyond: float = 10.0,
 ) -> tuple[float, float]:
-    """Bound the budget: up to ``beyond`` times below and above the fitted budgets."""
+    """Bound the budget: up to ``beyond`` times below and above the fitted budgets, or
+    the given one.
+    """
+    if arguments.D is not None:
+        if arguments.max_tokens is not None:
+            raise PlanError("give D, the budget, or max_tokens, not both")
+        tokens = checked("D", arguments.D, COUNT)
+        return tokens, tokens
     low, high = fitted_range(posteriors, "D") or (1e6, 1e13)
     most = beyond * high
     if arguments.max_tokens is not None:
@@ -293,68 +282,39 @@ def _tokens(
 def _answer(
     arguments: MixtureArguments,
     simplex: Simplex,
-    problem: SimplexProblem,
+    mean: MeanLoss,
     choice: MixtureChoice,
 ) -> MixturePlan:
     """Build the record of a plan from the chosen tokens and shares."""
+    problem = mean.problem
     tokens = math.exp(choice.log_tokens)
     shares = simplex.by_domain(choice.shares)
-    is_kept = problem.kept(choice.log_tokens, choice.shares)
-    rows = _limit_rows(problem, choice)
-    missed = int(is_kept.mean(axis=1).argmin())
+    rows = limit_rows(problem, choice)
     by_domain = {name: tokens * share for name, share in shares.items()}
+    unique = simplex.settings(arguments)["unique_tokens"]
     costs = arguments.costs or Costs()
     return MixturePlan(
         feasible=choice.is_kept,
-        N=float(arguments.N),
+        N=simplex.size,
         D=tokens,
-        atpp=tokens / arguments.N,
-        flops=costs.flops_per_token(arguments.N) * tokens,
+        atpp=tokens / simplex.size,
+        flops=costs.flops_per_token(simplex.size) * tokens,
         shares=shares,
         tokens=by_domain,
-        epochs={n: by_domain[n] / u for n, u in arguments.unique_tokens.items()},
+        epochs={name: by_domain[name] / there for name, there in unique.items()},
         probability=choice.probability,
         limits=rows,
-        binding=problem.limits.names[missed],
+        binding=min(rows, key=lambda row: row["probability"])["name"] if rows else "",
+        mean=quantiles(mean.draws(choice.shares, choice.log_tokens)),
         along=_along(problem, choice),
         region=_region(problem, choice),
         settings={
-            "confidence": problem.confidence,
-            "least": simplex.by_domain(simplex.low),
-            "largest": simplex.by_domain(simplex.high),
+            **simplex.settings(arguments),
+            "D": arguments.D and checked("D", arguments.D, COUNT),
             "max_tokens": problem.tokens[1],
-            "max_epochs": arguments.max_epochs,
-            "new_run": arguments.new_run,
-            "draws": arguments.draws,
-            "seed": arguments.seed,
         },
-        warnings=_doubts(arguments, simplex, choice),
+        warnings=doubts(arguments, simplex, choice),
     )
-
-
-def _limit_rows(problem: SimplexProblem, choice: MixtureChoice) -> list[dict[str, Any]]:
-    """Describe each limit at the plan."""
-    margins = problem.margins(choice.log_tokens, choice.shares)
-    rows = []
-    limits = problem.limits
-    for name, most, margin in zip(limits.names, limits.most, margins, strict=True):
-        rows.append(
-            {
-                "name": name,
-                "limit": float(most),
-                "probability": float((margin >= 0).mean()),
-                **_quantiles(most * np.exp(-margin)),
-            }
-        )
-    return rows
-
-
-def _quantiles(
-    losses: Float[np.ndarray, " draw"], tail: float = 0.05
-) -> dict[str, float]:
-    """Summarise a loss by its median and 90% interval."""
-    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
-    return {"median": float(median), "low": float(low), "high": float(high)}
 
 
 def _along(
@@ -381,7 +341,7 @@ def _along(
             "probability": [kept_share(m) for m in margins],
             "losses": {
                 limit: pd.DataFrame(
-                    [_quantiles(of_point) for of_point in losses[:, i]]
+                    [quantiles(of_point) for of_point in losses[:, i]]
                 ).to_dict("list")
                 for i, limit in enumerate(limits.names)
             },
@@ -404,30 +364,3 @@ def _region(
     inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
     chances = [problem.probability(choice.log_tokens, shares) for shares in inside]
     return {"shares": inside.tolist(), "probability": chances}
-
-
-def _doubts(
-    arguments: MixtureArguments,
-    simplex: Simplex,
-    choice: MixtureChoice,
-    near: float = 1e-3,
-) -> list[str]:
-    """Collect warnings about the plan: those of the fits, and plans at an end of a
-    range.
-    """
-    posteriors = simplex.posteriors
-    lines = [f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings]
-    run = {"N": arguments.N, "D": math.exp(choice.log_tokens)}
-    table = table_of(next(iter(posteriors.values())))
-    lines += [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
-    ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
-    for name, share, low, high in ends:
-        is_fitted = name not in arguments.bounds
-        at = "least" if share - low < near else "largest" if high - share < near else ""
-        if is_fitted and at:
-            lines.append(
-                f"the share of {name}, {share:.1%}, is the {at} that was fitted: beyond "
-                f"it nothing was checked; bounds={{{name!r}: (0, 1)}} looks there "
-                f"(--share {name}=0:100%; of report --plan share_{name}=0:100%)"
-            )
-    return lines

@@ -8,21 +8,38 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import KINDS, POSITIVE, SHARE, checked
+from bayeslaw._base.limits import (
+    CHANCE,
+    COUNT,
+    KINDS,
+    LOSS,
+    NUMBER,
+    POSITIVE,
+    SHARE,
+    check_count,
+    checked,
+)
+from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._law.columns import share_domains
+from bayeslaw._plans.arguments.covariates import check_covariates
 from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._plans.mixing.search import SetLimits, SimplexProblem
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._posteriors.repetition import epochs_allowed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+MEAN = "mean"  # name of the limit on the weighted mean
+SET = "evaluation set"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +49,11 @@ class MixtureQuestion:
     losses: Mapping[str, Posterior | str | Path]
     _: KW_ONLY
     N: float
+    max_loss: Mapping[str, float] = field(default_factory=dict)
+    max_mean_loss: float | None = None
+    confidence: float = 0.9
     weights: Mapping[str, float] | None = None
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    bounds: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
     unique_tokens: Mapping[str, float] = field(default_factory=dict)
     max_epochs: float = 1.0
     covariates: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
@@ -46,15 +66,19 @@ class MixtureQuestion:
 class Simplex:
     """Posteriors, their paired draws, and the bounds of shares.
 
-    ``low``, ``high``: bounds of each domain's share, (domain,); ``supply``: tokens of
-    each domain that may be seen, repetitions included, (domain,).
+    ``size``: model parameters; ``low``, ``high``: bounds of each domain's share,
+    (domain,); ``unique``: unique tokens of each domain, (domain,), infinite where not
+    stated; ``epochs``: how often each may be seen; ``notes``: what was assumed.
     """
 
     posteriors: Mapping[str, Posterior]
+    size: float
     losses: SampledLosses
     low: Float[np.ndarray, " domain"]
     high: Float[np.ndarray, " domain"]
-    supply: Float[np.ndarray, " domain"]
+    unique: Float[np.ndarray, " domain"]
+    epochs: float
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, question: MixtureQuestion) -> Simplex:
@@ -65,22 +89,86 @@ class Simplex:
         PlanError
             The arguments are inconsistent.
         """
+        if not isinstance(question.losses, Mapping) or not question.losses:
+            raise PlanError(
+                "give a posterior of at least one evaluation set, by its name"
+            )
         posteriors = {
             name: as_posterior(posterior) for name, posterior in question.losses.items()
         }
-        if not posteriors:
-            raise PlanError("give a posterior of at least one evaluation set")
+        if MEAN in posteriors:
+            raise PlanError(
+                f"no evaluation set can be named {MEAN!r}: that is the limit on the mean"
+            )
         domains = _domains(posteriors)
         size = checked("N", question.N, KINDS["N"])
+        _check_covariates(question.covariates, posteriors, domains)
         fixed = [
             {"N": size, **_covariates(question, name, tuple(posteriors))}
             for name in posteriors
         ]
+        check_count("draws", question.draws)
         losses = SampledLosses.of(
             posteriors, domains, fixed, question.draws, question.seed, question.new_run
         )
         low, high = _bounds(question, posteriors, domains)
-        return cls(posteriors, losses, low, high, _supply(question, domains))
+        unique = _unique_tokens(question, domains)
+        epochs, notes = _epochs(question, posteriors)
+        return cls(posteriors, size, losses, low, high, unique, epochs, tuple(notes))
+
+    def problem(
+        self, question: MixtureQuestion, tokens: tuple[float, float]
+    ) -> SimplexProblem:
+        """Pose the problem of a question between two budgets.
+
+        Raises
+        ------
+        PlanError
+            A limit is ill-posed, or the domains have fewer tokens than the smallest
+            budget.
+        """
+        supply = self.epochs * self.unique
+        high = np.minimum(self.high, supply / tokens[0])
+        if high.sum() < 1 - 1e-9:
+            raise PlanError(
+                f"the domains have {format_count(high.sum() * tokens[0])} tokens within "
+                f"their bounds, and the least budget is {format_count(tokens[0])}: give "
+                "max_epochs, or plan for less"
+            )
+        if (self.low > high + 1e-9).any():
+            name = self.domains[int((self.low > high + 1e-9).argmax())]
+            raise PlanError(
+                f"{name} has too few tokens for its least share at "
+                f"{format_count(tokens[0])} tokens: lower the share, or give max_epochs"
+            )
+        return SimplexProblem(
+            self.losses,
+            _limits(question, self.losses.sets),
+            checked("confidence", question.confidence, KINDS["confidence"]),
+            self.low,
+            high,
+            tokens,
+            supply,
+        )
+
+    def settings(self, question: MixtureQuestion) -> dict[str, Any]:
+        """Collect what was asked, as JSON types."""
+        sets = self.losses.sets
+        given = {n: u for n, u in self.by_domain(self.unique).items() if u < math.inf}
+        return {
+            "confidence": checked("confidence", question.confidence, CHANCE),
+            "weights": dict(
+                zip(sets, mean_weights(question.weights, sets), strict=True)
+            ),
+            "least": self.by_domain(self.low),
+            "largest": self.by_domain(self.high),
+            "unique_tokens": given,
+            "max_epochs": self.epochs,
+            "covariates": dict(zip(sets, map(dict, self.losses.fixed), strict=True)),
+            "new_run": question.new_run,
+            "draws": question.draws,
+            "seed": question.seed,
+        }
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -92,6 +180,16 @@ class Simplex:
         return dict(zip(self.domains, map(float, shares), strict=True))
 
 
+def _check_covariates(
+    covariates: Any, posteriors: Mapping[str, Posterior], domains: tuple[str, ...]
+) -> None:
+    """Refuse covariates that other arguments set, or that no law reads."""
+    shares = {f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains}
+    set_elsewhere = {"N": "it is given as N", "D": "it is the budget", **shares}
+    read = {column for p in posteriors.values() for column in columns_read(p)}
+    check_covariates(covariates, read, set_elsewhere)
+
+
 def _covariates(
     question: MixtureQuestion, name: str, sets: tuple[str, ...]
 ) -> dict[str, float]:
@@ -101,26 +199,54 @@ def _covariates(
     columns = {}
     for column, value in question.covariates.items():
         by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
-        unknown = [other for other in by_set if other not in sets]
-        if unknown:
-            raise PlanError(unknown_name(f"covariates {column}", unknown[0], sets))
+        _check_names(f"covariates {column}", by_set, sets, SET)
         if name in by_set:
-            columns[column] = float(by_set[name])
+            kind = KINDS.get(column, POSITIVE)
+            columns[column] = checked(column, by_set[name], kind)
     return columns
 
 
-def _supply(
+def _unique_tokens(
     question: MixtureQuestion, domains: tuple[str, ...]
 ) -> Float[np.ndarray, " domain"]:
-    """Compute the tokens of each domain that may be seen, repetitions included, shape
-    (domain,).
-    """
-    unknown = [name for name in question.unique_tokens if name not in domains]
-    if unknown:
-        raise PlanError(unknown_name("unique_tokens", unknown[0], domains))
-    epochs = checked("max_epochs", question.max_epochs, POSITIVE)
-    there = [question.unique_tokens.get(name, math.inf) for name in domains]
-    return epochs * np.array(there, float)
+    """Read the unique tokens of each domain, shape (domain,)."""
+    _check_names("unique_tokens", question.unique_tokens, domains)
+    return np.array(
+        [
+            checked(f"unique_tokens of {name}", question.unique_tokens[name], COUNT)
+            if name in question.unique_tokens
+            else math.inf
+            for name in domains
+        ]
+    )
+
+
+def _epochs(
+    question: MixtureQuestion, posteriors: Mapping[str, Posterior]
+) -> tuple[float, list[str]]:
+    """Decide how often a token may be seen, as `plan` does; with notes about it."""
+    epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
+    if not question.unique_tokens:
+        return epochs, []
+    pieces = [piece for p in posteriors.values() for piece in p.pieces()]
+    return epochs_allowed(epochs, pieces, None)
+
+
+def _limits(question: MixtureQuestion, sets: tuple[str, ...]) -> SetLimits:
+    """Read the limits on evaluation sets and on their weighted mean."""
+    _check_names("max_loss", question.max_loss, sets, SET)
+    names, weights, most = [], [], []
+    for name, limit in question.max_loss.items():
+        names.append(name)
+        weights.append([float(single == name) for single in sets])
+        most.append(checked(f"max_loss of {name}", limit, LOSS))
+    mean = mean_weights(question.weights, sets)
+    if question.max_mean_loss is not None:
+        names.append(MEAN)
+        weights.append(mean)
+        most.append(checked("max_mean_loss", question.max_mean_loss, LOSS))
+    shape = (len(names), len(sets))
+    return SetLimits(tuple(names), np.reshape(weights, shape), np.array(most))
 
 
 def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
@@ -143,9 +269,7 @@ def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
     return tuple(sorted(domains))
 
 
-def mean_weights(
-    weights: Mapping[str, float] | None, sets: tuple[str, ...]
-) -> list[float]:
+def mean_weights(weights: Any, sets: tuple[str, ...]) -> list[float]:
     """Compute the weights of evaluation sets in a mean; they sum to one.
 
     Raises
@@ -153,18 +277,29 @@ def mean_weights(
     PlanError
         A set is unknown, or no weight is above 0.
     """
-    by_set = dict.fromkeys(sets, 1.0) if weights is None else dict(weights)
-    unknown = [name for name in by_set if name not in sets]
-    if unknown:
-        raise PlanError(unknown_name("weights", unknown[0], sets))
+    given = dict.fromkeys(sets, 1.0) if weights is None else weights
+    _check_names("weights", given, sets, SET)
+    by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}
     total = sum(by_set.values())
-    if min(by_set.values()) < 0 or not 0 < total < math.inf:
+    if min(by_set.values(), default=0.0) < 0 or not 0 < total < math.inf:
         raise PlanError("weights must be at least 0, and one of them above")
     return [by_set.get(name, 0.0) / total for name in sets]
 
 
-def unknown_name(what: str, name: str, there: tuple[str, ...]) -> str:
-    return f"{what} names no {name!r}; there are: {', '.join(there)}"
+def _check_names(
+    what: str, given: Any, there: tuple[str, ...], kind: str = "domain"
+) -> None:
+    """Refuse what is not by name, or names something that there is not."""
+    if not isinstance(given, Mapping):
+        raise PlanError(
+            f"{what} is by {kind}, {there[0]}=...; got {given!r} (there are: "
+            f"{', '.join(there)})"
+        )
+    unknown = [name for name in given if name not in there]
+    if unknown:
+        raise PlanError(
+            f"{what} names no {unknown[0]!r}; there are: {', '.join(there)}"
+        )
 
 
 def _bounds(
@@ -175,25 +310,31 @@ def _bounds(
     """Find the smallest and largest share of each domain: the given ones, else the
     fitted ones.
     """
-    unknown = [name for name in question.bounds if name not in domains]
-    if unknown:
-        raise PlanError(unknown_name("bounds", unknown[0], domains))
+    _check_names("bounds", question.bounds, domains)
     ends = []
     for name in domains:
-        fitted = fitted_range(posteriors, f"{PREFIX}{name}") or (0.0, 1.0)
-        low, high = question.bounds.get(name, fitted)
-        what = f"bounds of {name}"
-        ends.append((checked(what, low, SHARE), checked(what, high, SHARE)))
-        if low > high:
-            raise PlanError(
-                f"{what}: the least, {low:g}, is over the largest, {high:g}"
-            )
+        if name in question.bounds:
+            ends.append(_bounds_of(name, question.bounds[name]))
+        else:
+            ends.append(fitted_range(posteriors, f"{PREFIX}{name}") or (0.0, 1.0))
     low, high = np.array(ends).T
     if low.sum() > 1 + 1e-9 or high.sum() < 1 - 1e-9:
         raise PlanError(
             f"bounds leave no mixture: least shares sum to {low.sum():.3g} and largest "
             f"to {high.sum():.3g}; 1 must lie between"
         )
+    return low, high
+
+
+def _bounds_of(name: str, bounds: Any) -> tuple[float, float]:
+    """Read the least and the largest share of a domain, or one that is fixed."""
+    what = f"bounds of {name}"
+    ends = (bounds, bounds) if np.ndim(bounds) == 0 else tuple(bounds)
+    if len(ends) != 2:
+        raise PlanError(f"{what}: give the least and the largest share; got {bounds!r}")
+    low, high = (checked(what, end, SHARE) for end in ends)
+    if low > high:
+        raise PlanError(f"{what}: the least, {low:g}, is over the largest, {high:g}")
     return low, high
 
 

@@ -96,14 +96,6 @@ class SampledLosses:
                 slopes[i, part.rows] = np.asarray(along).T
         return losses, slopes
 
-    def along_tokens(
-        self,
-        log_tokens: Float[np.ndarray, " rung"],
-        shares: Float[np.ndarray, " domain"],
-    ) -> Float[np.ndarray, "set draw rung"]:
-        """Compute log losses at several budgets of one mixture."""
-        return self.over(log_tokens, np.tile(shares, (len(log_tokens), 1)))
-
     def over(
         self,
         log_tokens: Float[np.ndarray, " run"],

@@ -108,6 +108,15 @@ class SimplexProblem:
         """Compute the share of draws that keep all limits."""
         return kept_share(self.margins(log_tokens, shares))
 
+    def probabilities(
+        self,
+        log_tokens: Float[np.ndarray, " run"],
+        shares: Float[np.ndarray, "run domain"],
+    ) -> Float[np.ndarray, " run"]:
+        """Compute the probability at each budget with its own mixture."""
+        log_losses = np.moveaxis(self.losses.over(log_tokens, shares), -1, 0)
+        return np.array([kept_share(self.limits.margins(run)) for run in log_losses])
+
     def quantile(
         self, point: Float[np.ndarray, " slope"]
     ) -> tuple[float, Float[np.ndarray, " slope"]]:
@@ -138,13 +147,9 @@ class SimplexProblem:
         """Compute probabilities of a mixture at evenly spaced log tokens, and return
         both.
         """
-        rungs = np.linspace(low, high, 32)
-        log_losses = self.losses.along_tokens(rungs, shares)
-        probabilities = [
-            kept_share(self.limits.margins(log_losses[..., rung]))
-            for rung in range(len(rungs))
-        ]
-        return rungs, np.array(probabilities)
+        rungs = np.linspace(low, high, 32 if high > low else 1)
+        mixtures = np.tile(shares, (len(rungs), 1))
+        return rungs, self.probabilities(rungs, mixtures)
 
     def cheapest(
         self, shares: Float[np.ndarray, " domain"], rounds: int = 3
@@ -200,6 +205,12 @@ def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureCh
     return max(safest, key=lambda choice: choice.probability)
 
 
+def most_probable(problem: SimplexProblem, seed: int, starts: int = 3) -> MixtureChoice:
+    """Find the most probable choice; one that keeps the limits is probable enough."""
+    safest = [_safest_from(problem, first) for first in _starts(problem, starts, seed)]
+    return max(safest, key=lambda choice: choice.probability)
+
+
 def _starts(
     problem: SimplexProblem, count: int, seed: int, tries: int = 15
 ) -> list[MixtureChoice]:
@@ -220,21 +231,27 @@ def onto_simplex(
     shares: Float[np.ndarray, "*draw domain"],
     low: Float[np.ndarray, " domain"],
     high: Float[np.ndarray, " domain"],
-    halvings: int = 50,
+    scale: Float[np.ndarray, "*draw domain"] | float = 1.0,
+    halvings: int = 60,
 ) -> Float[np.ndarray, "*draw domain"]:
-    """Project mixtures onto the simplex within bounds: shares are shifted equally and
-    clipped so that they sum to one, by bisection (Held, Wolfe and Crowder 1974).
+    """Project mixtures onto the simplex within bounds: shares are shifted and clipped so
+    that they sum to one, by bisection (Held, Wolfe and Crowder 1974).
+
+    ``scale``: squares of distances are divided by it, so that shifts grow with it; by
+    default all shares are shifted equally.
     """
-    below = np.full((*shares.shape[:-1], 1), -2.0)
-    above = -below
+    far = (1 + np.abs(shares)) / scale
+    above = far.max(axis=-1, keepdims=True)
+    below = -above
     for _ in range(halvings):
-        shift = (below + above) / 2
-        is_short = np.clip(shares + shift, low, high).sum(-1, keepdims=True) < 1
+        middle = (below + above) / 2
+        shifted = np.clip(shares + scale * middle, low, high)
+        is_short = shifted.sum(axis=-1, keepdims=True) < 1
         below, above = (
-            np.where(is_short, shift, below),
-            np.where(is_short, above, shift),
+            np.where(is_short, middle, below),
+            np.where(is_short, above, middle),
         )
-    return np.clip(shares + (below + above) / 2, low, high)
+    return np.clip(shares + scale * (below + above) / 2, low, high)
 
 
 def _cheapest_from(
@@ -265,7 +282,7 @@ def _mixture_of_fewest_tokens(
     """
     slope = np.eye(1 + len(start.shares))[0]
     aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
-    keeps = _memo(aim.quantile)
+    keeps = memo(aim.quantile)
     # in percent of the loss, the scale of the other constraints
     keeps_limits: Any = {
         "type": "ineq",
@@ -292,7 +309,7 @@ def _safest_from(
         if choice.is_kept:
             break
         safer = _choice(problem, *_largest_margin(aim, choice))
-        if safer.probability > choice.probability:
+        if safer.probability >= choice.probability:
             choice = safer
         # a quantile far in a tail rests on few draws
         aim = replace(problem, confidence=float(np.clip(safer.probability, 0.02, 0.98)))
@@ -379,7 +396,7 @@ def _of_supply(problem: SimplexProblem) -> list[Any]:
     return [*constraints, {"type": "ineq", "fun": left, "jac": slopes}]
 
 
-def _memo(function: Callable) -> Callable:
+def memo(function: Callable) -> Callable:
     """Cache the last value of a function, because SLSQP evaluates each point twice."""
     last: dict[bytes, tuple] = {}
 

@@ -424,7 +424,7 @@ def _chosen(
         choose_priors(law, runs, experience, reference=_read(law, reference)).law
         for law in named
     ]
-    chosen = [fitting.settled(law, runs) for law in at_reference(learned, reference)]
+    chosen = list(at_reference(learned, reference))
     counts = Counter(law.name for law in chosen)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:

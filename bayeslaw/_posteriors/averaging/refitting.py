@@ -73,7 +73,7 @@ def _compared(old: Average, recipes: list[dict]) -> list[Law]:
 
 
 def _with_freed(law: Law, runs: pd.DataFrame) -> Law:
-    """Free the exponents of a law that `settled` had fixed at the prior's median only
+    """Free the exponents of a law that earlier versions fixed at the prior's median only
     because their column had one level.
     """
     resting = [

@@ -134,9 +134,7 @@ def fit(arguments: FitArguments) -> Fit:
     began = time.perf_counter()
     seed = arguments.seed
     runs = as_runs(arguments.runs)
-    law = fitting.settled(
-        arguments.find(arguments.law, runs), runs, arguments.requested
-    )
+    law = arguments.find(arguments.law, runs)
     fitting.check_fittable(
         law, runs, requested=arguments.requested, handful=len(runs) <= HANDFUL
     )

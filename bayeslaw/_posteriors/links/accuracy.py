@@ -44,6 +44,8 @@ class AccuracyLink:
         Smallest and largest loss of the table.
     error
         Error of an evaluation, shape (draw,); None for the curve itself.
+    warnings
+        Reasons to distrust the curve.
     """
 
     chance: float
@@ -53,6 +55,7 @@ class AccuracyLink:
     sigma: Float[np.ndarray, " draw"]
     losses: tuple[float, float]
     error: Float[np.ndarray, " #draw"] = field(default_factory=lambda: np.zeros(1))
+    warnings: tuple[str, ...] = ()
 
     @property
     def draws(self) -> int:
@@ -111,7 +114,8 @@ def accuracy_link(
 
     This is the second step of two-step forecasts of tasks (Llama 3, section 3.2.1;
     Bhagia et al. 2024): accuracy = chance + (ceiling - chance) / (1 + exp((loss -
-    middle) / width)), with normal errors.
+    middle) / width)), with normal errors. If the accuracies level off at another
+    accuracy than ``chance``, a warning says at which.
 
     Parameters
     ----------
@@ -126,8 +130,8 @@ def accuracy_link(
     Raises
     ------
     RunTableError
-        A column is missing, a value is out of its range, or there are fewer than four
-        rows.
+        A column is missing, a value is out of its range, there are fewer than four
+        rows, or the accuracy rises with the loss, as error rates do.
 
     Examples
     --------
@@ -139,11 +143,16 @@ def accuracy_link(
     """
     rows = _checked(table)
     guess = checked("chance", chance, CHANCE_LEVEL)
-    ceiling, middle, width, sigma = _sampled(
-        rows["loss"].to_numpy(), rows["accuracy"].to_numpy(), guess, draws, seed
+    loss, accuracy = rows["loss"].to_numpy(), rows["accuracy"].to_numpy()
+    _check_falling(loss, accuracy)
+    ceiling, middle, width, sigma = _sampled(loss, accuracy, guess, draws, seed)
+    ends = float(loss.min()), float(loss.max())
+    lines = _floor_missed(loss, accuracy, guess)
+    for line in lines:
+        warn(line, FitWarning)
+    return AccuracyLink(
+        guess, ceiling, middle, width, sigma, ends, warnings=tuple(lines)
     )
-    ends = float(rows["loss"].min()), float(rows["loss"].max())
-    return AccuracyLink(guess, ceiling, middle, width, sigma, ends)
 
 
 def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
@@ -186,6 +195,81 @@ def _number(cell: object) -> float:
         return np.nan
 
 
+def _check_falling(
+    loss: Float[np.ndarray, " row"],
+    accuracy: Float[np.ndarray, " row"],
+    level: float = 0.05,
+) -> None:
+    """Refuse accuracies that rise with the loss, by Kendall's rank test."""
+    from scipy import stats
+
+    if np.ptp(accuracy) == 0:
+        return
+    tau, p = stats.kendalltau(loss, accuracy, alternative="greater")
+    if p < level:
+        raise RunTableError(
+            f"the accuracy rises with the loss (Kendall's tau {tau:.2f}): are these error "
+            "rates? give 1 - error as accuracy"
+        )
+
+
+def _floor_missed(
+    loss: Float[np.ndarray, " row"],
+    accuracy: Float[np.ndarray, " row"],
+    chance: float,
+    level: float = 0.001,
+    small: float = 0.01,
+) -> list[str]:
+    """Write a line if a curve that levels off at another accuracy than chance fits
+    better, by the F test of one more parameter, and the curve misses by more than
+    ``small``.
+    """
+    from scipy import stats
+
+    rows = len(loss)
+    if rows < 6:
+        return []
+    squares, _ = _least_squares(loss, accuracy, chance)
+    free_squares, floor = _least_squares(loss, accuracy, None)
+    if squares < rows * small**2:
+        return []
+    gain = (squares - free_squares) * (rows - 4) / max(free_squares, 1e-12)
+    if stats.f.sf(gain, 1, rows - 4) >= level:
+        return []
+    return [
+        f"the accuracies level off at {floor:.0%} where losses are high, and chance is "
+        f"{chance:.0%}: accuracies between are off; give chance={max(floor, 0):.2g} "
+        f"(--chance {max(floor, 0):.0%}) if that is what guessing has"
+    ]
+
+
+def _least_squares(
+    loss: Float[np.ndarray, " row"],
+    accuracy: Float[np.ndarray, " row"],
+    chance: float | None,
+) -> tuple[float, float]:
+    """Fit the curve by least squares, with its floor too if ``chance`` is None. Returns
+    the sum of squares and the floor.
+    """
+    from scipy import optimize
+
+    low, high, span = accuracy.min(), accuracy.max(), np.ptp(loss)
+    half_way = float(loss[np.abs(accuracy - (low + high) / 2).argmin()])
+    starts = [[high, half_way, np.log(span / part), low] for part in (2, 4, 12)]
+    free = 3 if chance is not None else 4
+
+    def residuals(u: Float[np.ndarray, " parameter"]) -> Float[np.ndarray, " row"]:
+        ceiling, middle, log_width = u[:3]
+        floor = u[3] if chance is None else chance
+        share = expit((middle - loss) / np.exp(np.clip(log_width, -20, 20)))
+        return floor + (np.minimum(ceiling, 1.0) - floor) * share - accuracy
+
+    optima = [optimize.least_squares(residuals, start[:free]) for start in starts]
+    optimum = min(optima, key=lambda optimum: optimum.cost)
+    floor = float(optimum.x[-1]) if chance is None else chance
+    return 2 * float(optimum.cost), floor
+
+
 def _sampled(
     loss: Float[np.ndarray, " row"],
     accuracy: Float[np.ndarray, " row"],
@@ -199,6 +283,7 @@ def _sampled(
     """Draw ceiling, middle, width and sigma, each of shape (draw,), by adaptive
     multiple importance sampling (Cornuet et al. 2012). The proposal is a Student-t
     around the mode, fitted again to the weighted draws; weights are Pareto-smoothed.
+    Draws are of parameters in sds of their prior.
 
     ``rounding``: sd of the rounding to a tenth of a percent. Without it, a table that
     the curve meets exactly would have no scale.
@@ -217,39 +302,50 @@ def _sampled(
         ceiling = 1 - (1 - chance) * expit(short)
         return ceiling, middle, np.exp(log_width), np.exp(log_sigma)
 
-    def log_density(u: Float[np.ndarray, "*draw 4"]) -> Float[Any, "*draw"]:
-        ceiling, middle, width, sigma = split(u)
+    def log_density(z: Float[np.ndarray, "*draw 4"]) -> Float[Any, "*draw"]:
+        ceiling, middle, width, sigma = split(means + sds * z)
         curve = chance + (ceiling - chance) * expit((middle - loss) / width)
         size = np.hypot(sigma, rounding)
         log_likelihood = -0.5 * ((accuracy - curve) / size) ** 2 - np.log(size)
-        log_prior = -0.5 * ((u - means) / sds) ** 2
+        log_prior = -0.5 * z**2
         return log_likelihood.sum(axis=-1) + log_prior.sum(axis=-1)
 
     rng = generator(seed, Stream.ACCURACY_CURVE)
-    steps = np.array([[0, 0, 0, 0], [0, 0, -1.5, 0], [2, 0, 0, 1]])
-    starts = means + steps
+    starts = np.array([[0, 0, 0, 0], [0, 0, -1.5, 0], [2, 0, 0, 1]])
     modes = [
-        optimize.minimize(lambda u: -float(log_density(u)), start) for start in starts
+        optimize.minimize(lambda z: -float(log_density(z)), start) for start in starts
     ]
     mode = min(modes, key=lambda optimum: optimum.fun)
-    proposals = [stats.multivariate_t(mode.x, 2 * np.asarray(mode.hess_inv), df=4)]
+    proposals = [
+        stats.multivariate_t(mode.x, _invertible(2 * np.asarray(mode.hess_inv)), df=4)
+    ]
     rounds: list[np.ndarray] = []
     k_hat = np.inf
     while len(rounds) < least_rounds or (
         k_hat > TRUSTED_K and len(rounds) < most_rounds
     ):
         rounds.append(proposals[-1].rvs(max(2 * draws, 8000), random_state=rng))
-        u = np.concatenate(rounds)
-        log_mixture = logsumexp([q.logpdf(u) for q in proposals], axis=0)
-        weights, k_hat = pareto_smoothed(log_density(u) - log_mixture)
-        scale = np.cov(u.T, aweights=weights)
-        proposals.append(stats.multivariate_t(weights @ u, 1.5 * scale, df=4))
+        z = np.concatenate(rounds)
+        log_mixture = logsumexp([q.logpdf(z) for q in proposals], axis=0)
+        weights, k_hat = pareto_smoothed(log_density(z) - log_mixture)
+        scale = _invertible(1.5 * np.cov(z.T, aweights=weights))
+        proposals.append(stats.multivariate_t(weights @ z, scale, df=4))
     if k_hat > TRUSTED_K:
         warn(
             f"the weights of the accuracy's curve are not to be trusted (k-hat {k_hat:.2f}): "
             "its table hardly says where it falls",
             FitWarning,
         )
-    chosen = u[rng.permutation(by_weight(weights, draws, rng))]
+    chosen = means + sds * z[rng.permutation(by_weight(weights, draws, rng))]
     ceiling, middle, width, sigma = (leaf[:, 0] for leaf in split(chosen))
     return ceiling, middle, width, sigma
+
+
+def _invertible(
+    scale: Float[np.ndarray, "4 4"], least: float = 1e-6, most: float = 1e2
+) -> Float[np.ndarray, "4 4"]:
+    """Bound the eigenvalues of a proposal's scale: if few draws have all the weight, it
+    has none in some direction.
+    """
+    values, vectors = np.linalg.eigh((scale + scale.T) / 2)
+    return (vectors * np.clip(values, least, most)) @ vectors.T

@@ -68,9 +68,11 @@ def planned_mixture(
     x = math.log(plan.D)
     start = _Start(x, np.array(list(plan.shares.values())), problem.confidence)
     costs = arguments.costs or Costs()
-    explorer = _explorer(
-        simplex, problem.limits, start, costs.flops_per_token(plan.N), plan
-    )
+    flops_per_token = costs.flops_per_token(plan.N)
+    if not plan.limits:
+        limits = _at_medians(simplex, start)
+        return MixturePart(_explorer(simplex, limits, start, flops_per_token), plan)
+    explorer = _explorer(simplex, problem.limits, start, flops_per_token, plan)
     return MixturePart(explorer, plan, mixture_pictures(plan, unit))
 
 
@@ -85,10 +87,8 @@ def explored_mixture(
     middle = np.full(len(simplex.domains), 1 / len(simplex.domains))
     shares = onto_simplex(middle, simplex.low, simplex.high)
     x = math.log(runs["D"].max())
-    log_losses, _ = simplex.losses.at(x, shares)
-    sets = simplex.losses.sets
-    limits = SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
     start = _Start(x, shares, MixtureArguments.confidence)
+    limits = _at_medians(simplex, start)
     return MixturePart(_explorer(simplex, limits, start, Costs().flops_per_token(size)))
 
 
@@ -99,6 +99,13 @@ class _Start:
     x: float
     shares: Float[np.ndarray, " domain"]
     confidence: float
+
+
+def _at_medians(simplex: Simplex, start: _Start) -> SetLimits:
+    """Limit each loss to its median at the start."""
+    log_losses, _ = simplex.losses.at(start.x, start.shares)
+    sets = simplex.losses.sets
+    return SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
 
 
 def _explorer(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.arguments import command, option
+from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import LOSS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
@@ -41,7 +42,8 @@ class MixtureOptions:
         "Weight of a set in the mean: code=2 (repeatable); default: all alike."
     )
     D: str | None = option(
-        "In place of limits: the best mixture of so many tokens.", "--D"
+        "Budget: the best mixture of so many tokens, under the limits if there are any.",
+        "--D",
     )
     confidence: str = option(
         "Probability of keeping all limits together.", default="0.9"
@@ -71,7 +73,8 @@ class MixtureOptions:
 @command
 def mixture(options: MixtureOptions) -> None:
     """Find the cheapest tokens and shares of a mixture that keep all limits with a
-    stated probability; with --D, the best mixture for that budget.
+    stated probability; with --D, the mixture of the least mean loss at that budget
+    that keeps them.
 
     Example: bayeslaw mixture --loss web=web.nc --loss code=code.nc --N 1B
     --max-loss web=2.5 --max-loss code=1.9 --share code=5%:40%
@@ -79,6 +82,8 @@ def mixture(options: MixtureOptions) -> None:
     import bayeslaw
 
     check_writable(options.output)
+    if options.D is not None and options.max_tokens is not None:
+        raise PlanError("--D is the budget, and --max-tokens bounds it: give one")
     question = _question(options)
     paths = values_by_name(options.loss, "--loss")
     losses = {
@@ -86,7 +91,8 @@ def mixture(options: MixtureOptions) -> None:
     }
     with progress_bar("mixture", expected=20):
         if options.D is None:
-            answer: Any = bayeslaw.plan_mixture(losses, **question, **_limits(options))
+            most = number_or_none("--max-tokens", options.max_tokens)
+            answer: Any = bayeslaw.plan_mixture(losses, **question, max_tokens=most)
         else:
             answer = bayeslaw.best_mixture(
                 losses, **question, D=limit("--D", options.D)
@@ -100,9 +106,16 @@ def mixture(options: MixtureOptions) -> None:
 
 def _question(options: MixtureOptions) -> dict[str, Any]:
     """Read the arguments that both questions share."""
+    most = values_by_name(options.max_loss, "--max-loss")
+    mean = options.max_mean_loss
     shares = values_by_name(options.share, "--share")
     return {
         "N": limit("--N", options.N),
+        "max_loss": {
+            name: limit(f"--max-loss {name}", text, LOSS) for name, text in most.items()
+        },
+        "max_mean_loss": None if mean is None else limit("--max-mean-loss", mean, LOSS),
+        "confidence": limit("--confidence", options.confidence),
         "weights": assignments(options.weight, "--weight") or None,
         "bounds": {
             name: share_bounds(f"--share {name}", text) for name, text in shares.items()
@@ -115,19 +128,4 @@ def _question(options: MixtureOptions) -> dict[str, Any]:
         },
         "new_run": not options.law_mean,
         "seed": options.seed,
-    }
-
-
-def _limits(options: MixtureOptions) -> dict[str, Any]:
-    """Read the limits of a plan."""
-    by_set = values_by_name(options.max_loss, "--max-loss")
-    mean = options.max_mean_loss
-    return {
-        "max_loss": {
-            name: limit(f"--max-loss {name}", text, LOSS)
-            for name, text in by_set.items()
-        },
-        "max_mean_loss": None if mean is None else limit("--max-mean-loss", mean, LOSS),
-        "confidence": limit("--confidence", options.confidence),
-        "max_tokens": number_or_none("--max-tokens", options.max_tokens),
     }
