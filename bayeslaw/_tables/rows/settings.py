@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
+from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
 
@@ -64,6 +65,10 @@ def alike_but_settings(
     settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
         return None
+    numbers = runs[settings].select_dtypes("float")
+    runs = runs.assign(
+        **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
+    )
     alike = runs.groupby(keys, dropna=False, sort=False)
     group = alike.ngroup()
     levels = alike[settings].nunique()

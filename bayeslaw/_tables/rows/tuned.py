@@ -15,6 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.settings import cells_of
 from bayeslaw._tables.runs import as_runs
 
@@ -107,7 +108,7 @@ def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
             f"--best-of {setting}: its levels must be numbers above 0, whose logarithm a "
             "parabola is in"
         )
-    return np.log(values)
+    return np.log(at_levels(values, ROUNDING))
 
 
 def _near_the_best(
