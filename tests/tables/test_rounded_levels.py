@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayeslaw
-from bayeslaw._posteriors.averaging.folds import default_axes, folds
+from bayeslaw._forecasts.sensitivity import few_levels
+from bayeslaw._posteriors.averaging.folds import default_axes, folds, stages_towards
 from bayeslaw._running.updating.rows import row_changes
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import at_levels
@@ -136,6 +137,16 @@ def test_points_of_one_run_are_never_one_level():
     assert bayeslaw.read_runs(apart)["D"].nunique() == 3
 
 
+def test_runs_of_one_schedule_are_not_points_of_one_run():
+    D = [12000034816, 12000165888, 24000069632, 24000331776]
+    runs = pd.DataFrame(
+        {"N": 1e8, "D": D, "schedule": "wsd", "loss": [3, 2.9, 2.8, 2.7]}
+    )
+    assert bayeslaw.read_runs(runs)["D"].nunique() == 2
+    curve = runs.assign(step=[1, 2, 3, 4])
+    assert bayeslaw.read_runs(curve)["D"].nunique() == 4
+
+
 def test_a_design_is_forecast_as_asked():
     asked = pd.DataFrame({"N": [1e8, 1.0002e8], "D": [1e9, 1.0001e9]})
     assert bayeslaw.read_runs(asked)["N"].tolist() == asked["N"].tolist()
@@ -210,3 +221,18 @@ def test_a_rate_in_single_precision_is_the_same_setting():
 def test_a_share_off_an_end_by_arithmetic_is_that_end(share, end):
     runs = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9], "replay": share, "loss": [3, 2.9]})
     assert bayeslaw.read_runs(runs)["replay"].tolist() == [end, end]
+
+
+@pytest.mark.parametrize(("D", "lines"), [(1.2e10, 0), (1.2001e10, 0), (1.3e10, 1)])
+def test_a_run_at_a_level_is_not_beyond_it(D, lines):
+    fitted_runs = pd.DataFrame({"N": [1e8, 2e8, 4e8], "D": 12000034816.0})
+    goal = pd.DataFrame({"N": [2e8], "D": [D]})
+    told = few_levels([bayeslaw.law("chinchilla")], fitted_runs, goal)
+    assert len(told) == lines
+
+
+def test_the_direction_of_a_run_is_not_that_of_a_level_it_has():
+    runs = pd.DataFrame({"N": [1e8, 2e8, 4e8], "ptpp": [20.0, 100.0, 100.0]})
+    goal = pd.DataFrame({"N": [8e8], "ptpp": [100.00000000000001]})
+    stages = ["N >= 400M", "ptpp >= 100"]
+    assert stages_towards(stages, runs, goal) == ["N >= 400M"]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import axis_product, is_share, powers_of
-from bayeslaw._tables.rows.levels import at_levels
+from bayeslaw._tables.rows.levels import TOLERANCE, at_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -182,7 +182,8 @@ def stages_towards(
     beyond = [
         name
         for name, column in stages.items()
-        if axis_values(run.head(1), column)[0] > axis_values(table, column).max()
+        if axis_values(run.head(1), column)[0]
+        > (1 + TOLERANCE) * axis_values(table, column).max()
     ]
     return beyond or list(stages)
 

@@ -178,11 +178,13 @@ def _curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
     """Number the run of each row, by domain, shape (row,); None if rows are no points
     of runs.
     """
-    unnamed = unnamed_curves(runs)
-    names = ["run"] if "run" in runs else ["schedule"] if "schedule" in runs else []
+    names = ["run"]
+    if "run" not in runs and {"schedule", "step"} <= set(runs):
+        names = [c for c in ("N", "schedule") if c in runs]
     keys = [runs[c] for c in (*names, "domain") if c in runs]
-    if unnamed is not None:
+    if names[0] not in runs:
+        unnamed = unnamed_curves(runs)
+        if unnamed is None:
+            return None
         keys.append(unnamed.names)
-    if unnamed is None and not names:
-        return None
     return runs.groupby(keys, dropna=False).ngroup().to_numpy()
