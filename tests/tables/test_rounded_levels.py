@@ -175,6 +175,7 @@ def test_a_table_of_rounded_values_is_read_as_that_of_the_values(rounded):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_laws_are_compared_as_on_the_values():
     scores = [
         bayeslaw.compare(runs, ["dcpt", "ptpp-floor"], discrepancy=False).table["score"]
