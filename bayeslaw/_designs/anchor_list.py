@@ -109,19 +109,28 @@ class Anchors:
         return table.drop(columns="loss", errors="ignore").reset_index(drop=True)
 
     def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Format a row for each pick, as text."""
+        """Format a row for each run, as text; replicates are one row, at the place of
+        the last of them.
+        """
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
         levels += share_columns(candidates)
-        rows = [pick["row"] for pick in self.picks]
-        table = candidates.loc[rows, [*counts, *levels]].reset_index(drop=True)
+        picks = pd.DataFrame(self.picks)
+        runs = picks.groupby(["run", "row"], sort=False)
+        bought = runs[["cost", "gain"]].sum()
+        bought["times"], bought["goal_sd"] = runs.size(), runs["goal_sd"].last()
+        last = runs.tail(1).set_index(["run", "row"]).index
+        bought = bought.loc[last].reset_index()
+        of_runs = candidates.loc[bought["row"], [*counts, *levels]]
+        table = of_runs.reset_index(drop=True)
         table[counts] = table[counts].map(format_count)
-        table.insert(0, "row", rows)
-        table.insert(0, "run", [pick["run"] for pick in self.picks])
-        table["cost"] = [f"{pick['cost']:.3g}" for pick in self.picks]
-        table[f"gain ({self.unit})"] = [f"{pick['gain']:.3g}" for pick in self.picks]
-        format_sd = KINDS[self.gain].shown
-        table["goal sd"] = [format_sd(pick["goal_sd"]) for pick in self.picks]
+        table.insert(0, "row", bought["row"])
+        table.insert(0, "run", bought["run"])
+        if (bought["times"] > 1).any():
+            table["times"] = bought["times"]
+        table["cost"] = bought["cost"].map("{:.3g}".format)
+        table[f"gain ({self.unit})"] = bought["gain"].map("{:.3g}".format)
+        table["goal sd"] = bought["goal_sd"].map(KINDS[self.gain].shown)
         return table
 
     def __repr__(self) -> str:

@@ -18,6 +18,11 @@ from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.rows.levels import (
+    at_levels,
+    with_common_levels,
+    with_levels,
+)
 from bayeslaw._tables.runs import NUMERIC, as_design
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
@@ -274,7 +279,7 @@ def candidates(
     >>> sorted(set(offer["D"]))
     [241000000.0, 1205000000.0]
     """
-    runs = as_design(runs)
+    runs = with_levels(as_design(runs))
     requested = {"N": N, "ptpp": ptpp, "replay": replay}
     levels = {
         name: _levels(name, wanted, runs)
@@ -324,7 +329,8 @@ def _with_checkpoints(
     with the cost of its pre-training.
     """
     keys = [c for c in ("N", "ptpp") if c in table]
-    table = table.merge(_checkpoints(runs, keys), on=keys, how="left")
+    table, there = with_common_levels(table, _checkpoints(runs, keys), keys)
+    table = table.merge(there, on=keys, how="left")
     new = table["checkpoint"].isna()
     named = _joined(table[keys], format_count)
     table["checkpoint"] = table["checkpoint"].where(~new, named)
@@ -517,7 +523,8 @@ def _checkpoint_codes(
     if "checkpoint" in table and table["checkpoint"].notna().all():
         return pd.factorize(table["checkpoint"].astype(str))[0]
     if {"N", "ptpp"} <= set(table):
-        return table.groupby(["N", "ptpp"]).ngroup().to_numpy()
+        levels = [at_levels(table[column].to_numpy(float)) for column in ("N", "ptpp")]
+        return table.groupby(levels).ngroup().to_numpy()
     return runs
 
 

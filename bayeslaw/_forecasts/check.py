@@ -41,7 +41,8 @@ NEXT = {
     "trust": "use the intervals, as far out as these runs lie",
     "widen": "use 90% intervals and not medians, or compare laws",
     "do not extrapolate": "do not decide by this: buy runs nearer the goal (anchors)",
-    "unknown": "check at five runs or more that the fit has not seen (in a report "
+    "unknown": "check at five runs or more that the fit has not seen, of losses that "
+    "differ by more than their noise (in a report "
     "or a comparison: --hold-out N, ptpp or D)",
 }
 
@@ -75,8 +76,9 @@ class Check:
     verdict
         ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, from the
         held-out runs. Trust requires that 90% and 50% intervals hold, in each group of
-        runs, too (by schedule, domain, size, stage, replay), and that the posterior's
-        own diagnostics passed.
+        runs, too (by schedule, domain, size, stage, replay), that the posterior's own
+        diagnostics passed, and that the interval of the slope does not hold both 0 and
+        2.
     reason
         The verdict with all its reasons, in one line.
     reasons
@@ -228,6 +230,10 @@ def _verdict(
         doubts = _doubts(measured.coverage["0.5"], worst)
         verdict = "widen" if doubts else verdict
         lines += doubts
+    unseen = _slope_unseen(measured)
+    if unseen is not None and verdict == "trust":
+        verdict = "unknown"
+        lines.append(unseen)
     if failures:
         verdict = "unknown" if verdict == "trust" else verdict
         lines.append(f"but the fit failed its diagnostics ({failures[0]})")
@@ -237,6 +243,19 @@ def _verdict(
     return verdict, lines
 
 
+def _slope_unseen(measured: Check) -> str | None:
+    """Write a line if the runs fit a forecast that says nothing of their differences
+    (slope 0), and one that says half of them (slope 2); None if they exclude either.
+    """
+    low, high = measured.intervals["slope"]
+    if not (low <= 0 and high >= 2):
+        return None
+    return (
+        f"but whether losses follow the forecast is not seen: the calibration slope "
+        f"may be 0 or 2 ({low:.2f} to {high:.2f})"
+    )
+
+
 def _remarks(measured: Check, wide: str | None) -> list[str]:
     """Remark on intervals that are too wide, and on the slope of the calibration, if
     there are enough runs.
@@ -244,7 +263,7 @@ def _remarks(measured: Check, wide: str | None) -> list[str]:
     if measured.n < FEW:
         return []
     lines = [] if wide is None else [wide]
-    if np.isfinite(measured.slope):
+    if np.isfinite(measured.slope) and _slope_unseen(measured) is None:
         low, high = measured.intervals["slope"]
         lines.append(
             f"calibration slope {measured.slope:.2f} ({low:.2f} to {high:.2f})"

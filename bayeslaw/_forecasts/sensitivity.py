@@ -20,6 +20,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.levels import TOLERANCE
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -203,9 +204,8 @@ def few_levels(
         )
         levels = np.unique(fitted[column].to_numpy(float))
         values = runs[column].to_numpy(float)
-        # values that differ by rounding only are one level
-        is_above = values > levels[-1] * (1 + 1e-9)
-        is_below = values < levels[0] * (1 - 1e-9)
+        is_above = values > levels[-1] * (1 + TOLERANCE)
+        is_below = values < levels[0] * (1 - TOLERANCE)
         beyond = values[is_above | is_below]
         # three levels fix an exponent along a column
         if not exponents or not len(beyond) or len(levels) > 2:

@@ -15,6 +15,7 @@ from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.own_columns import own_beyond
+from bayeslaw._tables.rows.levels import with_common_levels
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:
@@ -177,6 +178,7 @@ def _checkpoints_differ(
     keys = ["N", "ptpp"]
     if not set(keys) <= set(target) & set(source):
         return []
+    target, source = with_common_levels(target, source, keys)
     target_checkpoints = set(target[keys].itertuples(index=False, name=None))
     source_checkpoints = set(source[keys].itertuples(index=False, name=None))
     if target_checkpoints & source_checkpoints:

@@ -228,7 +228,8 @@ def _with_planned_losses(
     at the median where they are forecast.
     """
     given = question.get("covariates") or {}
-    is_own = (offered["N"] == planned["N"]) & (offered["ptpp"] == planned["ptpp"])
+    is_own = (offered["N"] / planned["N"] - 1).abs() < RULE.same
+    is_own &= (offered["ptpp"] / planned["ptpp"] - 1).abs() < RULE.same
     medians = {
         column: offered[column].mask(is_own, float(np.median(given[column])))
         for column in LOSSES_BEFORE

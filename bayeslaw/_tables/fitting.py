@@ -15,6 +15,7 @@ from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
+from bayeslaw._tables.rows.levels import with_common_levels
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
@@ -36,14 +37,15 @@ HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-    """Tell which runs are rows of a posterior's table, by comparing all their numbers;
-    shape (run,).
+    """Tell which runs are rows of a posterior's table, by comparing the levels of all
+    their numbers, and their losses; shape (run,).
     """
     if not isinstance(table, pd.DataFrame):
         return np.zeros(len(runs), bool)
     keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
+    table, runs = with_common_levels(table, runs, keys)
     rows = set(_row_keys(table, keys))
     return np.array([row in rows for row in _row_keys(runs, keys)])
 

@@ -26,6 +26,7 @@ from bayeslaw._tables.before import (
     without_starts,
 )
 from bayeslaw._tables.checks.apart import Gap, astray, two_parts
+from bayeslaw._tables.checks.rises import past_minimum
 from bayeslaw._tables.checks.units import clear_units, units_of_mapping
 from bayeslaw._tables.columns import (
     BOTH,
@@ -38,6 +39,7 @@ from bayeslaw._tables.columns import (
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells, without_summary
+from bayeslaw._tables.rows.levels import with_levels
 from bayeslaw._tables.rows.naming import (
     CURVE,
     NAMES,
@@ -234,6 +236,7 @@ def read_with_notes(
     runs = with_shares(runs)
     evaluations = evaluation_columns(runs)
     melted = melt_losses(add_areas(with_stages(runs)), evaluations, unread)
+    melted = with_levels(melted)
     if "loss" not in runs and "loss" in melted:
         which = "the" if evaluations else "both"
         notes.append(f"{which} losses of a row became a row each, by domain")
@@ -255,6 +258,9 @@ def read_with_notes(
     _warn_units(runs)
     for line in units_of_mapping(runs, [ours for _, ours in pairs_of(columns)]):
         warn(line)
+    risen = past_minimum(runs)
+    if risen is not None:
+        warn(risen)
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
     return Reading(runs, notes, mapped.set_axis(runs.index))
@@ -468,6 +474,7 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
         runs, unread = _numbers(table.copy(deep=False))
         _refuse_unread(runs, unread)
         _check_numbers(runs)
+        runs = with_levels(runs)
         _check_repeats(runs)
         return runs
     runs = read_with_notes(table).runs
@@ -557,9 +564,9 @@ def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[Any, str]
 
 
 def _without_rounding(shares: pd.Series, most: float = 1e-9) -> pd.Series:
-    """Move shares that lie outside [0, 1] by an error of arithmetic to its ends."""
-    inside = shares.clip(0.0, 1.0)
-    return shares.where((shares - inside).abs() > most, inside)
+    """Move shares that differ from 0 or 1 by an error of arithmetic to these ends."""
+    ends = shares.round().clip(0.0, 1.0)
+    return shares.where((shares - ends).abs() > most, ends)
 
 
 def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[Any, str]]:

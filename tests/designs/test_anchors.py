@@ -140,6 +140,25 @@ def test_replicates_are_allowed_and_counted():
     assert names.is_unique
 
 
+@pytest.mark.parametrize(
+    ("replicates", "offers"), [(3, [3.0]), (3, [3.0, 0.0]), (1, [3.0])]
+)
+def test_replicates_of_a_run_are_listed_once(replicates, offers):
+    offered = table(x=offers, cost=1.0)
+    made = anchors(
+        straight(), offered, GOAL, 10.0, replicates=replicates, least=0.0, checks=0
+    )
+    shown = made.table(offered)
+    assert shown["run"].is_unique
+    assert len(made.picks) == replicates * len(offers)
+    assert ("times" in shown) == (replicates > 1)
+    spent = shown["cost"].astype(float).sum()
+    assert spent == pytest.approx(made.spent)
+    gains = sum(pick["gain"] for pick in made.picks)
+    shown_gains = shown[f"gain ({made.unit})"].astype(float).sum()
+    assert shown_gains == pytest.approx(gains, rel=0.02)
+
+
 def test_runs_that_tell_laws_apart_are_bought():
     """Two laws agree at x = 1, where each could be refined; the goal is where they part, and so is the run bought."""
     rng = np.random.default_rng(0)

@@ -296,6 +296,35 @@ def test_failed_diagnostics_do_not_soften_a_bad_verdict():
     assert check(posterior, far).verdict == "do not extrapolate"
 
 
+@pytest.mark.parametrize(
+    ("reach", "verdict"), [(0.9, "trust"), (0.03, "trust"), (0.004, "unknown")]
+)
+def test_trust_needs_losses_that_differ_by_more_than_their_noise(reach, verdict):
+    """Runs whose slope may as well be 0 as 2 are no evidence that a forecast is right."""
+    posterior, table = calibrated(10)
+    forecast = np.linspace(0.3, 0.3 + reach, 10)
+    errors = np.log(table["loss"]) - np.linspace(0.3, 1.2, 10)
+    errors = errors.to_numpy()[[3, 7, 0, 5, 9, 1, 8, 4, 6, 2]]
+    new = posterior.new - np.median(posterior.new, axis=0)
+    narrow = Known(forecast + 1e-7 * new, forecast + new)
+    told = check(narrow, pd.DataFrame({"N": 1e8, "loss": np.exp(forecast + errors)}))
+    low, high = told.intervals["slope"]
+    assert (told.verdict == "unknown") == (low <= 0 and high >= 2)
+    assert told.verdict == verdict
+    assert told.reason.count("calibration slope") == 1
+    assert ("may be 0 or 2" in told.reason) == (verdict == "unknown")
+    assert ("noise" in told.next) == (verdict == "unknown")
+
+
+def test_a_bad_verdict_needs_no_slope():
+    posterior, _table = calibrated(10)
+    forecast = np.full(10, 0.3) + np.linspace(0, 1e-4, 10)
+    new = posterior.new - np.median(posterior.new, axis=0)
+    off = pd.DataFrame({"N": 1e8, "loss": np.exp(forecast + 0.2)})
+    narrow = Known(forecast + 1e-7 * new, forecast + new)
+    assert check(narrow, off).verdict == "do not extrapolate"
+
+
 def test_four_runs_are_told_without_a_slope():
     posterior, table = calibrated(4)
     told = check(posterior, table)

@@ -9,8 +9,10 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError
+from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._forecasts.review.findings import Finding, Review
 from bayeslaw._forecasts.review.review import by_name
+from bayeslaw._tables.checks.rises import past_minimum
 
 
 def grid(**options) -> pd.DataFrame:
@@ -332,3 +334,94 @@ def test_of_equally_frequent_settings_the_best_is_proposed():
     )
     rates = rates.assign(run=np.arange(len(rates)))
     assert 'rate == 2"' in settings_of(rates).next
+
+
+# -- few rows, and values off by rounding ----------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["N", "D", "ptpp"])
+@pytest.mark.parametrize("row", [0, 5])
+def test_one_value_off_by_an_ulp_is_the_same_level(column, row):
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([1e8, 2e8, 4e8, 8e8], 3)
+    loss = 1.69 + 406.4 / sizes**0.34 + 410.7 / 2e10**0.28
+    runs = pd.DataFrame({"N": sizes, "D": 2e10, "ptpp": 20.0})
+    runs["loss"] = loss * np.exp(0.003 * rng.normal(size=12))
+    off = runs.copy()
+    off.loc[row, column] = np.nextafter(off.loc[row, column], 1e12)
+    assert bayeslaw.review(off).sentence() == bayeslaw.review(runs).sentence()
+
+
+@pytest.mark.parametrize(
+    "tokens", [(1e8, 1e9, 1e10, 1e11, 1e12), (1e8, 2e8, 1e9, 5e9, 5e10)]
+)
+@pytest.mark.parametrize("law", [(1.69, 2e4, 0.5), (2.5, 1e9, 1.0), (2.0, 1e7, 0.8)])
+def test_a_law_s_floor_in_few_points_is_signal(tokens, law):
+    floor, size, exponent = law
+    loss = [floor + size / D**exponent for D in tokens]
+    runs = pd.DataFrame({"N": 1e9, "D": tokens, "loss": loss})
+    signal = bayeslaw.review(runs)["signal"]
+    assert signal.verdict == "pass"
+    assert signal.reason == "columns explain 100.0% of the order of the losses"
+
+
+def test_five_losses_of_noise_are_no_signal():
+    loss = [2.2, 1.7, 2.3, 1.8, 2.1]
+    runs = pd.DataFrame({"N": 1e9, "D": [1e9, 2e9, 4e9, 8e9, 16e9], "loss": loss})
+    assert bayeslaw.review(runs)["signal"].verdict == "fail"
+
+
+# -- losses that passed their minimum --------------------------------------------------
+
+
+def curves(rise: float, points=12, noise=5e-4, runs=3) -> pd.DataFrame:
+    """Runs of two sizes over epochs: the last one rises over its last third."""
+    rng = np.random.default_rng(1)
+    parts = []
+    for i in range(runs):
+        D = np.linspace(1e9, 1.2e10, points)
+        late = np.clip(np.linspace(-2, 1, points), 0, 1) * rise * (i == runs - 1)
+        noisy = np.exp(late + noise * rng.standard_normal(points))
+        loss = (2 + 0.5 * (D / 1e9) ** -0.5 - 0.05 * i) * noisy
+        size, steps = 1e8 * 2**i, np.arange(1, points + 1) * 1000.0
+        part = {"run": f"run {i}", "N": size, "D": D, "step": steps, "loss": loss}
+        parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("rise", "drop", "place"),
+    [
+        (0.04, (), "run run 2 is least at step 8k and "),
+        (0.04, ("step",), "run run 2 is least at D 8B and "),
+        (0.08, ("run", "step"), "run curve 3 is least at D 8B and 6."),
+    ],
+)
+def test_a_run_that_rose_again_is_told_with_the_place_of_its_least_loss(
+    rise, drop, place
+):
+    with pytest.warns(RunTableWarning) as warned:
+        runs = bayeslaw.read_runs(curves(rise).drop(columns=[*drop]))
+    lines = [str(warning.message) for warning in warned]
+    assert any(line.startswith(f"the loss of {place}") for line in lines)
+    found = bayeslaw.review(runs)
+    assert found["tokens"].verdict == "look"
+    assert place in found["tokens"].reason
+    assert place not in found["reading"].reason
+
+
+def test_runs_of_one_row_each_are_told_by_their_settings():
+    runs = curves(0.08, points=9).drop(columns="step")
+    runs["run"] = [f"run {i}" for i in range(len(runs))]
+    assert "the loss of N 400M is least at D " in str(past_minimum(runs))
+
+
+@pytest.mark.parametrize("points", [5, 12, 60])
+@pytest.mark.parametrize("noise", [5e-4, 0.005])
+def test_runs_that_fall_are_not_told(points, noise):
+    assert past_minimum(curves(0.0, points, noise)) is None
+
+
+def test_a_source_may_rise():
+    assert past_minimum(curves(0.04).assign(domain="source")) is None
+    assert past_minimum(curves(0.04).assign(domain="target")) is not None

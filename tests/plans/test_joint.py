@@ -1,5 +1,6 @@
 """Limits on means and on several targets, and draws of domains whose errors belong together."""
 
+import dataclasses
 import math
 from functools import reduce
 
@@ -270,6 +271,36 @@ def test_the_correlation_of_residuals_is_found(truth):
     assert found.matrix[0, 1] == pytest.approx(truth, abs=0.12)
     assert (found.rows, found.groups) == (60, 12)
     assert "60 common rows of 12 checkpoints" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("the one", "60 common rows of 1 checkpoint)"),
+        (["a", "b"] * 30, "2 checkpoints)"),
+    ],
+)
+def test_checkpoints_are_counted_as_they_are(names, said):
+    """Rows of one checkpoint are groups of their own for the error, and no checkpoints."""
+    posteriors = table_of_errors(-0.9)
+    for posterior in posteriors.values():
+        table = posterior.table.assign(checkpoint=names)
+        object.__setattr__(posterior, "table", table)
+    assert said in error_correlation(posteriors).sentence()
+
+
+def test_rows_without_names_are_no_checkpoints():
+    found = error_correlation(table_of_errors(-0.9))
+    nameless = dataclasses.replace(found, groups=60, kind="row")
+    assert nameless.sentence().endswith("(residuals at 60 common rows)")
+
+
+def test_common_rows_are_found_where_two_tables_round_differently():
+    posteriors = table_of_errors(-0.9)
+    web = posteriors["web"].table
+    rounded = web.assign(N=web["N"] / 7 * 7, ptpp=web["ptpp"] * (1 + 1e-15))
+    object.__setattr__(posteriors["web"], "table", rounded)
+    assert error_correlation(posteriors).rows == 60
 
 
 def test_independent_errors_are_shrunk_to_nearly_none():

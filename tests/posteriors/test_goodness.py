@@ -53,6 +53,45 @@ def test_a_good_table_is_fitted_without_a_word_on_its_goodness():
     assert found.doubts == ()
 
 
+# -- checkpoints whose level the law does not know --------------------------------------
+
+
+def of_checkpoints(effect: float, noise: float = 0.002, sizes=(1e9,)) -> pd.DataFrame:
+    """Eight checkpoints adapted to six budgets each, with their own effects."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"N": np.resize(sizes, 48), "D": np.tile(np.geomspace(2e10, 6e10, 6), 8)}
+    )
+    table["checkpoint"] = [f"c{i // 6}" for i in range(48)]
+    x = {column: table[column].to_numpy() for column in ("N", "D")}
+    y = np.log(LAW.loss(x, {k: v[0] for k, v in values().items()}))
+    y += np.repeat(effect * rng.standard_normal(8), 6) + noise * rng.standard_normal(48)
+    return table.assign(loss=np.exp(y))
+
+
+@pytest.mark.parametrize("effect", [0.04, 0.1])
+def test_effects_of_checkpoints_are_no_fault_of_the_law(effect):
+    found = goodness(LAW, values(), of_checkpoints(effect))
+    assert found.explained < 0.5 < 0.95 < found.with_effects
+    (line,) = found.doubts
+    assert "with an effect of each checkpoint" in line
+    assert "(half of the rows within 0.1%)" in line
+
+
+def test_noise_has_no_effects_that_explain_it():
+    found = goodness(LAW, values(), of_checkpoints(0.0, noise=0.05))
+    assert found.with_effects < 0.5
+    assert "which" not in found.doubts[0]
+    assert "explains" in found.doubts[0]
+    assert "with an effect" not in found.doubts[0]
+
+
+def test_a_table_without_groups_has_no_effects():
+    found = goodness(LAW, values(), of_checkpoints(0.1).drop(columns="checkpoint"))
+    assert found.with_effects == found.explained
+    assert "with an effect" not in found.doubts[0]
+
+
 # -- columns that no law reads ---------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ def _goodness(posterior: Fit | Average) -> Finding:
     if not goodness.doubts:
         return Finding("fit", "pass", goodness.sentence())
     log_losses = np.log(losses(posterior.runs))
-    verdict = "fail" if explains_little(goodness.explained, log_losses) else "look"
+    verdict = "fail" if explains_little(goodness.with_effects, log_losses) else "look"
     reason = "; ".join(goodness.doubts)
     return Finding("fit", verdict, reason, "bayeslaw compare RUNS")
 

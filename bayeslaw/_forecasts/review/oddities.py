@@ -14,7 +14,7 @@ from bayeslaw._forecasts.review.findings import Finding
 from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
 from bayeslaw._tables.checks.misplaced import misplaced
 from bayeslaw._tables.checks.mixtures import mixtures
-from bayeslaw._tables.checks.rises import rise_along
+from bayeslaw._tables.checks.rises import past_minimum, rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.checks.units import odd_units, unjudged_units
 from bayeslaw._tables.runs import named_rows, numeric_columns
@@ -74,6 +74,10 @@ def tokens(runs: pd.DataFrame) -> Finding:
         domain = str(runs["domain"].iloc[0])
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
+    risen = past_minimum(runs)
+    if risen is not None:
+        todo = "plot the losses along each run, and keep the rows up to the least"
+        return Finding("tokens", "look", risen, todo)
     rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
     if rise is None:
         return Finding("tokens", "pass", "losses do not rise with D where rows tell")

@@ -34,6 +34,7 @@ from bayeslaw._posteriors.fits.goodness import (
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
+from bayeslaw._tables.checks.rises import past_minimum
 from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
 from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.rows.settings import (
@@ -81,16 +82,17 @@ def review_table(
 
 
 def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Check the table again, and collect the warnings except those about units."""
+    """Check the table again, and collect the warnings without findings of their own."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
         runs = read_with_notes(table).runs
-    unit_lines = odd_units(runs)
+    # findings of their own
+    told = [*odd_units(runs), past_minimum(runs)]
     if len(runs) == len(table):
         # rows keep the numbers that they have in their file
         runs = runs.set_axis(table.index)
     lines = [str(warning.message) for warning in caught]
-    return runs, [line for line in lines if line not in unit_lines]
+    return runs, [line for line in lines if line not in told]
 
 
 def _contents(runs: pd.DataFrame) -> Finding:
@@ -146,7 +148,7 @@ def _review_domain(
     """Review the rows of one domain. ``command`` is the command that fits them."""
     laws, suited = _suiting(runs, command)
     if not laws:
-        return [suited]
+        return [suited, oddities.tokens(runs)]
     # the columns of all laws, each once
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
     # As in `average`, enough rows must be left for the largest law.
@@ -378,6 +380,11 @@ def _signal(
     explained = explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
     todo = "plot the table: losses against D, a line for each N"
+    order = _order_explained(runs, columns)
+    # few rows have a plane, which does not bend as laws do towards their floor
+    if order is not None and order >= 0.9 and order > explained:
+        reason = f"columns explain {order:.1%} of the order of the losses"
+        return Finding("signal", "pass", reason)
     if explains_little(explained, y):
         return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
     usual = median_distance(residuals)
@@ -388,6 +395,23 @@ def _signal(
         )
         return Finding("signal", "look", reason, todo)
     return Finding("signal", "pass", reason)
+
+
+def _order_explained(runs: pd.DataFrame, columns: Collection[str]) -> float | None:
+    """Measure the share of the order of losses that a plane in the order of the columns
+    explains; None unless the rows are too few for a surface that bends.
+    """
+    varied = [c for c in columns if _varies(runs, c)]
+    plane = surface(runs, columns)
+    rows, terms = plane.shape
+    if terms > 1 + len(varied) or rows <= 2 * terms or not _varies(runs, "loss"):
+        return None
+    y = runs["loss"].rank().to_numpy()
+    design = np.column_stack([np.ones(rows), runs[varied].rank()])
+    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
+    residuals = y - design @ coefficients
+    unexplained = residuals @ residuals / (rows - terms)
+    return float(1 - unexplained / y.var(ddof=1))
 
 
 # -- a plan ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import axis_product, is_share, powers_of
+from bayeslaw._tables.rows.levels import TOLERANCE, at_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -46,9 +47,10 @@ def columns_of(axis: str) -> list[str]:
 
 
 def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
-    """Compute a column to hold out by, or a compound one, shape (run,)."""
+    """Compute a column to hold out by, or the levels of a compound one, shape (run,)."""
     columns = {name: runs[name].to_numpy(float) for name in columns_of(column)}
-    return axis_product(column, columns)
+    values = axis_product(column, columns)
+    return at_levels(values) if len(columns) > 1 else values
 
 
 def stage_axis(runs: pd.DataFrame) -> str:
@@ -180,7 +182,8 @@ def stages_towards(
     beyond = [
         name
         for name, column in stages.items()
-        if axis_values(run.head(1), column)[0] > axis_values(table, column).max()
+        if axis_values(run.head(1), column)[0]
+        > (1 + TOLERANCE) * axis_values(table, column).max()
     ]
     return beyond or list(stages)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._inference.table import SharedError, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
@@ -31,11 +32,14 @@ class Goodness(NamedTuple):
     ``explained``: share of the spread of log losses that the law explains (the spread
     is the squared median distance from the median). ``miss``: median distance of rows
     from the law, in log loss. ``doubts``: reasons to doubt the law, a line each.
+    ``with_effects``: share that the law explains with an effect of each checkpoint, or
+    run.
     """
 
     explained: float
     miss: float
     doubts: tuple[str, ...]
+    with_effects: float
 
     def sentence(self) -> str:
         """Describe the fit in words."""
@@ -61,10 +65,20 @@ def goodness(
     residuals = y - _centre(law, values, x)
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)
+    shared = shared_error(runs)
+    beside = residuals - _effects(residuals, shared)
+    with_effects = explained_share(beside, y)
     doubts = []
     # with fewer than two rows for each parameter, a law fits anything
     has_enough = len(runs) >= 2 * len(law.priors)
-    if explains_little(explained, y):
+    if explains_little(explained, y) and not explains_little(with_effects, y):
+        doubts.append(
+            f"law {law.name!r} by itself explains {explained:.0%} of how the losses "
+            f"differ, and with an effect of each {shared.kind} {with_effects:.0%} (half "
+            f"of the rows within {median_distance(beside):.1%}): forecasts of another "
+            f"{shared.kind} are off by its effect"
+        )
+    elif explains_little(explained, y):
         doubts.append(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
             f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
@@ -83,7 +97,27 @@ def goodness(
     rise = rise_with_size(runs) if "N" in law.covariates else None
     unread = unread_column(law, runs, residuals)
     doubts += [line for line in (rise, unread) if line is not None]
-    return Goodness(float(explained), float(miss), tuple(doubts))
+    return Goodness(explained, miss, tuple(doubts), with_effects)
+
+
+def _effects(
+    residuals: Float[np.ndarray, " row"], shared: SharedError
+) -> Float[np.ndarray, " row"]:
+    """Estimate what the rows of a checkpoint, or run, have in common, shape (row,): the
+    means of their residuals, shrunk by their error (one-way analysis of variance).
+    """
+    if shared.kind is None:
+        return np.zeros(len(residuals))
+    group = pd.Series(np.asarray(shared.group.code))
+    rows = pd.Series(residuals).groupby(group)
+    means, counts = rows.transform("mean"), rows.transform("size")
+    freedom = len(residuals) - rows.ngroups
+    noise = float(((residuals - means) ** 2).sum() / freedom)
+    of_means = (means - residuals.mean()) ** 2
+    between = max(0.0, float((of_means - noise / counts).mean()))
+    if between == 0:
+        return np.zeros(len(residuals))
+    return (means * between / (between + noise / counts)).to_numpy()
 
 
 def _large_miss(

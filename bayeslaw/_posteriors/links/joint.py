@@ -25,6 +25,7 @@ from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import log_losses
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.rows.levels import with_common_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -43,9 +44,9 @@ class ErrorCorrelation:
         The domains.
     matrix
         Correlations, shape (domain, domain).
-    rows, groups
+    rows, groups, kind
         Number of rows that are measured in two domains, the smallest of any pair, and
-        number of their checkpoints (else runs); 0 for a given correlation.
+        number of their checkpoints, or else runs; 0 for a given correlation.
     atpp, replay
         Tokens per parameter and replay in the middle of those rows, where draws are
         paired.
@@ -55,6 +56,7 @@ class ErrorCorrelation:
     matrix: Float[np.ndarray, "domain domain"]
     rows: int = 0
     groups: int = 0
+    kind: str = "row"
     atpp: float = 10.0
     replay: float = 0.25
 
@@ -73,7 +75,9 @@ class ErrorCorrelation:
             size = f"{away.min():+.2f} to {away.max():+.2f}"
         basis = "as given"
         if self.rows:
-            basis = f"residuals at {self.rows} common rows of {self.groups} checkpoints"
+            basis = f"residuals at {self.rows} common rows"
+            if self.kind != "row":
+                basis += f" of {self.groups} {self.kind}{'s' * (self.groups > 1)}"
         return f"errors of {', '.join(self.names)} are correlated by {size} ({basis})"
 
 
@@ -127,7 +131,8 @@ def error_correlation(
         names,
         _nearest(shrunk),
         rows=len(least),
-        groups=least["group"].nunique(),
+        groups=least["name"].nunique(),
+        kind=least["kind"].iloc[0],
         atpp=10.0 if middle is None else float(np.exp(middle)),
         replay=float(least["replay"].mean()) if "replay" in least else 0.25,
     )
@@ -160,23 +165,24 @@ def _residuals(posterior: Posterior) -> pd.DataFrame | None:
         return None
     keys = [column for column in KEYS if column in runs]
     table = runs[keys].astype(float).fillna(-1.0)
-    table["group"] = _groups(runs)
+    table["kind"], table["name"] = _names(runs, fewest=1)
+    table["group"] = _names(runs, fewest=3)[1]
     table["residual"] = np.log(runs["loss"].to_numpy(float)) - draws.mean(axis=0)
     # rows that are equal in all keys are averaged
     return table.groupby(keys, as_index=False).agg(
-        {"group": "first", "residual": "mean"}
+        {"kind": "first", "name": "first", "group": "first", "residual": "mean"}
     )
 
 
-def _groups(runs: pd.DataFrame) -> list[str]:
-    """Label groups of rows that may share an error: by checkpoint, else by run; without
-    either column each row is a group.
+def _names(runs: pd.DataFrame, fewest: int) -> tuple[str, list[str]]:
+    """Name the groups of rows that may share an error: of a checkpoint, or else of a
+    run, if there are as many; else each row is a group.
     """
     for kind in ("checkpoint", "run"):
         names = labels(kind, runs)
-        if names is not None and 3 <= names.nunique() < len(runs):
-            return list(map(str, names))
-    return [str(row) for row in range(len(runs))]
+        if names is not None and fewest <= names.nunique() < len(runs):
+            return kind, list(map(str, names))
+    return "row", [str(row) for row in range(len(runs))]
 
 
 def _common(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame | None:
@@ -186,7 +192,9 @@ def _common(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame | None:
     keys = [column for column in KEYS if column in left and column in right]
     if not keys:
         return None
-    pair = left.merge(right.drop(columns="group"), on=keys, suffixes=("", "_other"))
+    left, right = with_common_levels(left, right, keys)
+    others = right[[*keys, "residual"]]
+    pair = left.merge(others, on=keys, suffixes=("", "_other"))
     varies = (
         len(pair) >= 4 and pair["residual"].std() * pair["residual_other"].std() > 0
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.rows.levels import with_common_levels
 from bayeslaw._tables.runs import (
     TEXT,
     named_rows,
@@ -114,6 +115,8 @@ def _paired(
     """Match rows that are equal in these columns, each used once, in the order of
     ``after``.
     """
+    numbers = [c for c in columns if c not in TEXT]
+    before, after = with_common_levels(before, after, numbers)
     waiting = defaultdict(list)
     for place, key in enumerate(_keys(before, columns)):
         waiting[key].append(place)

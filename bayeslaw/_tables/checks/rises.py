@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._tables.checks.slopes import first_coefficient, standardised
+from bayeslaw._tables.rows.naming import SET_BEFORE
 
 
 class Rise(NamedTuple):
@@ -24,6 +25,80 @@ class Rise(NamedTuple):
 
     part: str
     rise: float
+
+
+class Minimum(NamedTuple):
+    """The least loss of rows along tokens, if it rose again: the run, or the settings
+    that the rows share; its step, or else its tokens; and the rise to the last row,
+    relative to the loss.
+    """
+
+    rows: str
+    column: str
+    least: float
+    rise: float
+
+    def sentence(self) -> str:
+        """Describe the minimum, and what to do about it."""
+        return (
+            f"the loss of {self.rows} is least at {self.column} "
+            f"{format_count(self.least)} and {self.rise:.1%} higher at the end"
+        )
+
+
+def passed_minimum(
+    runs: pd.DataFrame, least: float = 0.005, further: int = 3, most: int = 12
+) -> list[Minimum]:
+    """Find the runs whose loss passed its minimum, or settings of runs of one row each:
+    it rose over ``further`` points, by ``least`` and by four times their noise. Points
+    of long curves are taken together, so that there are at most ``most``. A source may
+    rise, and is left out.
+    """
+    has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
+    along = "step" if has_points and "step" in runs else "D"
+    names = ("run", "domain") if has_points else SET_BEFORE
+    keys = [column for column in names if column in runs]
+    if not keys or not {along, "loss"} <= set(runs):
+        return []
+    rows = runs[runs["domain"] != "source"] if "domain" in runs else runs
+    points_of_rows = rows.groupby(keys, dropna=False)[along].transform("nunique")
+    rows = rows[points_of_rows > further]
+    minima = []
+    for name, points in rows.groupby(keys, dropna=False):
+        losses = points.groupby(along)["loss"].median().map(np.log)
+        parts = np.array_split(losses.to_numpy(), min(len(losses), most))
+        course = np.array([np.median(part) for part in parts])
+        after = course[course.argmin() + 1 :]
+        if len(after) < further:
+            continue
+        # second differences are free of a trend; those of noise have six times its
+        # variance
+        noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
+        rise = float(np.median(after[-further:]) - course.min())
+        if rise > max(least, 4 * noise):
+            shown = [
+                f"{column} {format_level(column, level)}"
+                for column, level in zip(keys, name, strict=True)
+            ]
+            end = float(losses.iloc[-1] - losses.min())
+            places = losses.index.to_numpy(float)
+            lowest = float(places[losses.to_numpy().argmin()])
+            minima.append(Minimum(", ".join(shown), along, lowest, end))
+    return sorted(minima, key=lambda minimum: -minimum.rise)
+
+
+def past_minimum(runs: pd.DataFrame) -> str | None:
+    """Write a line about runs whose loss passed its minimum; None without such."""
+    minima = passed_minimum(runs)
+    if not minima:
+        return None
+    others = f" ({len(minima) - 1} more rise, too)" if len(minima) > 1 else ""
+    of_repeated = "read U" if "U" in runs else "read the unique tokens, column U"
+    return (
+        f"{minima[0].sentence()}{others}: data that repeat, or a rate too high? laws "
+        "fall with D, so keep the rows up to the least loss (--where); laws of repeated "
+        f"data {of_repeated}"
+    )
 
 
 def rise_along(

@@ -53,14 +53,19 @@ def first_coefficient(
     error, and the degrees of freedom; 0 each if the terms are dependent.
     """
     rows, terms = design.shape
-    if rows <= terms or np.linalg.matrix_rank(design) < terms:
+    if rows <= terms:
         return 0.0, 0.0, 0
-    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
-    residual = y - design @ coefficients
+    left, sizes, right = np.linalg.svd(design, full_matrices=False)
+    # a column that varies by rounding alone depends on the level
+    if sizes[-1] <= 1e-12 * sizes[0]:
+        return 0.0, 0.0, 0
+    # the design's inverse, whose first row weighs the losses
+    inverse = (right.T / sizes) @ left.T
+    residual = y - design @ (inverse @ y)
     freedom = rows - terms
     variance = residual @ residual / freedom
-    covariance = variance * np.linalg.inv(design.T @ design)
-    return float(coefficients[0]), float(np.sqrt(covariance[0, 0])), freedom
+    error = np.sqrt(variance) * np.linalg.norm(inverse[0])
+    return float(inverse[0] @ y), float(error), freedom
 
 
 def surface_misses(

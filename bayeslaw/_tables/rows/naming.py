@@ -29,6 +29,8 @@ PERHAPS_RUN = (
 )
 # a run with at least this many points is a learning curve (`shared_error`)
 CURVE = 10
+# columns of the schema that are set before a run
+SET_BEFORE = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule", "seed")
 # these differ from point to point along a run
 LOSSES = ("loss", "target_loss", "source_loss")
 
@@ -150,9 +152,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
-    set_before = ("N", "U", "replay", "ptpp", "checkpoint", "domain")
-    set_before += ("schedule", "seed")
-    keys = [c for c in runs if c in set_before or str(c).endswith(LOSS_BEFORE)]
+    keys = [c for c in runs if c in SET_BEFORE or str(c).endswith(LOSS_BEFORE)]
     keys += _own_settings(runs, keys)
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     points = runs.groupby(curve)["D"].transform("nunique")

@@ -12,6 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
+from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
 from bayeslaw._tables.words import name_words, quoted
@@ -71,6 +72,10 @@ def alike_but_settings(
     settings = _settings(runs, inputs)
     if not keys or not settings:
         return None
+    numbers = runs[settings].select_dtypes("float")
+    runs = runs.assign(
+        **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
+    )
     alike = runs.groupby(keys, dropna=False, sort=False)
     group = alike.ngroup()
     levels = alike[settings].nunique()

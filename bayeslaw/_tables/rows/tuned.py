@@ -15,6 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.settings import (
     NEEDED,
     are_levels,
@@ -112,7 +113,8 @@ def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
             f"--best-of {setting}: its levels must be numbers above 0, whose logarithm a "
             "parabola is in"
         )
-    return np.log(pd.to_numeric(runs[setting]).to_numpy(float))
+    values = pd.to_numeric(runs[setting]).to_numpy(float)
+    return np.log(at_levels(values, ROUNDING))
 
 
 def _refuse_swept_beside(runs: pd.DataFrame, setting: str) -> None:

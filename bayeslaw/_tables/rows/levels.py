@@ -1,0 +1,190 @@
+"""Find the levels of a column: values that differ by rounding are one level.
+
+One run really saw 12000034816 tokens and the next 12000165888; ``pretrain_tokens / N``
+is 100 in one row and 99.99999999999999 in another. A table of measured runs takes each
+level's value once, where it is read, so that whatever counts, groups or leaves out by a
+column may compare its values exactly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._law.columns import is_share
+from bayeslaw._tables.rows.naming import unnamed_curves
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+# what is set before a run, and last the tokens, which differ along it
+COLUMNS = ("N", "U", "ptpp", "pretrain_tokens", "replay", "D")
+TOLERANCE = 1e-3  # of tokens and sizes, and of what is computed from them
+# of what is chosen, such as a learning rate, and of shares, which sum to one: single
+# precision holds seven digits
+ROUNDING = 1e-6
+
+
+def with_levels(runs: pd.DataFrame) -> pd.DataFrame:
+    """Replace the values of measured runs by those of their levels.
+
+    Points of one run stay apart. A table without losses is a design, and stays as it
+    is.
+    """
+    return _snapped(runs) if "loss" in runs else runs
+
+
+def with_common_levels(
+    left: pd.DataFrame, right: pd.DataFrame, columns: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Replace the values of two tables in these columns by those of common levels, so
+    that rows of one may be looked up in the other.
+    """
+    columns = list(dict.fromkeys(columns))
+    both = _snapped(pd.concat([left[columns], right[columns]], ignore_index=True))
+    values = {column: both[column].to_numpy() for column in columns}
+    return (
+        left.assign(**{column: x[: len(left)] for column, x in values.items()}),
+        right.assign(**{column: x[len(left) :] for column, x in values.items()}),
+    )
+
+
+def _snapped(runs: pd.DataFrame) -> pd.DataFrame:
+    """Replace the values of all columns that have levels."""
+    columns = [*filter(is_share, runs), *(c for c in COLUMNS if c in runs)]
+    for name in columns:
+        values = runs[name].to_numpy(float)
+        within = ROUNDING if is_share(name) else TOLERANCE
+        of_share = name == "replay" or is_share(name)
+        levels = at_levels(values, within, of_share=of_share)
+        if np.array_equal(levels, values, equal_nan=True):
+            continue
+        levels = at_levels(values, within, of_share=of_share, curve=_curves(runs))
+        runs = runs.assign(**{str(name): levels})
+    return runs
+
+
+def at_levels(
+    values: Float[np.ndarray, " row"],
+    within: float = TOLERANCE,
+    *,
+    of_share: bool = False,
+    curve: Int[np.ndarray, " row"] | None = None,
+) -> Float[np.ndarray, " row"]:
+    """Replace each value by that of its level, shape (row,); values not above 0 stay.
+
+    Values are of one level if all of them lie within a relative distance of each other,
+    and thirty times farther from any other value. So a fine grid, the steps of a curve and
+    values drawn at random keep all their levels. A level's value is the roundest in it,
+    and of those the most frequent.
+
+    Parameters
+    ----------
+    within
+        Largest relative distance of two values of a level.
+    of_share
+        Whether distances are also relative to one minus the value, as .999 and .9995
+        are different shares.
+    curve
+        The run of each row, as numbers. Two values of one run are two levels, unless
+        they differ by the rounding of arithmetic.
+    """
+    levels = np.array(values, float)
+    has_level = np.isfinite(levels) & (levels > 0)
+    if of_share:
+        has_level &= levels < 1
+    distinct, code, count = np.unique(
+        levels[has_level], return_inverse=True, return_counts=True
+    )
+    position = np.log(distinct)
+    if of_share:
+        position = position - np.log1p(-distinct)
+    following = np.full(len(distinct), len(distinct))
+    if curve is not None:
+        following = _following(position, code, curve[has_level])
+    for first, last in _clusters(position, following, within):
+        inside = slice(first, last + 1)
+        distinct[inside] = _roundest(distinct[inside], count[inside])
+    levels[has_level] = distinct[code]
+    return levels
+
+
+def _clusters(
+    position: Float[np.ndarray, " value"],
+    following: Int[np.ndarray, " value"],
+    within: float,
+    apart: float = 30.0,
+) -> list[tuple[int, int]]:
+    """List the first and last value of each level of several values, for sorted
+    positions. A level has no value's ``following`` one in it.
+
+    A level's gaps are all ``apart`` times smaller than those around it. So one of the
+    distances tried, each a tenth of the one before, lies between the two.
+    """
+    clusters: list[tuple[int, int]] = []
+    if len(position) < 2:
+        return clusters
+    gaps = np.diff(position)
+    around = np.concatenate([[np.inf], gaps, [np.inf]])
+    taken = np.zeros(len(position), bool)
+    distances = within * 0.1 ** np.arange(np.ceil(np.log10(within / 1e-9)) + 1)
+    for distance in distances:
+        ends = np.flatnonzero(np.append(gaps > distance, True))
+        starts = np.append(0, ends[:-1] + 1)
+        span = position[ends] - position[starts]
+        nearest = np.minimum(around[starts], around[ends + 1])
+        is_level = (span <= within) & (nearest >= apart * span)
+        is_level &= np.minimum.reduceat(following, starts) > ends
+        is_level &= (ends > starts) & ~taken[starts]
+        for first, last in zip(starts[is_level], ends[is_level], strict=True):
+            taken[first : last + 1] = True
+            clusters.append((int(first), int(last)))
+    return clusters
+
+
+def _following(
+    position: Float[np.ndarray, " value"],
+    code: Int[np.ndarray, " row"],
+    curve: Int[np.ndarray, " row"],
+    arithmetic: float = 1e-9,
+) -> Int[np.ndarray, " value"]:
+    """Find the next larger value in any run that has a value, shape (value,). Values
+    nearer than the rounding of ``arithmetic`` are no next ones.
+    """
+    following = np.full(len(position), len(position))
+    runs, values = np.unique(np.column_stack([curve, code]), axis=0).T
+    is_next = (runs[1:] == runs[:-1]) & (np.diff(position[values]) > arithmetic)
+    np.minimum.at(following, values[:-1][is_next], values[1:][is_next])
+    return following
+
+
+def _roundest(
+    values: Float[np.ndarray, " value"], count: Int[np.ndarray, " value"]
+) -> float:
+    """Choose the value with fewest digits, then the most frequent, then the least."""
+    digits = np.array([_digits(value) for value in values])
+    order = np.lexsort(np.array([values, -count, digits]))
+    return float(values[order[0]])
+
+
+def _digits(value: float) -> int:
+    """Count the significant digits with which a number is written."""
+    return len(repr(float(value)).split("e")[0].replace(".", "").strip("0"))
+
+
+def _curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
+    """Number the run of each row, by domain, shape (row,); None if rows are no points
+    of runs.
+    """
+    names = ["run"]
+    if "run" not in runs and {"schedule", "step"} <= set(runs):
+        names = [c for c in ("N", "schedule") if c in runs]
+    keys = [runs[c] for c in (*names, "domain") if c in runs]
+    if names[0] not in runs:
+        unnamed = unnamed_curves(runs)
+        if unnamed is None:
+            return None
+        keys.append(unnamed.names)
+    return runs.groupby(keys, dropna=False).ngroup().to_numpy()
