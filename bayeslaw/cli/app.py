@@ -26,7 +26,9 @@ from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
+    forget_outputs,
     forget_warnings,
+    interruption,
     keep_warning,
     say_warnings,
 )
@@ -103,7 +105,9 @@ def main() -> None:
     diagnostics exit 3.
     """
     warnings.showwarning = keep_warning
-    forget_warnings()  # of an earlier command in the same process
+    # of an earlier command in the same process
+    forget_warnings()
+    forget_outputs()
     # Keep all warnings: Python's own filter against repeats is reset whenever code
     # catches warnings. `say_warnings` prints each warning once.
     warnings.simplefilter("always")
@@ -161,5 +165,5 @@ def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
     if not by_key and stopped.code != INTERRUPTED:
         return stopped
     if not isinstance(stopped, Resumable):
-        say("interrupted: nothing was written", to_stderr=True)
+        say(interruption(), to_stderr=True)
     return SystemExit(INTERRUPTED)
