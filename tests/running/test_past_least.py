@@ -20,13 +20,13 @@ def rising(rise=0.013, rows=4):
 def test_a_rise_of_four_rows_is_told_with_its_step(limits):
     known = bayeslaw.follow(power_laws(), rising(), UNTIL, **limits)
     assert known.decision.action == "stop"
-    assert known.decision.least == TENTHS[4]
+    assert known.decision.least_at == TENTHS[4]
     assert known.first.least == pytest.approx(
         {"at": TENTHS[4], "loss": true_curve(TENTHS[4]), "rise": 0.013}
     )
     assert "past its least loss" in known.first.verdict
     assert "keep the checkpoint of 1B tokens" in known.sentence()
-    assert known.to_dict()["least"] == TENTHS[4]
+    assert known.to_dict()["least"]["at"] == TENTHS[4]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_rise_of_four_rows_is_told_with_its_step(limits):
 def test_what_is_no_rise_is_not_told(curve):
     known = bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=2.5)
     assert known.first.least is None
-    assert known.decision.least is None
+    assert known.decision.least_at is None
     assert known.decision.action != "stop"
 
 

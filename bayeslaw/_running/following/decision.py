@@ -79,7 +79,7 @@ class Decision:
     look_again, sure_by_then
         Tokens (or steps) at which the answer is sure with a probability of about a
         half, and that probability; None if it is sure now.
-    least
+    least_at
         Tokens (or steps) of the least loss, if it has risen since and its law does not
         (`Track.risen`): the checkpoint to keep. None otherwise.
     regret
@@ -99,7 +99,7 @@ class Decision:
     schedule_probability: float | None = None
     look_again: float | None = None
     sure_by_then: float | None = None
-    least: float | None = None
+    least_at: float | None = None
     regret: dict[str, float] | None = None
 
 
@@ -161,7 +161,7 @@ def _past_least(tracks: Sequence[Track], now: float) -> Decision | None:
     )
     saved = 1 - float(np.exp(now - tracks[0].end))
     at = float(np.exp(now))
-    return Decision("stop", reason, stop_at=at, saved=saved, least=first)
+    return Decision("stop", reason, stop_at=at, saved=saved, least_at=first)
 
 
 def _end_keeps(chance: float) -> str:
