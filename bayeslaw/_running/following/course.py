@@ -106,15 +106,15 @@ class Course:
         return self._curve(clock)
 
     def beyond_law(self, clock: Clock) -> Float[np.ndarray, "draw ..."] | float:
-        """Compute what fitted runs of the setting did beyond each draw of the law. After
-        their last point, and before their first, it stays as there.
+        """Compute what fitted runs of the setting did beyond each draw of the law. Before
+        their first point it is as there; after their last it wanes with tokens.
         """
         if self.shared is None:
             return 0.0
         there = self.shared.nearest(clock)
         excess, weight = self.shared.at(there)
         law = self.law_at(there)
-        return weight * (excess + law.mean(axis=0) - law)
+        return self.shared.left(clock) * weight * (excess + law.mean(axis=0) - law)
 
     @cached_property
     def _curve(self) -> PchipInterpolator:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Clock = float | np.ndarray  # log tokens (or steps), one or several
 ALIKE = 1e-3  # relative tolerance of a setting: what counts of tokens are rounded to
 CURVE = 3  # fewest points of a run whose course is read between its points
+# power of tokens by which an excess wanes after the last point, as the wander of a
+# departure does (`DeparturePriors.waning`)
+WANING = 0.6
 BEYOND = 0.1  # e-folds of tokens after its last point up to which a course holds
 
 
@@ -49,6 +52,11 @@ class SharedCourse(NamedTuple):
     def nearest(self, clock: Clock) -> Clock:
         """Find the nearest log tokens that the runs cover."""
         return np.clip(clock, self.clock[0], self.clock[-1])
+
+    def left(self, clock: Clock) -> Clock:
+        """Compute the part of the last point's excess that is left after it."""
+        after = np.maximum(clock - self.clock[-1], 0.0)
+        return np.exp(-WANING * after)
 
     def at(self, clock: Clock) -> tuple[Clock, Clock]:
         """Interpolate the excess, and its weight."""
