@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._costs.costs import Costs
+from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._designs.anchor_list import Anchors
 from bayeslaw._designs.anchors import anchors
 from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
@@ -186,7 +186,11 @@ def choose_runs(
     if budget < _first_costs(offered).min():
         return Purchase(offered, None, price, unit, tuple(lines), answer.feasible)
     # `anchors` has its own arguments for seed and costs
-    goal = {n: value for n, value in question.items() if n not in ("seed", "costs")}
+    apart = {"seed", "costs"}
+    if answer.settings["max_tokens"] is None:
+        # limits on the bill leave room for the cheapest plan: it is the goal
+        apart |= {*COST_LIMITS}
+    goal = {name: value for name, value in question.items() if name not in apart}
     picked = anchors(
         fits["target"],
         offered,

@@ -26,6 +26,8 @@ from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
+    forget_outputs,
+    interruption,
     keep_warning,
     own_warnings,
 )
@@ -95,6 +97,7 @@ def main(commands: typer.Typer = app) -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed
     diagnostics exit 3.
     """
+    forget_outputs()  # of an earlier command in the same process
     try:
         with _garbage_seldom(), warnings.catch_warnings(), own_warnings():
             warnings.showwarning = keep_warning
@@ -145,5 +148,5 @@ def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
     if not by_key and stopped.code != INTERRUPTED:
         return stopped
     if not isinstance(stopped, Resumable):
-        say("interrupted: nothing was written", to_stderr=True)
+        say(interruption(), to_stderr=True)
     return SystemExit(INTERRUPTED)

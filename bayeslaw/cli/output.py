@@ -27,6 +27,40 @@ class Resumable(SystemExit):
     """Exit of an interrupted command that has printed where its work is saved."""
 
 
+# outputs of the command that runs, files or folders: their files from before it, with
+# the time of their last change
+_outputs: dict[Path, dict[Path, int]] = {}
+
+
+def expect_output(path: Path) -> None:
+    """Keep the state of an output, a file or a folder, before the command writes it."""
+    _outputs[path] = _last_changes(path)
+
+
+def forget_outputs() -> None:
+    """Let go of the outputs of an earlier command."""
+    _outputs.clear()
+
+
+def interruption() -> str:
+    """Say what an interrupted command leaves behind."""
+    written = {
+        str(file): None
+        for path, before in _outputs.items()
+        for file, changed in _last_changes(path).items()
+        if before.get(file) != changed
+    }
+    if not written:
+        return "interrupted: nothing was written"
+    return f"interrupted; written so far: {', '.join(written)}"
+
+
+def _last_changes(path: Path) -> dict[Path, int]:
+    """Find when a file, or each file of a folder, was last changed."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return {file: file.stat().st_mtime_ns for file in files if file.is_file()}
+
+
 def check_writable(*paths: Path | None) -> None:
     """Check before hours of work that output files can be written, by a trial file
     each; an output that is not asked for is None.
@@ -47,6 +81,7 @@ def check_writable(*paths: Path | None) -> None:
             raise LawError(
                 f"{path}: cannot be written ({error.strerror}); give another --output"
             ) from None
+        expect_output(path)
 
 
 def write_table(table: pd.DataFrame, path: Path | None) -> None:

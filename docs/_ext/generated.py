@@ -490,7 +490,7 @@ KEPT_AS_TEXT = (
     *("misfit_sbc", "misfit_sbc_right", "missed_worlds", "simulated_grids"),
     *("repeated_settings", "mixtures_sbc", "stranger_worlds", "stranger_widths"),
     *("learning_curves", "kills", "follow_runs", "follow_runs_de", "follow_plans"),
-    *("follow_curves", "follow_forks", "follow_wrong", "bought_worlds"),
+    *("follow_curves", "follow_forks", "follow_wrong", "follow_seeds", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
     *("mutants", "joint_promises", "domain_limits"),
 )

@@ -630,6 +630,39 @@ def test_version():
 
 
 @pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ([], "interrupted: nothing was written"),
+        (["report.html"], "interrupted; written so far: OUT/report.html"),
+        (
+            ["report.html", "target.nc"],
+            "interrupted; written so far: OUT/report.html, OUT/target.nc",
+        ),
+    ],
+)
+def test_an_interrupted_report_says_what_lies_there(
+    written, said, tmp_path, monkeypatch, capsys
+):
+    """A file of an earlier report is none of it, unless it was written anew."""
+    out = tmp_path / "page"
+    out.mkdir()
+    (out / "source.nc").write_text("of an earlier report")
+
+    def interrupted(*_, **__):
+        for name in written:
+            (out / name).write_text("so far")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bayeslaw, "report", interrupted)
+    monkeypatch.setattr("sys.argv", ["bayeslaw", "report", "-o", str(out)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == said.replace("OUT", str(out))
+
+
+@pytest.mark.parametrize(
     "stopped", [KeyboardInterrupt(), SystemExit(130), cli.Resumable(130)], ids=repr
 )
 def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):

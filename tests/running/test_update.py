@@ -3,6 +3,7 @@ says that nothing changed, or that something did, where that is so.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,10 @@ from bayeslaw import LawError, RunTableError
 from bayeslaw._plans import example
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import foresee
-from bayeslaw._running.updating.plans import plan_change
+from bayeslaw._running.updating.plans import PlanChange, plan_change
 from bayeslaw._running.updating.shifts import _moved
 from bayeslaw._running.updating.surprise import joint, surprise_of
+from bayeslaw._running.updating.updated import Updated
 from known import plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
@@ -279,6 +281,34 @@ def test_the_old_plan_under_a_new_posterior(pair):
     assert change.kept["probability_target"] < asked.probability_target
     assert change.kept["probability"] < asked.confidence
     assert change.still_keeps is False
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says", "stays"),
+    [
+        (False, False, "There was no plan before, and there is none now.", "no plan"),
+        (True, True, "The old plan", "the plan stays"),
+        (False, True, "There was no plan before; now: 5B tokens", None),
+    ],
+)
+def test_where_there_is_no_plan_none_stays(before, after, says, stays, pair):
+    question = {**example.QUESTION, "draws": plans.DRAWS}
+    has = replace(bayeslaw.plan(*pair, **question), D=5e9, replay=0.2)
+    none = replace(has, feasible=False, D=None)
+    kept = {"probability": 0.9} if before else {}
+    change = PlanChange(
+        *(has if x else none for x in (before, after)), kept, None, None
+    )
+    assert change.sentence().startswith(says)
+    assert change.moved == (stays is None)
+    domain = SimpleNamespace(
+        changes=SimpleNamespace(any=True), headline={"width": 1.0}, surprise=None
+    )
+    if stays is not None:
+        assert stays in Updated({"target": domain}, change).verdict()
+        assert (
+            "the plan stays" in Updated({"target": domain}, change).verdict()
+        ) == after
 
 
 def _raised(piece, by):

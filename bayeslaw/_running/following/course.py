@@ -17,6 +17,12 @@ from bayeslaw._posteriors.averaging.folds import stages_towards
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.streams import Stream, generator
+from bayeslaw._running.following.shared import (
+    Clock,
+    SharedCourse,
+    middle_and_sd,
+    shared_course,
+)
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 
@@ -66,13 +72,16 @@ class Course:
     law
         The law's log loss, shape (draw, node).
     error
-        Error of a new run, shape (draw,); the same at all its points.
+        Error of a new run around the law, or around the shared course, shape (draw,);
+        the same at all its points.
     ends
         The law's log loss at the planned end at other shares of replay, shape (draw,),
         by share; empty if no law reads replay.
     slopes
         Slopes of the law's errors along runs that were left out when it was judged
         (`slopes_of`).
+    shared
+        What fitted runs of the same setting did beyond the law; None without such runs.
     """
 
     unit: str
@@ -81,14 +90,32 @@ class Course:
     error: Float[np.ndarray, " draw"]
     ends: Mapping[float, Float[np.ndarray, " draw"]] = field(default_factory=dict)
     slopes: tuple[float, ...] = ()
+    shared: SharedCourse | None = None
 
     @property
     def draws(self) -> int:
         return len(self.error)
 
-    def at(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """Interpolate the law's log loss at a point, shape (draw,)."""
+    def at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
+        """Forecast the log loss at a point, or several: the law's, and what fitted runs
+        of the setting did beyond it.
+        """
+        return self.law_at(clock) + self.beyond_law(clock)
+
+    def law_at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
+        """Interpolate the law's log loss at a point, or several."""
         return self._curve(clock)
+
+    def beyond_law(self, clock: Clock) -> Float[np.ndarray, "draw ..."] | float:
+        """Compute what fitted runs of the setting did beyond each draw of the law. Before
+        their first point it is as there; after their last it wanes with tokens.
+        """
+        if self.shared is None:
+            return 0.0
+        there = self.shared.nearest(clock)
+        excess, weight = self.shared.at(there)
+        law = self.law_at(there)
+        return self.shared.left(clock) * weight * (excess + law.mean(axis=0) - law)
 
     @cached_property
     def _curve(self) -> PchipInterpolator:
@@ -122,6 +149,7 @@ def course(
     schedule: pd.DataFrame | None = None,
     seed: int = 0,
     grid: CourseGrid = CourseGrid(),
+    fitted: pd.DataFrame | None = None,
 ) -> Course:
     """Compute the law along a run.
 
@@ -135,6 +163,8 @@ def course(
     schedule
         The run's steps with the columns that change along it (areas of a schedule). It
         begins before the run's first point and ends at the planned end.
+    fitted
+        The fitted runs, by default those that the posterior keeps.
 
     Raises
     ------
@@ -165,7 +195,16 @@ def course(
         error = error[thinned]
         elsewhere = elsewhere[thinned]
     ends = dict(zip(at_replays.get("replay", ()), elsewhere.T, strict=True))
-    return Course(unit, clock, log_loss, error, ends, slopes_of(posterior, run))
+    slopes = slopes_of(posterior, run)
+    fitted = table_of(posterior) if fitted is None else fitted
+    mean_law = PchipInterpolator(clock, log_loss.mean(axis=0))
+    sd = middle_and_sd(error)[1]
+    shared = shared_course(fitted, run, table, unit, until, mean_law, sd)
+    if shared is not None and shared.own is not None:
+        # the other runs of the setting replace what is known of new runs in general
+        error = error * (shared.own / max(sd, 1e-12))
+        slopes = ()
+    return Course(unit, clock, log_loss, error, ends, slopes, shared)
 
 
 def slopes_of(posterior: Posterior, run: pd.DataFrame) -> tuple[float, ...]:

@@ -61,7 +61,7 @@ class Decision:
         ``"go on"``: the planned end keeps the promises with the confidence asked for.
         ``"stop early"``: a run that stops at ``stop_at`` keeps them with this
         confidence, too. ``"stop"``: the planned end breaks a promise with this
-        confidence. ``"wait"``: neither is sure yet.
+        confidence, or a loss has passed its least. ``"wait"``: neither is sure yet.
     reason
         Reason for the action, in words.
     stop_at, saved
@@ -79,6 +79,9 @@ class Decision:
     look_again, sure_by_then
         Tokens (or steps) at which the answer is sure with a probability of about a
         half, and that probability; None if it is sure now.
+    least_at
+        Tokens (or steps) of the least loss, if it has risen since and its law does not
+        (`Track.risen`): the checkpoint to keep. None otherwise.
     regret
         Expected waste in tokens (or steps). Going on wastes the tokens still to come if
         a promise breaks. Stopping wastes the whole run if it would have kept the
@@ -96,6 +99,7 @@ class Decision:
     schedule_probability: float | None = None
     look_again: float | None = None
     sure_by_then: float | None = None
+    least_at: float | None = None
     regret: dict[str, float] | None = None
 
 
@@ -112,11 +116,15 @@ def decide(
 ) -> Decision:
     """Decide what to do with a run whose losses are followed in one or more domains."""
     chance = together(tracks)
-    if np.isnan(chance):
-        return Decision("go on", "no limit was given, so there is nothing to decide")
     now, end = max(track.clock for track in tracks), tracks[0].end
+    past_least = _past_least(tracks, now)
+    if np.isnan(chance):
+        nothing = "no limit was given, so there is nothing to decide"
+        return past_least or Decision("go on", nothing)
     early = _first(tracks, confidence, now, end, rules.places)
-    if early is not None and early < end - 1e-9:
+    if past_least is not None:
+        decision = past_least
+    elif early is not None and early < end - 1e-9:
         decision = _stopped_early(tracks, early)
     elif early is not None:
         decision = Decision("go on", _end_keeps(chance))
@@ -132,6 +140,28 @@ def decide(
         "stop": chance * float(np.exp(end)),
     }
     return replace(decision, regret=regret)
+
+
+def _past_least(tracks: Sequence[Track], now: float) -> Decision | None:
+    """Decide to stop a run of which a loss has passed its least; None otherwise."""
+    risen = {track.name: track.risen for track in tracks}
+    past = {name: least for name, least in risen.items() if least is not None}
+    if not past:
+        return None
+    unit = UNITS[tracks[0].course.unit]
+    words = [
+        f"the loss of {name} was least, {least.loss:.4g} nats, at "
+        f"{format_count(least.at)} {unit} and has risen by {least.rise:.1%} since"
+        for name, least in past.items()
+    ]
+    first = min(least.at for least in past.values())
+    reason = (
+        f"{'; '.join(words)}, where the law still falls; keep the checkpoint of "
+        f"{format_count(first)} {unit}, and look at why before going on"
+    )
+    saved = 1 - float(np.exp(now - tracks[0].end))
+    at = float(np.exp(now))
+    return Decision("stop", reason, stop_at=at, saved=saved, least_at=first)
 
 
 def _end_keeps(chance: float) -> str:

@@ -111,6 +111,7 @@ class Scales(NamedTuple):
         seed: int = 0,
         priors: DeparturePriors = DeparturePriors(),
         slopes: Sequence[float] = (),
+        measured: bool = False,
     ) -> Scales:
         """Draw from the priors by a Sobol sequence.
 
@@ -121,9 +122,15 @@ class Scales(NamedTuple):
         slopes
             Slopes of errors along runs that were left out: one for each left-out stage,
             in log loss per e-fold of tokens.
+        measured
+            Whether ``error`` was measured on other runs of the setting. The scales of
+            all parts are then proportional to it, and add up to it at the end.
         """
         error = max(error, priors.least_error)
         share = min(1.0, error / priors.usual_error) ** 0.5
+        if measured:
+            medians = (priors.level[0], priors.wander[0], priors.noise[0])
+            share = error / float(np.linalg.norm(medians))
         usual_slope = share * priors.slope[0]
         squares = np.square([usual_slope, *slopes])
         bent = share * np.sqrt(squares.mean()) / usual_slope

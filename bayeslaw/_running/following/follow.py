@@ -298,6 +298,7 @@ def _followed(side: TrackedDomain, question: RunQuestion) -> Followed:
         probability_before=track.probability_before(),
         surprise=track.surprise,
         side=track.side() if track.history else "",
+        least=None if track.risen is None else track.risen._asdict(),
         known_from=track.known_from(question.within),
         khat=track.departure.khat,
         effective_draws=track.departure.effective,

@@ -64,6 +64,9 @@ class Followed:
         without points.
     known_from
         Tokens (or steps) from which on the end is known with the accuracy asked for.
+    least
+        The least loss, if the run has passed it: ``at`` (tokens or steps), ``loss``, and
+        ``rise``, the share by which the last loss is higher. None otherwise.
     khat, effective_draws
         Diagnostics of the weights of the posterior's draws.
     notes
@@ -85,13 +88,27 @@ class Followed:
     surprise: float
     side: str
     known_from: float | None
+    least: dict[str, float] | None
     khat: float
     effective_draws: float
     notes: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
-        """Describe how surprising the run is."""
+        """Describe whether the run has passed its least loss, and how surprising it is."""
+        if self.least is None:
+            return self._surprise_in_words
+        at, unit = format_count(self.least["at"]), UNITS[self.unit]
+        past = (
+            f"past its least loss, {self.least['loss']:.4g} at {at} {unit}: up by "
+            f"{self.least['rise']:.1%} since"
+        )
+        if self.surprise >= UNUSUAL:
+            return past
+        return f"{past}; {self._surprise_in_words}"
+
+    @property
+    def _surprise_in_words(self) -> str:
         if self.surprise >= UNUSUAL or not self.points:
             return "as foreseen"
         rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"

@@ -15,9 +15,10 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import positive
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course, course, unit_of
+from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def compute_gain(
     seed: int = 0,
 ) -> Gain:
     """Estimate what a recipe is worth in compute, from one run of it.
+
+    Where fitted runs of the usual recipe have the run's setting, the run is compared
+    with what they did at its tokens, not with the law alone.
 
     Parameters
     ----------
@@ -92,11 +96,22 @@ def compute_gain(
         reached = np.full(along.draws, np.log(loss))
     else:
         # another seed, so that runs of the two recipes have independent noise
-        new = rival.log_loss(run, noise=True, seed=seed + 1)[:, 0]
+        new = _new_runs(rival, run, tokens, seed + 1)
         rng = generator(seed, Stream.PAIRS)
         reached = rng.permutation(np.resize(new, along.draws))
     needed = _first_below(along, reached)
     return Gain(np.exp(needed - np.log(tokens)))
+
+
+def _new_runs(
+    posterior: Posterior, run: pd.DataFrame, tokens: float, seed: int
+) -> Float[np.ndarray, " draw"]:
+    """Simulate log losses of new runs of a recipe, shape (draw,)."""
+    if set(columns_read(posterior)) & set(AREAS):
+        # a row says what areas are at its end, not along the run
+        return posterior.log_loss(run, noise=True, seed=seed)[:, 0]
+    along = course(posterior, run, tokens, seed=seed)
+    return along.at(float(np.log(tokens))) + along.error
 
 
 def _first_below(
@@ -106,7 +121,7 @@ def _first_below(
     (draw,); infinite if it never does.
     """
     short = along.error - log_loss
-    over = along.law + short[:, None]
+    over = along.at(along.clock) + short[:, None]
     below = over <= 0
     reaches = below.any(axis=1)
     node = np.argmax(below, axis=1)

@@ -24,6 +24,7 @@ from bayeslaw._running.following.track import Track
 from bayeslaw._running.following.worn import Again, Refitted
 from bayeslaw._tables.fitting import warn_other_domain
 
+INTERVAL = ("median", "low", "high")
 CLOSE = 0.005  # e-folds of tokens; a point nearer to the last used one is not used
 
 
@@ -164,10 +165,14 @@ def side_of(
         prob=question.prob,
         seed=seed,
     )
-    end = _at_end(rows, by_plan, along.unit, question.until)
-    row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
     before = {along.unit: question.until}
-    before |= {key: float(row[key]) for key in ("median", "low", "high")}
+    if along.shared is not None:
+        of_setting = track.before(track.end)
+        before |= {key: of_setting[f"before_{key}"] for key in INTERVAL}
+    else:
+        end = _at_end(rows, by_plan, along.unit, question.until)
+        row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
+        before |= {key: float(row[key]) for key in INTERVAL}
     side = TrackedDomain(track, track, before, tuple(posterior.warnings))
     if not refit:
         return side

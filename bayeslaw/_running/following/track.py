@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._inference.diagnostics import TRUSTED_K
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
+from bayeslaw._running.following.shared import middle_and_sd
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -44,6 +44,9 @@ class TrackRules:
         point differ by at most this share.
     jumps
         Share of the false alarms that a sudden jump may raise.
+    rows_over, least_rise, rise_noises
+        A loss has passed its least (`Track.risen`) if this number of points in a row lie
+        above it, by at least this log loss and this many sds of the points' noise.
     fewest_draws
         With fewer effective draws, too few explain the run (`Track.is_worn`).
     """
@@ -54,6 +57,9 @@ class TrackRules:
     switched: float = 0.0025
     same_past: float = 0.002
     jumps: float = 0.1
+    rows_over: int = 3
+    least_rise: float = 0.003
+    rise_noises: float = 4.0
     fewest_draws: int = 100
 
 
@@ -84,6 +90,22 @@ class Moment(NamedTuple):
     final_high: float
     probability: float
     surprise: float
+
+
+class Least(NamedTuple):
+    """The least loss of a run that has risen since.
+
+    Parameters
+    ----------
+    at, loss
+        Tokens (or steps), and the loss there in nats per token.
+    rise
+        Share by which the last loss is higher.
+    """
+
+    at: float
+    loss: float
+    rise: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +173,12 @@ class Track:
         seed: int = 0,
     ) -> Track:
         """Start to follow a run, before its first point."""
-        error = _middle_and_sd(course.error)[1]
-        scales = Scales.draw(error, seed=seed, slopes=course.slopes)
+        error = middle_and_sd(course.error)[1]
+        shared = course.shared
+        is_measured = shared is not None and shared.own is not None
+        scales = Scales.draw(
+            error, seed=seed, slopes=course.slopes, measured=is_measured
+        )
         departure = Departure.before(scales, course.draws, float(np.log(until)))
         strays = np.zeros(course.draws)
         usual = float(np.median(departure.scales.slope))
@@ -185,10 +211,10 @@ class Track:
         # With many points the forecast becomes narrower than the law's own error. So
         # the error of new runs is added before the tail probability of the point is
         # computed.
-        error = _middle_and_sd(self.first.error)[1]
+        error = middle_and_sd(self.first.error)[1]
         below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
         foreseen = self._foreseen(clock)
-        middle, sd = _middle_and_sd(foreseen)
+        middle, sd = middle_and_sd(foreseen)
         now = replace(
             self,
             departure=self.departure.after(clock, log_loss - law),
@@ -307,7 +333,7 @@ class Track:
         remembers, plus the run's own departure.
         """
         as_planned = self.outlook(self.end)
-        moved = self.course.ends[replay] - self.course.at(self.end)
+        moved = self.course.ends[replay] - self.course.law_at(self.end)
         over = np.exp(self.clock - self.end)
         return Outlook(
             as_planned.mean + (1 - self.rules.remembered * over) * moved,
@@ -354,7 +380,11 @@ class Track:
             if not self._goes_on_by(course):
                 continue
             clock = float(course.clock[-1])
-            carried = Outlook.of(self.departure, clock, course.at(clock))
+            beyond = self.course.beyond_law(self.clock)
+            if course.shared is not None:
+                beyond = course.beyond_law(clock)
+            law = course.law_at(clock) + beyond
+            carried = Outlook.of(self.departure, clock, law)
             there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
             # the logarithm of a whole number, up to rounding
             at = float(round(np.exp(clock)))
@@ -368,7 +398,7 @@ class Track:
             return False
         if not self.history:
             return True
-        apart = course.at(self.clock) - self.course.at(self.clock)
+        apart = course.law_at(self.clock) - self.course.law_at(self.clock)
         return abs(float(np.median(apart))) < self.rules.same_past
 
     def probability_before(self) -> float:
@@ -421,10 +451,33 @@ class Track:
         last = self.history[-1]
         clock = float(np.log(last.at))
         foreseen = self._foreseen(clock)
-        middle, _ = _middle_and_sd(foreseen)
+        middle, _ = middle_and_sd(foreseen)
         log_loss = np.log(last.loss)
         is_above = log_loss > middle
         return "above" if is_above else "below"
+
+    @property
+    def risen(self) -> Least | None:
+        """Find the least loss, if the run has clearly risen since and its law does not;
+        None otherwise.
+        """
+        rules = self.rules
+        losses = np.log([moment.loss for moment in self.history])
+        if len(losses) <= rules.rows_over:
+            return None
+        place = int(np.argmin(losses))
+        over = losses[place + 1 :][-rules.rows_over :] - losses[place]
+        by_scale = self.departure.weight.sum(axis=1)
+        noise = by_scale @ self.departure.scales.noise_at(self.end - self.clock)
+        clear = max(rules.least_rise, rules.rise_noises * float(noise))
+        if len(over) < rules.rows_over or over.min() < clear:
+            return None
+        least = self.history[place]
+        law = self.first.law_at(np.array([np.log(least.at), self.clock]))
+        before, now = np.median(law, axis=0)
+        if now > before:
+            return None
+        return Least(least.at, least.loss, float(np.expm1(over[-1])))
 
     def known_from(self, within: float) -> float | None:
         """Find the tokens (or steps) from which on the interval of the end has been at
@@ -491,12 +544,3 @@ class Track:
         after_end = clock - self.end
         line = self.slopes * after_end
         return law + error + line
-
-
-def _middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Compute the median and a robust sd, from the quantiles of one sd."""
-    middle = float(np.median(values))
-    low, high = np.quantile(values, ONE_SD)
-    width = float(high - low)
-    sd = width / 2
-    return middle, sd

@@ -80,7 +80,14 @@ class Again(NamedTuple):
         table = pd.concat([table_before, new_rows], ignore_index=True)
         # If the diagnostics fail, the run is still followed; `warnings` say so.
         new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
-        along = course(new, self.rows, self.until, planned(self.schedule), self.seed)
+        along = course(
+            new,
+            self.rows,
+            self.until,
+            planned(self.schedule),
+            self.seed,
+            fitted=table_before,
+        )
         by_schedule = other_courses(new, self.rows, self.schedule, self.seed)
         return Refitted(along, by_schedule, len(new_rows), tuple(new.warnings))
 

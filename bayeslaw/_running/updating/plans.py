@@ -81,6 +81,8 @@ class PlanChange:
     def sentence(self) -> str:
         """Describe the old plan then and now."""
         if not self.kept:
+            if self.after.D is None:
+                return "There was no plan before, and there is none now."
             return f"There was no plan before; now: {_words(self.after)}."
         then = format_chance(float(self.before.probability or 0.0))
         now = format_chance(self.kept["probability"])

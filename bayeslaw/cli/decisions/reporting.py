@@ -23,7 +23,7 @@ from bayeslaw.cli.options import (
     Where,
     complete_law,
 )
-from bayeslaw.cli.output import check_writable, emit
+from bayeslaw.cli.output import check_writable, emit, expect_output
 from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
@@ -164,6 +164,7 @@ def report(options: ReportOptions) -> None:
 
     options = with_file(options, options.runs)
     check_writable(options.output / "report.html")
+    expect_output(options.output)  # the fits are written beside the page
     if options.prior_only:
         _report_of_priors(options)
         return

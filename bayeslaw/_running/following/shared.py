@@ -1,0 +1,200 @@
+"""Find what fitted runs of a run's setting did beyond their law, step by step.
+
+The runs of one setting (seeds of one recipe) share the law's misfit: a bump, or the
+decay of a learning rate that the law does not know. At each step the mean of their
+excess over the law is shrunk by the variance of runs around it (James and Stein 1961).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._forecasts.forecast import ONE_SD
+from bayeslaw._law.columns import is_share
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+Clock = float | np.ndarray  # log tokens (or steps), one or several
+ALIKE = 1e-3  # relative tolerance of a setting: what counts of tokens are rounded to
+CURVE = 3  # fewest points of a run whose course is read between its points
+# power of tokens by which an excess wanes after the last point, as the wander of a
+# departure does (`DeparturePriors.waning`)
+WANING = 0.6
+BEYOND = 0.1  # e-folds of tokens after its last point up to which a course holds
+
+
+class SharedCourse(NamedTuple):
+    """Excess over the law that fitted runs of one setting share.
+
+    Parameters
+    ----------
+    clock
+        Log tokens (or steps) of the runs' points, shape (place,), ascending.
+    excess
+        Mean log loss of the runs minus the law's, shape (place,).
+    weight
+        Share of the excess that a new run is expected to have, shape (place,).
+    own
+        Sd of a new run's log loss around the shared course; None where it is not known:
+        one run, or the planned end lies beyond the runs' last points.
+    """
+
+    clock: Float[np.ndarray, " place"]
+    excess: Float[np.ndarray, " place"]
+    weight: Float[np.ndarray, " place"]
+    own: float | None
+
+    def nearest(self, clock: Clock) -> Clock:
+        """Find the nearest log tokens that the runs cover."""
+        return np.clip(clock, self.clock[0], self.clock[-1])
+
+    def left(self, clock: Clock) -> Clock:
+        """Compute the part of the last point's excess that is left after it."""
+        after = np.maximum(clock - self.clock[-1], 0.0)
+        return np.exp(-WANING * after)
+
+    def at(self, clock: Clock) -> tuple[Clock, Clock]:
+        """Interpolate the excess, and its weight."""
+        excess = np.interp(clock, self.clock, self.excess)
+        weight = np.interp(clock, self.clock, self.weight)
+        return excess, weight
+
+
+def shared_course(
+    fitted: pd.DataFrame | None,
+    run: pd.DataFrame,
+    along: pd.DataFrame,
+    unit: str,
+    until: float,
+    mean_law: Callable[[np.ndarray], np.ndarray],
+    error: float,
+) -> SharedCourse | None:
+    """Average the excess of fitted runs of a run's setting; None without any.
+
+    Parameters
+    ----------
+    run
+        Rows of the run. Fitted rows of a run of the same name are left out.
+    along
+        The columns that the law reads along the run.
+    until
+        Tokens (or steps) at the planned end.
+    mean_law
+        The law's log loss along the run by log tokens, averaged over draws.
+    error
+        Sd of a new run around the law, by the posterior.
+    """
+    if fitted is None or not {unit, "loss"} <= set(fitted):
+        return None
+    rows = fitted[_are_of_setting(fitted, run, along, unit)]
+    if rows.empty:
+        return None
+    clock = np.log(rows[unit].to_numpy(float))
+    excess = np.log(rows["loss"].to_numpy(float)) - mean_law(clock)
+    places, by_run = _by_run(clock, excess, _names(rows, unit))
+    count = np.isfinite(by_run).sum(axis=0)
+    if not len(places):
+        return None
+    mean = np.nanmean(by_run, axis=0)
+    runs = float(count.mean())
+
+    # variance of runs around their mean, shared or in general where runs are few
+    squares = np.nansum((by_run - mean) ** 2, axis=0)
+    freedom = count - 1
+    within = squares.sum() / max(freedom.sum(), 1)
+    half_of_excess = np.mean(mean**2) / 2
+    around = _between(half_of_excess, within, runs - 1)
+    of_mean = around / count
+    shared = max(float(np.mean(mean**2 - of_mean)), 0.0)
+    weight = shared / (shared + of_mean)
+    own = None
+    if count[-1] > 1 and np.log(until) <= places[-1] + BEYOND:
+        variance = _between(error**2, within, runs - 1)
+        own = float(np.sqrt(variance * (1 + np.mean(weight / count))))
+    return SharedCourse(places, mean, weight, own)
+
+
+def _between(
+    prior: float, measured: float, freedom: float, least: float = 1e-8
+) -> float:
+    """Average a prior and a measured variance, on the log scale, by the latter's
+    degrees of freedom.
+    """
+    logs = np.log(np.maximum([prior, measured], least))
+    return float(np.exp((logs[0] + freedom * logs[1]) / (1 + freedom)))
+
+
+def _are_of_setting(
+    fitted: pd.DataFrame, run: pd.DataFrame, along: pd.DataFrame, unit: str
+) -> Bool[np.ndarray, " row"]:
+    """Tell which fitted rows have the setting that the run has at their step."""
+    lengths = along[unit].to_numpy(float)
+    tokens = fitted[unit].to_numpy(float)
+    after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
+    is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
+    there = along.iloc[after - is_nearer]
+    same = (tokens > 0) & (tokens >= (1 - ALIKE) * lengths[0])
+    for name in set(along) - {unit}:
+        same &= _are_alike(fitted.get(name), there[name].to_numpy(float))
+    for name in set(run) & set(fitted) - set(along):
+        if name in ("N", "U", "replay", "ptpp") or is_share(name):
+            same &= _are_alike(fitted[name], run[name].iloc[-1])
+    if {"run"} <= set(run) & set(fitted):
+        same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
+    return same
+
+
+def _are_alike(
+    values: pd.Series | None, of_run: np.ndarray | float
+) -> Bool[np.ndarray, " row"] | bool:
+    """Tell which values are those of the run; values that are not kept are not."""
+    if values is None:
+        return False
+    numbers = values.to_numpy(float)
+    return np.isclose(numbers, of_run, rtol=ALIKE, atol=1e-9, equal_nan=True)
+
+
+def _names(rows: pd.DataFrame, unit: str) -> np.ndarray:
+    """Name the run of each row; without names, the second row at a length is another
+    run's.
+    """
+    if "run" in rows and rows["run"].notna().all():
+        return rows["run"].to_numpy()
+    return rows.groupby(unit).cumcount().to_numpy()
+
+
+def _by_run(
+    clock: Float[np.ndarray, " row"],
+    excess: Float[np.ndarray, " row"],
+    name: np.ndarray,
+) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, "run place"]]:
+    """Interpolate each run's excess at the points of all; NaN before its first point
+    and after its last. A place that only one run covers counts if that is a curve.
+    """
+    places = np.unique(clock)
+    by_run = []
+    is_covered = np.zeros(len(places), bool)
+    for one in pd.unique(name):
+        own = name == one
+        order = np.argsort(clock[own])
+        at, off = clock[own][order], excess[own][order]
+        values = np.interp(places, at, off, left=np.nan, right=np.nan)
+        is_covered |= np.isfinite(values) & (own.sum() >= CURVE)
+        by_run.append(values)
+    stacked = np.stack(by_run)
+    is_covered |= np.isfinite(stacked).sum(axis=0) > 1
+    return places[is_covered], stacked[:, is_covered]
+
+
+def middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    """Compute the median and a robust sd, from the quantiles of one sd."""
+    middle = float(np.median(values))
+    low, high = np.quantile(values, ONE_SD)
+    width = float(high - low)
+    sd = width / 2
+    return middle, sd
