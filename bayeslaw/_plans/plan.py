@@ -29,7 +29,7 @@ from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import SEARCH, Choice, Problem, search
-from bayeslaw._posteriors.pairs import doubts
+from bayeslaw._posteriors.pairs import distance, doubts, tested
 from bayeslaw._posteriors.posterior import Piece
 
 
@@ -175,13 +175,32 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     """
     question = question_of(arguments)
     answer, problem = solve(question, arguments.point)
-    run = {"N": answer.N, "ptpp": answer.ptpp}
-    if answer.D and answer.replay is not None:
-        run |= {"D": answer.D, "replay": answer.replay}
-    (_, target), *further = arguments.targets.items()
-    more = doubts(target, dict(further) | arguments.sources, run) + _at_the_end(answer)
+    run = _planned_run(answer)
+    (first, target), *further = arguments.targets.items()
+    others = dict(further) | arguments.sources
+    more = doubts(target, others, run) + _at_the_end(answer)
     warnings = answer.warnings + more + _at_fitted_replay(answer)
-    return PosedPlan(replace(answer, warnings=warnings), problem)
+    posteriors = {first: target, **others}
+    places = distance(posteriors, run)
+    far = {
+        column: {name: value.number(x) for name, x in place._asdict().items()}
+        | {"inside": place.is_inside, "tested": tested(posteriors, column)}
+        for column, place in places.items()
+    }
+    return PosedPlan(replace(answer, warnings=warnings, distance=far), problem)
+
+
+def _planned_run(answer: Plan) -> dict[str, float]:
+    """Collect the known columns of the plan's run; without a plan, of the most probable
+    attempt.
+    """
+    columns = {"N": answer.N, "ptpp": answer.ptpp}
+    best = (answer.explanation or {}).get("best") or {}
+    tokens = best.get("D") if answer.D is None else answer.D
+    if tokens:
+        replay = best.get("replay") if answer.replay is None else answer.replay
+        columns |= {"D": tokens, "replay": replay}
+    return {name: x for name, x in columns.items() if x is not None}
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:

@@ -152,7 +152,9 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
     gains = {}
     for c in problem.constraints:
         looser = problem.relaxed(c.name, c.limit + limit_step(c))
-        relaxed = refine(looser, u, **NEAR)
+        # the best replay of the looser limit may be far from the plan's
+        candidates = search(looser), refine(looser, u, **NEAR)
+        relaxed = min(candidates, key=looser.score)
         if problem.most_probable:
             gain = relaxed.margin - choice.margin
         else:

@@ -161,10 +161,10 @@ def _further(domains: Sequence[DomainResult], verdict: str) -> str:
 
 
 def _model(plan: Plan) -> str:
-    return (
-        f"a model of {format_count(plan.N)} parameters, pre-trained on "
-        f"{plan.ptpp:.4g} tokens per parameter"
-    )
+    size = f"a model of {format_count(plan.N)} parameters"
+    if plan.ptpp is None:
+        return size
+    return f"{size}, pre-trained on {plan.ptpp:.4g} tokens per parameter"
 
 
 def _budget(plan: Plan) -> str:
