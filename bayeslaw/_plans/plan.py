@@ -18,11 +18,12 @@ import numpy as np
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
-from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.limits.soft import expected_cost, least_expected_cost
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
@@ -408,6 +409,9 @@ def _answer(
     explanation = None if solution.is_reached else _explanation(problem)
     # pictures need a finite budget; without a plan, promises need one, too
     pictured = _shown(problem, choice)
+    if explanation and not solution.is_plan and explanation["best"]["D"]:
+        best = explanation["best"]
+        pictured = Choice(math.log(best["D"]), best["replay"], choice.margin)
     if solution.is_plan:
         at = choice
         budget = value.budget(problem, choice.log_tokens, choice.replay)
@@ -485,6 +489,7 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
             for c in problem.constraints
             if UNITS[c.unit].has_baseline
         },
+        "asked": question.budget.asked(),
         "max_tokens": value.number(problem.max_tokens),
         **_cost_settings(question),
         "max_target_tokens": value.number(problem.unique_tokens),
@@ -552,7 +557,9 @@ def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
     """Name the constraints that must be relaxed for a plan, joined by "and"."""
     rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
     names = [row["promise"] for row in rows if row["needed"] is not None]
-    return " and ".join(names) or "none"
+    names += [row["cap"] for row in (explanation or {}).get("caps", ())]
+    # no limit is in the way alone: all of them are together
+    return " and ".join(names or [row["promise"] for row in rows]) or "none"
 
 
 def _explanation(problem: Problem) -> dict[str, Any]:
@@ -563,20 +570,27 @@ def _explanation(problem: Problem) -> dict[str, Any]:
     choice = search(replace(problem, max_tokens=anything))
     budget = value.budget(problem, choice.log_tokens, choice.replay)
     best = budget | _probabilities(problem, choice)
-    return {"message": _message(best, relax), "best": best, "relax": relax}
+    caps = value.caps_in_the_way(problem)
+    message = _message(problem.N, best, relax, caps)
+    return {"message": message, "best": best, "relax": relax, "caps": caps}
 
 
-def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str:
+def _message(
+    N: float,
+    best: Mapping[str, Any],
+    relax: Sequence[Mapping[str, Any]],
+    caps: Sequence[Mapping[str, Any]],
+) -> str:
     """Write the message of an infeasible plan: the best probability, and the limits to
     relax.
     """
-    where = ""
-    if best["atpp"]:
-        where = (
-            f", at {best['atpp']:.3g} tokens per parameter "
-            f"with {best['replay']:.0%} replay"
-        )
-    ways = [_way(row) for row in relax if row["needed"] is not None]
+    where = f", {_at(N, best)}" if best["atpp"] else ""
+    ways = [
+        f"{row['promise']} limit {row['enough']['words']} {_at(N, row['enough'])}"
+        for row in relax
+        if row["needed"] is not None
+    ]
+    ways += [_lifted(N, row) for row in caps]
     advice = "Relaxing one promise alone does not help"
     if ways:
         advice = f"Relax one: {'; '.join(ways)}"
@@ -586,11 +600,17 @@ def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str
     )
 
 
-def _way(row: Mapping[str, Any]) -> str:
-    """Describe how one constraint alone would have to be relaxed."""
-    constraint = Constraint(row["promise"], row["limit"], row["unit"])
+def _at(N: float, row: Mapping[str, Any]) -> str:
+    """Describe a choice of tokens and replay."""
+    if not row["atpp"]:
+        return "without adapting"
     return (
-        f"{constraint.name} limit {constraint.format()} -> "
-        f"{constraint.format(row['needed'])} at {row['atpp']:.3g} tokens per "
-        f"parameter, {row['replay']:.0%} replay"
+        f"at {row['atpp']:.3g} tokens per parameter ({format_count(N * row['atpp'])} "
+        f"tokens) with {row['replay']:.0%} replay"
     )
+
+
+def _lifted(N: float, row: Mapping[str, Any]) -> str:
+    """Describe how a limit on data would have to be relaxed."""
+    write = format_count if row["cap"] == "unique target tokens" else "{:.1%}".format
+    return f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])} {_at(N, row)}"

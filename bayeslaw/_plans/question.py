@@ -146,6 +146,21 @@ class Budget:
     max_replay: float = 1.0
     fitted: tuple[str, ...] = ()
 
+    def asked(self) -> dict[str, float]:
+        """Collect the limits on spending and data that were given, by their names as
+        arguments of `plan`.
+        """
+        limits = {
+            "max_flops": self.max_flops,
+            "max_tokens": self.max_tokens,
+            "unique_target_tokens": self.unique_target_tokens,
+            **self.cost_limits,
+        }
+        given = {name: most for name, most in limits.items() if math.isfinite(most)}
+        if "unique_target_tokens" in given:
+            given["max_epochs"] = self.epochs
+        return given
+
     def tokens(self, N: float, costs: Costs) -> float:
         """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
         and FLOPs.

@@ -149,6 +149,27 @@ class Plan:
         notes = self.settings.get("notes", [])
         return "\n".join(map(printable, [*sentences, *notes]))
 
+    def most_probable(self) -> dict[str, Any]:
+        """Collect ``atpp``, ``D``, ``replay``, ``flops``, ``cost`` and ``probability`` of
+        the plan; without one, of the most probable choice.
+        """
+        if self.D is None:
+            return dict((self.explanation or {})["best"])
+        names = ("atpp", "D", "replay", "flops", "cost", "probability")
+        return {name: getattr(self, name) for name in names}
+
+    def ways(self) -> list[str]:
+        """Describe how each limit alone would have to be relaxed for a plan."""
+        explanation = self.explanation or {}
+        return [
+            f"{row['promise']} {row['enough']['words']}"
+            for row in explanation.get("relax", ())
+            if row.get("enough")
+        ] + [
+            f"{row['cap']} {row['limit']:.4g} -> {row['needed']:.4g}"
+            for row in explanation.get("caps", ())
+        ]
+
     def place(self) -> str:
         """Describe in words where the plan lies relative to the fitted runs; empty if
         the posteriors keep no table.

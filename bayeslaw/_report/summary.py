@@ -68,6 +68,8 @@ class Summary:
     answer
         Tokens, tokens per parameter, replay, cost and probability as texts; None if
         there is no plan.
+    where
+        The choice at which ``expected`` holds without a plan.
     alternatives
         The cheapest plan at each confidence.
     advice
@@ -79,6 +81,7 @@ class Summary:
     budget: str
     confidence: str
     answer: Mapping[str, str] | None
+    where: str
     expected: tuple[Expected, ...]
     alternatives: tuple[Alternative, ...]
     advice: tuple[str, ...]
@@ -105,6 +108,7 @@ def summary(plan: Plan, unit: str) -> Summary:
         budget=_budget(plan),
         confidence=_confidence(plan),
         answer=_answer(plan) if plan.D is not None else None,
+        where=_where(plan),
         expected=tuple(_expected(p) for p in plan.promises),
         alternatives=_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_worth(plan)),
@@ -189,6 +193,16 @@ def _confidence(plan: Plan) -> str:
         return f"{100 * plan.confidence:.3g}%"
     levels = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
     return " and ".join(levels)
+
+
+def _where(plan: Plan) -> str:
+    """Describe the choice at which limits are forecast if there is no plan."""
+    atpp = plan.tradeoff["atpp"]
+    place = f"{format_count(plan.N * atpp)} tokens ({atpp:.3g} per parameter)"
+    best = (plan.explanation or {}).get("best") or {}
+    if not best.get("D"):
+        return f"at {place}, in the middle of what was searched"
+    return f"at the most probable choice, {place} with {best['replay']:.0%} replay"
 
 
 def _answer(plan: Plan) -> dict[str, str]:

@@ -117,7 +117,7 @@ def test_ptpp_is_asked_where_something_reads_it():
     options = PlanOptions(N=["1B"])
     assert _stages(options, [1e9]) is None
     costs = Costs(hardware="8xH100", price=2.5, train_checkpoint=True)
-    with pytest.raises(PlanError, match="train_checkpoint .* give ptpp"):
+    with pytest.raises(PlanError, match=r"train_checkpoint .* give ptpp"):
         asked(ptpp=None, costs=costs)
 
 

@@ -396,7 +396,9 @@ def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
         assert found["feasible"] is False
         assert found["probability"] == pytest.approx(best["probability"], abs=0.02)
         assert point(page)["probability"] == found["probability"]
-        assert "There is no plan. No plan keeps" in page.inner_text("#no-plan")
+        assert "No plan can be promised yet. No plan keeps" in page.inner_text(
+            "#no-plan"
+        )
         assert "against the plan" not in page.inner_text("main")
         assert page.complaints == []
 

@@ -154,9 +154,7 @@ class Updated:
             moved = plan.headline() if plan is not None else _moved_most(self.domains)
             why = _why(self.domains)
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
-        stays = (
-            "the forecasts stay where they were" if plan is None else "the plan stays"
-        )
+        stays = "the forecasts stay where they were" if plan is None else plan.stays()
         widths = " and ".join(
             f"{_change(domain.headline['width'])} ({name})"
             for name, domain in self.domains.items()
