@@ -284,7 +284,7 @@ def _columns_read(
     if missing[0] == "ptpp":
         raise PlanError(
             f"the law of {name} reads the tokens of pre-training: give ptpp, for each "
-            "parameter (--ptpp 43)"
+            "parameter (--ptpp 43, or --pretrain-tokens 300B)"
         )
     or_tokens = ", or unique_target_tokens" if missing[0] == UNIQUE else ""
     raise PlanError(
