@@ -1,5 +1,6 @@
 from . import datasets as datasets
 from . import plots as plots
+from ._base.draws import Draws as Draws
 from ._base.errors import BayeslawError as BayeslawError
 from ._base.errors import DiagnosticsError as DiagnosticsError
 from ._base.errors import FitFileError as FitFileError

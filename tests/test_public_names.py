@@ -21,6 +21,7 @@ NAMES = [
     "Comparison",
     "Cost",
     "Costs",
+    "Draws",
     "DiagnosticsError",
     "DomainPosterior",
     "Exponent",

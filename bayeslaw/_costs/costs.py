@@ -221,14 +221,26 @@ class Costs:
         money = math.nan if self.price is None else hours * self.price
         return Bill(flops, hours, seconds / 86400, money)
 
-    def once(self, N: float, ptpp: float) -> Bill:
+    def once(self, N: float, ptpp: float | None) -> Bill:
         """Compute the cost before the first token: a run's fixed cost, and that of the
         checkpoint if it must be trained (on ptpp N tokens).
-        """
-        checkpoint = self.of_tokens(N, ptpp * N) if self.train_checkpoint else Bill()
-        return checkpoint + Bill(money=self.fixed)
 
-    def of_run(self, N: float, D: float, ptpp: float = 0.0) -> Bill:
+        Raises
+        ------
+        PlanError
+            The checkpoint must be trained, and ptpp is None.
+        """
+        fixed = Bill(money=self.fixed)
+        if not self.train_checkpoint:
+            return fixed
+        if ptpp is None:
+            raise PlanError(
+                "train_checkpoint pays for the tokens of pre-training: give ptpp (--ptpp "
+                "43)"
+            )
+        return self.of_tokens(N, ptpp * N) + fixed
+
+    def of_run(self, N: float, D: float, ptpp: float | None = 0.0) -> Bill:
         """Compute the total cost of an adaptation, with its checkpoint if that must be
         trained.
         """
@@ -237,7 +249,7 @@ class Costs:
     def most_tokens(
         self,
         N: float,
-        ptpp: float,
+        ptpp: float | None,
         max_cost: float = math.inf,
         max_days: float = math.inf,
     ) -> float:
@@ -248,7 +260,7 @@ class Costs:
         return self.tokens_within(N, ptpp, limits)
 
     def tokens_within(
-        self, N: float, ptpp: float, limits: Mapping[str, float]
+        self, N: float, ptpp: float | None, limits: Mapping[str, float]
     ) -> float:
         """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`);
         0 or less if the cost before the first token exceeds them.

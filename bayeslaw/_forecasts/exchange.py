@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.limits import CHANCE, RATE, checked
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.streams import Stream, generator
@@ -21,7 +22,7 @@ def exchange_rate(
     source: Posterior | str | Path,
     runs: pd.DataFrame | str | Path,
     *,
-    prob: float = 0.9,
+    prob: float | str = 0.9,
     step: float = 0.01,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -53,6 +54,8 @@ def exchange_rate(
 
     Raises
     ------
+    PlanError
+        ``prob`` is no probability, or ``step`` no share.
     RunTableError
         The table lacks a column that a law reads, or ``replay``.
 
@@ -63,6 +66,7 @@ def exchange_rate(
     >>> rates.columns.tolist()
     ['rate', 'low', 'high', 'chance']
     """
+    prob, step = checked("prob", prob, CHANCE), checked("step", step, RATE)
     table = as_runs(runs)
     if "replay" not in table:
         raise RunTableError("an exchange rate is along replay: give a column 'replay'")

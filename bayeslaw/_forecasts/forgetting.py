@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE
@@ -43,12 +44,12 @@ class Cost:
     lost: Float[np.ndarray, "draw run"]
     runs: pd.DataFrame
 
-    def table(self, prob: float = 0.9) -> pd.DataFrame:
+    def table(self, prob: float | str = 0.9) -> pd.DataFrame:
         """Summarise each run in a row: ``median``, ``low``, ``high`` of the lost share.
 
         And ``flops``, the median share of 6 N D.
         """
-        tail = (1 - prob) / 2
+        tail = (1 - checked("prob", prob, CHANCE)) / 2
         low, median, high = np.quantile(self.lost, [tail, 0.5, 1 - tail], axis=0)
         pretraining = 6 * self.runs["N"] * self.runs["pretraining_tokens"]
         flops = pretraining * median

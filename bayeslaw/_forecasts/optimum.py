@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.limits import COST, TOKENS, checked
+from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -136,7 +136,7 @@ def optimum(
     costs: Costs | None = None,
     served_tokens: float = 0.0,
     covariates: Mapping[str, float] | None = None,
-    prob: float = 0.9,
+    prob: float | str = 0.9,
     search: Search = Search(),
     seed: int = 0,
 ) -> Optimum:
@@ -183,8 +183,7 @@ def optimum(
     """
     costs = costs or Costs()
     served = checked("served_tokens", served_tokens, TOKENS)
-    if not 0 < prob < 1:
-        raise PlanError(f"prob must be a probability between 0 and 1, got {prob!r}")
+    prob = checked("prob", prob, CHANCE)
     # read as a row of a table: "25%" is .25
     row = as_runs(covariates).iloc[0] if covariates else pd.Series(dtype=float)
     fixed = {str(column): value for column, value in row.items()}
@@ -298,6 +297,12 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
     value.
     """
     covariates = set(columns_read(posterior))
+    chosen = sorted({"N", "D"} & set(fixed))
+    if chosen:
+        raise PlanError(
+            f"covariates cannot set {chosen[0]!r}: size and tokens are what is searched "
+            "at each budget"
+        )
     if not {"N", "D"} <= covariates:
         raise RunTableError(
             f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.limits import COST, checked
+from bayeslaw._base.limits import CHANCE, COST, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
@@ -116,7 +116,7 @@ def recipes(
     source: Posterior | str | Path | None = None,
     budget: float | None = None,
     costs: Costs | None = None,
-    prob: float = 0.9,
+    prob: float | str = 0.9,
     seed: int = 0,
 ) -> Recipes:
     """Compare recipes by Monte Carlo: how probable is it that a run of one beats a run
@@ -167,6 +167,7 @@ def recipes(
     >>> 0.5 <= compared.pairs[0]["probability"] <= 1
     True
     """
+    prob = checked("prob", prob, CHANCE)
     posteriors = {LOSS: as_posterior(posterior)}
     if source is not None:
         posteriors = {"target": posteriors[LOSS], "source": as_posterior(source)}

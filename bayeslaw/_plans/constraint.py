@@ -6,6 +6,7 @@ unit there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -140,6 +141,27 @@ class Constraint:
     def format(self, limit: float | None = None) -> str:
         """Write the limit, or another one in its unit, for a person."""
         return UNITS[self.unit].template.format(self.limit if limit is None else limit)
+
+    def loosened(self, limit: float) -> Loosened:
+        """Round a higher limit up to two digits of its rise over this one."""
+        unit = UNITS[self.unit]
+        scale = 100 if unit.is_share else 1
+        rise = max(scale * (limit - self.limit), 1e-9)
+        digits = max(1 - math.floor(math.log10(rise)), 0)
+        higher = math.ceil(round(scale * limit * 10**digits, 6)) / 10**digits
+        sign = "%" if unit.is_share else ""
+        _, _, word = unit.template.rpartition("}")
+        now = f"{scale * self.limit:.{max(digits, 6)}g}{sign}"
+        after = f"{higher:.{digits}f}{sign}"
+        word = word.removeprefix("%")
+        return Loosened(higher / scale, f"{now}{word} -> {after}{word}")
+
+
+class Loosened(NamedTuple):
+    """A higher limit as a person writes it, and words for the change to it."""
+
+    limit: float
+    words: str
 
 
 def loss_limit(

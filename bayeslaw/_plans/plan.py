@@ -18,18 +18,19 @@ import numpy as np
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
-from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.limits.soft import expected_cost, least_expected_cost
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import SEARCH, Choice, Problem, search
-from bayeslaw._posteriors.pairs import doubts
+from bayeslaw._posteriors.pairs import distance, doubts, tested
 from bayeslaw._posteriors.posterior import Piece
 
 
@@ -175,13 +176,32 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     """
     question = question_of(arguments)
     answer, problem = solve(question, arguments.point)
-    run = {"N": answer.N, "ptpp": answer.ptpp}
-    if answer.D and answer.replay is not None:
-        run |= {"D": answer.D, "replay": answer.replay}
-    (_, target), *further = arguments.targets.items()
-    more = doubts(target, dict(further) | arguments.sources, run) + _at_the_end(answer)
+    run = _planned_run(answer)
+    (first, target), *further = arguments.targets.items()
+    others = dict(further) | arguments.sources
+    more = doubts(target, others, run) + _at_the_end(answer)
     warnings = answer.warnings + more + _at_fitted_replay(answer)
-    return PosedPlan(replace(answer, warnings=warnings), problem)
+    posteriors = {first: target, **others}
+    places = distance(posteriors, run)
+    far = {
+        column: {name: value.number(x) for name, x in place._asdict().items()}
+        | {"inside": place.is_inside, "tested": tested(posteriors, column)}
+        for column, place in places.items()
+    }
+    return PosedPlan(replace(answer, warnings=warnings, distance=far), problem)
+
+
+def _planned_run(answer: Plan) -> dict[str, float]:
+    """Collect the known columns of the plan's run; without a plan, of the most probable
+    attempt.
+    """
+    columns = {"N": answer.N, "ptpp": answer.ptpp}
+    best = (answer.explanation or {}).get("best") or {}
+    tokens = best.get("D") if answer.D is None else answer.D
+    if tokens:
+        replay = best.get("replay") if answer.replay is None else answer.replay
+        columns |= {"D": tokens, "replay": replay}
+    return {name: x for name, x in columns.items() if x is not None}
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:
@@ -471,6 +491,7 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
             for c in problem.constraints
             if UNITS[c.unit].has_baseline
         },
+        "asked": question.budget.asked(),
         "max_tokens": value.number(problem.max_tokens),
         **_cost_settings(question),
         "max_target_tokens": value.number(problem.unique_tokens),
@@ -538,7 +559,9 @@ def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
     """Name the constraints that must be relaxed for a plan, joined by "and"."""
     rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
     names = [row["promise"] for row in rows if row["needed"] is not None]
-    return " and ".join(names) or "none"
+    names += [row["cap"] for row in (explanation or {}).get("caps", ())]
+    # no limit is in the way alone: all of them are together
+    return " and ".join(names or [row["promise"] for row in rows]) or "none"
 
 
 def _most_probable(problem: Problem) -> Choice:
@@ -556,20 +579,27 @@ def _explanation(problem: Problem, choice: Choice) -> dict[str, Any]:
     relax = value.relaxations(problem)
     budget = value.budget(problem, choice.log_tokens, choice.replay)
     best = budget | _probabilities(problem, choice)
-    return {"message": _message(best, relax), "best": best, "relax": relax}
+    caps = value.caps_in_the_way(problem)
+    message = _message(problem.N, best, relax, caps)
+    return {"message": message, "best": best, "relax": relax, "caps": caps}
 
 
-def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str:
+def _message(
+    N: float,
+    best: Mapping[str, Any],
+    relax: Sequence[Mapping[str, Any]],
+    caps: Sequence[Mapping[str, Any]],
+) -> str:
     """Write the message of an infeasible plan: the best probability, and the limits to
     relax.
     """
-    where = ""
-    if best["atpp"]:
-        where = (
-            f", at {best['atpp']:.3g} tokens per parameter "
-            f"with {best['replay']:.0%} replay"
-        )
-    ways = [_way(row) for row in relax if row["needed"] is not None]
+    where = f", {_at(N, best)}" if best["atpp"] else ""
+    ways = [
+        f"{row['promise']} limit {row['enough']['words']} {_at(N, row['enough'])}"
+        for row in relax
+        if row["needed"] is not None
+    ]
+    ways += [_lifted(N, row) for row in caps]
     advice = "Relaxing one promise alone does not help"
     if ways:
         advice = f"Relax one: {'; '.join(ways)}"
@@ -579,11 +609,17 @@ def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str
     )
 
 
-def _way(row: Mapping[str, Any]) -> str:
-    """Describe how one constraint alone would have to be relaxed."""
-    constraint = Constraint(row["promise"], row["limit"], row["unit"])
+def _at(N: float, row: Mapping[str, Any]) -> str:
+    """Describe a choice of tokens and replay."""
+    if not row["atpp"]:
+        return "without adapting"
     return (
-        f"{constraint.name} limit {constraint.format()} -> "
-        f"{constraint.format(row['needed'])} at {row['atpp']:.3g} tokens per "
-        f"parameter, {row['replay']:.0%} replay"
+        f"at {row['atpp']:.3g} tokens per parameter ({format_count(N * row['atpp'])} "
+        f"tokens) with {row['replay']:.0%} replay"
     )
+
+
+def _lifted(N: float, row: Mapping[str, Any]) -> str:
+    """Describe how a limit on data would have to be relaxed."""
+    write = format_count if row["cap"] == "unique target tokens" else "{:.1%}".format
+    return f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])} {_at(N, row)}"

@@ -237,11 +237,14 @@ def _per_draw(
 
     Arrays of the same length are joint draws and stay paired.
     """
-    values = np.atleast_1d(np.asarray(setting, float))
+    try:
+        values = np.atleast_1d(np.asarray(setting, float))
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
     is_positive = np.isfinite(values) & (values > 0)
     if values.ndim != 1 or not is_positive.all():
         line = (
-            f"{name} must be a positive number, or draws of it in one dimension; "
+            f"{name} must be a positive number, or bayeslaw.Draws(values) of it; "
             f"got {setting!r}"
         )
         raise PlanError(line[:200])
@@ -277,6 +280,11 @@ def _columns_read(
         raise PlanError(
             f"the source's law reads {missing[0]}: "
             "give baseline_loss, its loss before adaptation (--baseline-loss)"
+        )
+    if missing[0] == "ptpp":
+        raise PlanError(
+            f"the law of {name} reads the tokens of pre-training: give ptpp, for each "
+            "parameter (--ptpp 43, or --pretrain-tokens 300B)"
         )
     or_tokens = ", or unique_target_tokens" if missing[0] == UNIQUE else ""
     raise PlanError(

@@ -5,12 +5,13 @@ explorer and goals of anchors read these records.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -31,13 +32,12 @@ class Model:
     Parameters
     ----------
     N, ptpp
-        Parameters, and pre-training tokens per parameter.
+        Parameters, and pre-training tokens per parameter; None: not known.
     covariates
-        Further columns that the laws read: a number, or draws of shape (draw,);
-        ``source_loss_before`` may be by source.
+        Further columns that the laws read: a number or `Draws`, or either by domain.
     baseline_loss
-        Loss before adaptation in nats per token, by source: a number, draws of shape
-        (draw,), or None where it is not measured.
+        Loss before adaptation in nats per token, by source: a number, `Draws`, or None
+        where it is not measured.
     baseline_tokens
         Tokens of pure replay at which the source's law gives the baseline if it is not
         measured, by source; None: 0.
@@ -52,7 +52,7 @@ class Model:
     """
 
     N: float
-    ptpp: float
+    ptpp: float | None
     covariates: Mapping[str, Any]
     baseline_loss: Mapping[str, Any]
     baseline_tokens: Mapping[str, float | None]
@@ -74,15 +74,19 @@ class Model:
 
         In a source's law, ``loss_before`` is the source's loss.
         """
-        columns = {"N": self.N, "ptpp": self.ptpp} | dict(self.covariates)
+        columns: dict[str, Any] = {"N": self.N}
+        if self.ptpp is not None:
+            columns["ptpp"] = self.ptpp
+        for column, setting in self.covariates.items():
+            if not isinstance(setting, Mapping):
+                columns[column] = setting
+            elif name in setting:
+                columns[column] = setting[name]
         if name in self.targets:
-            if isinstance(columns.get(SOURCE_LOSS_BEFORE), Mapping):
-                del columns[SOURCE_LOSS_BEFORE]
-            if isinstance(columns.get(LOSS_BEFORE), Mapping):
-                columns[LOSS_BEFORE] = setting_for(columns[LOSS_BEFORE], name)
             return columns
         if name in self.further_domains:
-            columns.pop(LOSS_BEFORE, None)
+            if not isinstance(self.covariates.get(LOSS_BEFORE), Mapping):
+                columns.pop(LOSS_BEFORE, None)  # that of the target
             baseline = self.baseline_loss[name]
             return columns if baseline is None else columns | {LOSS_BEFORE: baseline}
         before = self.source_before(name)
@@ -93,15 +97,23 @@ class Model:
 
     def at_means(self) -> Model:
         """Replace draws by their means."""
-        covariates = {
-            column: setting if isinstance(setting, Mapping) else np.mean(setting)
-            for column, setting in self.covariates.items()
-        }
-        baselines = {
-            source: None if setting is None else np.mean(setting)
-            for source, setting in self.baseline_loss.items()
-        }
-        return replace(self, covariates=covariates, baseline_loss=baselines)
+        return replace(
+            self,
+            covariates=_means(self.covariates),
+            baseline_loss=_means(self.baseline_loss),
+        )
+
+
+def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace draws by their means, also within mappings."""
+    return {
+        name: _means(setting)
+        if isinstance(setting, Mapping)
+        else None
+        if setting is None
+        else float(np.mean(setting))
+        for name, setting in settings.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,21 @@ class Budget:
     min_replay: float = 0.0
     max_replay: float = 1.0
     fitted: tuple[str, ...] = ()
+
+    def asked(self) -> dict[str, float]:
+        """Collect the limits on spending and data that were given, by their names as
+        arguments of `plan`.
+        """
+        limits = {
+            "max_flops": self.max_flops,
+            "max_tokens": self.max_tokens,
+            "unique_target_tokens": self.unique_target_tokens,
+            **self.cost_limits,
+        }
+        given = {name: most for name, most in limits.items() if math.isfinite(most)}
+        if "unique_target_tokens" in given:
+            given["max_epochs"] = self.epochs
+        return given
 
     def tokens(self, N: float, costs: Costs) -> float:
         """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
@@ -223,14 +250,22 @@ def setting_for(setting: Any, source: str) -> Any:
     return setting[source]
 
 
-def setting_of_model(setting: Any, model: int, models: int) -> Any:
-    """Find the value that was given for one model, or for all."""
-    is_sequence = isinstance(setting, Sequence | np.ndarray)
-    if models == 1 or not is_sequence or isinstance(setting, str):
+def setting_of_model(name: str, setting: Any, model: int, models: int) -> Any:
+    """Find the value of one model: a number, text or `Draws` holds for all of them, and
+    any other sequence has one value for each. A mapping is read domain by domain.
+    """
+    if isinstance(setting, Mapping):
+        return {
+            domain: setting_of_model(f"{name} of {domain}", of_domain, model, models)
+            for domain, of_domain in setting.items()
+        }
+    if isinstance(setting, str | Draws) or not np.iterable(setting):
         return setting
-    if len(setting) != models:
+    values = list(setting)
+    if len(values) != models:
         raise PlanError(
-            f"{models} models, but {len(setting)} values given: "
-            "one for each, or one number for all"
+            f"{name}: {len(values)} values for {models} model{'s' * (models > 1)} (N): "
+            "give one for each, one number for all, or draws of one value as "
+            "bayeslaw.Draws(values)"
         )
-    return setting[model]
+    return values[model]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import printable
 from bayeslaw._costs.costs import Bill
+from bayeslaw._tables.beyond import Distance
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,16 @@ class Plan:
         ``relax`` by promise, and the choice at which promises are ``shown``.
     warnings
         Reasons to distrust the posteriors.
+    distance
+        By column (``N``, ``ptpp``, ``D/N``, ``replay``), where the plan lies relative to
+        the fitted runs: ``value``; their ``low`` and ``high``; ``times``, the factor over
+        ``high`` or of ``low`` (1 inside; None without end); ``inside``; and ``tested``,
+        the farthest left-out runs as a factor over the others' largest (1: none).
     """
 
     feasible: bool
     N: float
-    ptpp: float
+    ptpp: float | None
     atpp: float | None
     D: float | None
     replay: float | None
@@ -87,6 +94,7 @@ class Plan:
     settings: dict[str, Any]
     warnings: list[str]
     cost: dict[str, float] | None = None
+    distance: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""
@@ -95,14 +103,18 @@ class Plan:
     def sentence(self) -> str:
         """Describe the answer in words."""
         if self.D is None:
-            return str((self.explanation or {})["message"])
+            message = str((self.explanation or {})["message"])
+            place = f". The model lies {self.place()}" if self.distance else ""
+            return f"{message}{place}"
+        place = self.place()
         odds = [f"{row['name']} {row['probability']:.1%}" for row in self.promises]
         subject = "A new run" if self.settings["new_run"] else "The law"
         sentences = [
-            f"Adapt N = {format_count(self.N)} at ptpp {self.ptpp:g} "
-            f"on {self.atpp:.3g} tokens per parameter "
+            f"Adapt N = {format_count(self.N)}"
+            + ("" if self.ptpp is None else f" at ptpp {self.ptpp:g}")
+            + f" on {self.atpp:.3g} tokens per parameter "
             f"({format_count(self.D)} tokens, {self.flops:.2g} FLOPs) "
-            f"with {self.replay:.0%} replay.",
+            f"with {self.replay:.0%} replay" + (f": {place}." if place else "."),
             f"{subject} keeps all promises with probability {self.probability:.1%} "
             f"({', '.join(odds)}); bound by {self.binding}.",
         ]
@@ -137,6 +149,47 @@ class Plan:
         notes = self.settings.get("notes", [])
         return "\n".join(map(printable, [*sentences, *notes]))
 
+    def most_probable(self) -> dict[str, Any]:
+        """Collect ``atpp``, ``D``, ``replay``, ``flops``, ``cost`` and ``probability`` of
+        the plan; without one, of the most probable choice.
+        """
+        if self.D is None:
+            return dict((self.explanation or {})["best"])
+        names = ("atpp", "D", "replay", "flops", "cost", "probability")
+        return {name: getattr(self, name) for name in names}
+
+    def ways(self) -> list[str]:
+        """Describe how each limit alone would have to be relaxed for a plan."""
+        explanation = self.explanation or {}
+        return [
+            f"{row['promise']} {row['enough']['words']}"
+            for row in explanation.get("relax", ())
+            if row.get("enough")
+        ] + [
+            f"{row['cap']} {row['limit']:.4g} -> {row['needed']:.4g}"
+            for row in explanation.get("caps", ())
+        ]
+
+    def place(self) -> str:
+        """Describe in words where the plan lies relative to the fitted runs; empty if
+        the posteriors keep no table.
+        """
+        if not self.distance:
+            return ""
+        places = {
+            column: Distance(
+                *(
+                    math.inf if row[name] is None else row[name]
+                    for name in Distance._fields
+                )
+            )
+            for column, row in self.distance.items()
+        }
+        beyond = [p.phrase(column) for column, p in places.items() if not p.is_inside]
+        if beyond:
+            return f"beyond the fitted runs ({', '.join(beyond)})"
+        return f"within the fitted runs ({', '.join(places)})"
+
     def __repr__(self) -> str:
         answer, *_ = self.sentence().splitlines()
         return f"Plan({answer})"
@@ -155,9 +208,9 @@ class Plan:
         PlanError
             A key is missing or unknown.
         """
-        names = {field.name for field in fields(cls)}
-        # plans of early versions have no costs
-        odd = sorted(names ^ {"cost", *content})
+        names = {one.name for one in fields(cls)}
+        # plans of early versions have no costs and no distance
+        odd = sorted(names ^ {"cost", "distance", *content})
         if odd:
             fault = "missing" if odd[0] in names else "unknown"
             raise PlanError(f"not a saved plan: {odd[0]!r} is {fault}")

@@ -74,7 +74,7 @@ class Problem:
     confidence
         Confidence of all constraints together, or one for each by name.
     N, ptpp
-        The model: parameters, and pre-training tokens per parameter.
+        The model: parameters, and pre-training tokens per parameter; None: not known.
     max_tokens
         Budget of adaptation tokens; if finite, the probability is maximised within it.
     unique_tokens
@@ -94,7 +94,7 @@ class Problem:
     constraints: tuple[SampledConstraint, ...]
     confidence: float | Mapping[str, float]
     N: float
-    ptpp: float
+    ptpp: float | None
     max_tokens: float = math.inf
     unique_tokens: float = math.inf
     min_replay: float = 0.0

@@ -6,6 +6,7 @@ Each function takes a problem and a choice, and returns rows that JSON can hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import optimize
 
-from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.constraint import UNITS, Loosened
 from bayeslaw._plans.sampled import (
     SampledConstraint,
     along_draws,
@@ -152,7 +153,9 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
     gains = {}
     for c in problem.constraints:
         looser = problem.relaxed(c.name, c.limit + limit_step(c))
-        relaxed = refine(looser, u, **NEAR)
+        # the best replay of the looser limit may be far from the plan's
+        candidates = search(looser), refine(looser, u, **NEAR)
+        relaxed = min(candidates, key=looser.score)
         if problem.most_probable:
             gain = relaxed.margin - choice.margin
         else:
@@ -413,7 +416,7 @@ def _relaxation(
     starts: list[tuple[float, float]],
 ) -> dict:
     """Find the lowest limit of one constraint at which a plan exists, that plan, and the
-    plan at 1.25 times the rise. Starts are points (search coordinate, log tokens); the
+    plans at a round limit above it and at 1.25 times the rise. Starts are points (search coordinate, log tokens); the
     first feasible one is used.
     """
     name, now = constraint.name, constraint.limit
@@ -429,7 +432,8 @@ def _relaxation(
 
     start = next((point for point in starts if np.isfinite(limit(point))), None)
     if start is None:
-        return {"needed": None, "comfortable": None} | budget(problem, *NO_CHOICE)
+        nothing = dict.fromkeys(("needed", "enough", "comfortable"))
+        return nothing | budget(problem, *NO_CHOICE)
     u, x = start
     inward = 0.02 if u < 0.5 else -0.02
     polished = optimize.minimize(
@@ -448,7 +452,52 @@ def _relaxation(
     higher = now + 1.25 * (polished.fun - now)
     easy = search(problem.relaxed(name, higher))
     comfortable = budget(problem, easy.log_tokens, easy.replay)
+    enough, cheapest = _enough(problem, constraint, float(polished.fun))
+    at_enough = budget(problem, cheapest.log_tokens, cheapest.replay)
     return at_limit | {
         "needed": float(polished.fun),
+        "enough": {"limit": enough.limit, "words": enough.words} | at_enough,
         "comfortable": {"limit": higher} | comfortable,
     }
+
+
+def _enough(
+    problem: Problem, constraint: SampledConstraint, needed: float
+) -> tuple[Loosened, Choice]:
+    """Round the lowest limit up to one with which the search finds a plan, and find that
+    plan.
+    """
+    rise = needed - constraint.limit
+    loosened = constraint.constraint.loosened(needed)
+    found = search(problem.relaxed(constraint.name, loosened.limit))
+    # a plan that only one choice of tokens and replay allows is easily missed
+    for times in (1.05, 1.25, 2.0):
+        if found.margin >= 0:
+            break
+        loosened = constraint.constraint.loosened(constraint.limit + times * rise)
+        found = search(problem.relaxed(constraint.name, loosened.limit))
+    return loosened, found
+
+
+def caps_in_the_way(problem: Problem) -> list[dict]:
+    """Find the limits on data, each of which alone prevents a plan: unique target tokens
+    and the bounds of replay; with the plan without it.
+    """
+    free: dict[str, tuple[float, dict[str, float]]] = {
+        "unique target tokens": (problem.unique_tokens, {"unique_tokens": math.inf}),
+        "least replay": (problem.min_replay, {"min_replay": 0.0}),
+        "largest replay": (problem.max_replay, {"max_replay": 1.0}),
+    }
+    rows = []
+    for name, (limit, lifted) in free.items():
+        if limit in lifted.values():
+            continue
+        choice = search(replace(problem, **lifted))
+        if choice.margin < 0:
+            continue
+        row = budget(problem, choice.log_tokens, choice.replay)
+        needed = choice.replay
+        if name == "unique target tokens":
+            needed = float(np.exp(choice.log_tokens)) * (1 - choice.replay)
+        rows.append({"cap": name, "limit": limit, "needed": needed} | row)
+    return rows

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
+from bayeslaw._base.draws import Draws as ValueDraws
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
@@ -339,7 +340,7 @@ def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.Data
 
 def losses_before(
     before: Mapping[str, Posterior], N: Any, ptpp: Any, *, seed: int = 0
-) -> dict[str, Float[np.ndarray, " draw"] | list[Float[np.ndarray, " draw"]]]:
+) -> dict[str, ValueDraws | list[ValueDraws]]:
     """Draw the losses of models that do not exist yet, with their own errors, as
     ``covariates`` of a plan.
 
@@ -356,8 +357,13 @@ def losses_before(
     Returns
     -------
     dict
-        Column -> losses in nats per token, shape (draw,); with several models a list of
+        Column -> `Draws` of the loss in nats per token; with several models a list of
         one per model.
+
+    Raises
+    ------
+    PlanError
+        ``ptpp`` is None: the tokens of pre-training are ptpp * N.
 
     Examples
     --------
@@ -365,11 +371,18 @@ def losses_before(
     >>> drawn["loss_before"].ndim
     1
     """
+    if before and ptpp is None:
+        raise PlanError(
+            f"{' and '.join(before)} is forecast from the tokens of pre-training: give "
+            "ptpp (--ptpp 43)"
+        )
     models = models_of(N, ptpp)
     draws = {}
     for k, (column, fit) in enumerate(before.items()):
-        at = pd.DataFrame([{"N": n, "ptpp": p, "D": n * p} for n, p in models])
-        losses = list(np.exp(fit.log_loss(at, noise=True, seed=seed + k)).T)
+        at = pd.DataFrame(models, columns=[*CHECKPOINT])
+        at = at.assign(D=at["N"] * at["ptpp"])
+        log_losses = fit.log_loss(at, noise=True, seed=seed + k)
+        losses = [ValueDraws(of_model) for of_model in np.exp(log_losses).T]
         draws[column] = losses if len(models) > 1 else losses[0]
     return draws
 
@@ -454,10 +467,10 @@ def _identity(runs: pd.DataFrame) -> pd.Series:
 
 def models_of(
     N: Any, ptpp: Any, fewest: int = 1000, longest: float = 1e6
-) -> list[tuple[float, float]]:
-    """List the candidate models as (N, ptpp), from numbers or texts ("8.1B").
-    ``fewest``: least number of parameters of a model; ``longest``: most pre-training
-    tokens for each.
+) -> list[tuple[float, float | None]]:
+    """List the candidate models as (N, ptpp), from numbers or texts ("8.1B"); ptpp None:
+    not known. ``fewest``: least number of parameters of a model; ``longest``: most
+    pre-training tokens for each.
     """
     sizes, stages = (np.atleast_1d(np.asarray(v)) for v in (N, ptpp))
     if 1 != len(sizes) != len(stages) != 1:
@@ -467,7 +480,7 @@ def models_of(
         )
     pairs = np.broadcast_arrays(sizes, stages)
     models = [
-        (checked("N", n, COUNT), checked("ptpp", s, COUNT))
+        (checked("N", n, COUNT), None if s is None else checked("ptpp", s, COUNT))
         for n, s in zip(*pairs, strict=True)
     ]
     for n, s in models:
@@ -476,7 +489,7 @@ def models_of(
                 f"N = {n:g} is too few parameters for a model; in billions? "
                 f"write {n:g}B"
             )
-        if s > longest:
+        if s is not None and s > longest:
             raise PlanError(
                 f"ptpp = {format_count(s)} is too many tokens for each parameter; all "
                 f"tokens of pre-training? then it is {s / n:.4g} for a model of "

@@ -89,7 +89,9 @@ def why_not_offered(
     if not can_be_priced(runs):
         return None
     # the plan's tokens and replay are not known yet
-    planned = {name: float(np.max(question.get(name, 1.0))) for name in ("N", "ptpp")}
+    if question.get("ptpp") is None:
+        return None
+    planned = {name: float(np.max(question[name])) for name in ("N", "ptpp")}
     planned |= {"D": float(runs["D"].max()), "replay": float(runs["replay"].median())}
     try:
         offered = on_offer(runs, planned)
@@ -207,14 +209,16 @@ def choose_runs(
 
 def _planned(answer: Plan, longest: float) -> dict[str, float] | None:
     """Collect size, stage, tokens and replay of the plan, or of the most probable choice
-    if there is no plan; None if its tokens are 0 or without end, or if it is not likely
-    to keep the limits.
+    if there is no plan; None if its stage is not known, its tokens are 0 or without end,
+    or if it is not likely to keep the limits.
 
     Parameters
     ----------
     longest
         Tokens of the table's longest run.
     """
+    if answer.ptpp is None:
+        return None
     model = {"N": answer.N, "ptpp": answer.ptpp}
     if answer.feasible and answer.D:
         return model | {"D": answer.D, "replay": answer.replay or 0.0}

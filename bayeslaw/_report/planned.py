@@ -204,7 +204,7 @@ def completed(
     if not asked.forecast:
         return question, list(asked.told)
     draws, told = forecast_losses(
-        parts, asked.forecast, question["N"], question["ptpp"], seed=seed
+        parts, asked.forecast, question["N"], question.get("ptpp"), seed=seed
     )
     covariates = {**(question.get("covariates") or {}), **draws}
     return question | {"covariates": covariates}, [*asked.told, *told]

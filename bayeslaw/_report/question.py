@@ -80,7 +80,7 @@ def check_question(
         inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
         raise PlanError(
-            f"what to plan for: {_refusal(plan, keywords, error)}; it needs N, ptpp, max_target_loss and "
+            f"what to plan for: {_refusal(plan, keywords, error)}; it needs N, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"
@@ -92,7 +92,7 @@ def check_question(
     if isinstance(baseline, int | float):  # the target's laws read this loss, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
     unknown = _unknown_before(keywords, target, source)
-    before = losses_at_hand(parts, unknown, keywords["N"], keywords["ptpp"])
+    before = losses_at_hand(parts, unknown, keywords["N"], keywords.get("ptpp"))
     keywords = _with_losses(keywords, before.measured)
     # a loss that will be forecast is not missing, so it gets a stand-in
     stand_ins = _with_losses(keywords, dict.fromkeys(before.forecast, 1.0))
@@ -211,7 +211,9 @@ def _check_covariates(
     """Refuse a question without columns that the laws read; the message names all of
     them.
     """
-    given = {"N", "ptpp", *CHOSEN, *(keywords.get("covariates") or {})}
+    given = {"N", *CHOSEN, *(keywords.get("covariates") or {})}
+    if keywords.get("ptpp") is not None:
+        given.add("ptpp")
     if keywords.get("unique_target_tokens") is not None:
         given.add(UNIQUE)
     missing = [
@@ -234,7 +236,7 @@ def _check_covariates(
         )
     if missing:
         raise PlanError(
-            f"what to plan for lacks: {'; '.join(missing)}; give each beside N and ptpp "
+            f"what to plan for lacks: {'; '.join(missing)}; give each beside N "
             f"(--plan {missing[0].split()[0]}=...)"
         )
 

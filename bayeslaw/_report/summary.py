@@ -275,10 +275,10 @@ def cause_of(check: Check) -> Cause:
 
 
 def _model(plan: Plan) -> str:
-    return (
-        f"a model of {format_count(plan.N)} parameters, pre-trained on "
-        f"{plan.ptpp:.4g} tokens per parameter"
-    )
+    size = f"a model of {format_count(plan.N)} parameters"
+    if plan.ptpp is None:
+        return size
+    return f"{size}, pre-trained on {plan.ptpp:.4g} tokens per parameter"
 
 
 def _budget(plan: Plan) -> str:

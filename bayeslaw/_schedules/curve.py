@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -73,7 +74,7 @@ def loss_curve(
     *,
     steps: Any = None,
     points: int = 200,
-    prob: float = 0.9,
+    prob: float | str = 0.9,
     seed: int = 0,
 ) -> Curve:
     """Forecast the loss at any step of any schedule, with its band (Wang 2025, section
@@ -103,6 +104,7 @@ def loss_curve(
     >>> curve.table[["low", "median", "high"]].notna().all().all().item()
     True
     """
+    prob = checked("prob", prob, CHANCE)
     adapted = phases.adaptation is not None
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]
     (side,) = sides_of(posterior, None, 1.0, seed, reads)

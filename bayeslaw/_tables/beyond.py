@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,6 +57,67 @@ class Reach(NamedTuple):
             f"{self.axis} = {format_count(self.worst)} ({AXES[self.axis]}){rows} lies "
             f"{self.times:.3g} times beyond the runs that were fitted ({ends})"
         )
+
+
+class Distance(NamedTuple):
+    """Place of one run along a column, relative to the runs of a fit.
+
+    ``low``, ``high``: the range of the runs. ``times``: the factor over ``high`` or of
+    ``low``, above and below 1; 1 inside.
+    """
+
+    value: float
+    low: float
+    high: float
+    times: float
+
+    @classmethod
+    def of(
+        cls, value: float, fitted: Float[np.ndarray, " run"], rounding: float = 0.01
+    ) -> Distance:
+        """Measure a value, within a tolerance for rounding."""
+        low, high = float(fitted.min()), float(fitted.max())
+        times = 1.0
+        if value > (1 + rounding) * high:
+            times = value / high if high > 0 else np.inf
+        elif value < (1 - rounding) * low:
+            times = value / low
+        return cls(float(value), low, high, float(times))
+
+    @property
+    def is_inside(self) -> bool:
+        return self.times == 1
+
+    @property
+    def factor(self) -> float:
+        """Distance as a factor of at least 1."""
+        return max(self.times, 1 / self.times if self.times > 0 else np.inf)
+
+    def phrase(self, column: str) -> str:
+        """Describe the place of a value outside in words."""
+        end = "largest" if self.times > 1 else "smallest"
+        if not np.isfinite(self.factor):
+            return f"beyond the {end} {column}"
+        return f"{self.times:.3g} times the {end} {column}"
+
+
+def distances(
+    table: pd.DataFrame,
+    run: Mapping[str, float],
+    columns: Sequence[str] = ("N", "ptpp", "D/N", "replay"),
+) -> dict[str, Distance]:
+    """Measure where a run lies relative to a table, along the columns that both have."""
+    planned = pd.DataFrame([run])
+    places = {}
+    for name in columns:
+        fitted, new = (
+            axis_product(name, {c: _numbers(of, c) for c in powers_of(name)})
+            for of in (table, planned)
+        )
+        fitted = fitted[np.isfinite(fitted)]
+        if len(fitted) and np.isfinite(new[0]):
+            places[name] = Distance.of(float(new[0]), fitted)
+    return places
 
 
 def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:

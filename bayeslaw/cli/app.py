@@ -13,11 +13,12 @@ import contextlib
 import gc
 import warnings
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from bayeslaw._base.errors import BayeslawError, DiagnosticsError
+from bayeslaw._base.errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli import fits, forecasts, laws
 from bayeslaw.cli.afterwards import following, updating, whatif
@@ -89,8 +90,30 @@ COMMANDS = (
     buying.anchors,
     reporting.report,
 )
+
+
+class Command(TyperCommand):
+    """A command that refuses an option of one value that is given twice, of which typer
+    would take the last.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, after a look at how often each option is given."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for option in self.params:
+            takes_one = isinstance(option, TyperOption) and not (
+                option.multiple or option.is_flag or option.count
+            )
+            if takes_one and given.count(option) > 1:
+                raise LawError(
+                    f"{option.opts[-1]} takes one value, and is given "
+                    f"{given.count(option)} times"
+                )
+        return super().parse_args(ctx, args)
+
+
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=Command)(command)
 
 
 def main(commands: typer.Typer = app) -> None:

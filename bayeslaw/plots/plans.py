@@ -28,7 +28,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     else in ATPP.
     """
     rows = [row for row in plan.frontier if row["atpp"] is not None]
-    price, unit = _price_of(plan)
+    price, unit = _price_of(plan.cost)
     ax.plot(
         [row["confidence"] for row in rows],
         [price(row) for row in rows],
@@ -58,9 +58,11 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     return ax
 
 
-def _price_of(plan: Plan) -> tuple[Callable[[Mapping[str, Any]], float], str]:
-    """Choose the cost of a plan's rows, and its unit."""
-    cost = plan.cost or {}
+def _price_of(
+    cost: Mapping[str, float] | None,
+) -> tuple[Callable[[Mapping[str, Any]], float], str]:
+    """Choose the cost of a plan's rows, and its unit, by the costs that it has."""
+    cost = cost or {}
     if "money" in cost:
         return (lambda row: row["cost"]["money"]), "cost of the plan"
     if cost:
@@ -284,34 +286,32 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     Parameters
     ----------
     looked_at
-        What `what_if` returned; a scenario without a plan has no point.
+        What `what_if` returned. A scenario without a plan has a hollow point at its
+        most probable choice.
     """
     names = list(looked_at.plans)
-    priced = [answer for answer in looked_at.plans.values() if answer.D]
-    price, unit = _price_of(priced[0]) if priced else (None, ATPP)
-    costs = [price({"atpp": p.atpp, "cost": p.cost}) for p in priced] if price else []
-    middle = (min(costs) + max(costs)) / 2 if costs else 0.0
-    for place, answer in enumerate(looked_at.plans.values()):
-        if not answer.D or price is None or answer.probability is None:
-            ax.text(
-                0.02, place, "no plan", transform=ax.get_yaxis_transform(), va="center"
-            )
-            continue
-        at = price({"atpp": answer.atpp, "cost": answer.cost})
-        colour = COLOURS[0] if answer.feasible else COLOURS[1]
-        ax.plot([at], [place], "o", color=colour)
-        # words point towards the middle, to stay inside the picture
-        is_right = at > middle
-        ax.annotate(
-            f"{answer.probability:.0%}, replay {answer.replay:.0%}",
-            (at, place),
-            xytext=(-6 if is_right else 6, 4),
-            textcoords="offset points",
-            ha="right" if is_right else "left",
-        )
+    shown = [answer.most_probable() for answer in looked_at.plans.values()]
+    possible = [choice for choice in shown if choice["D"] is not None]
+    price, unit = _price_of(possible[0].get("cost") if possible else None)
+    labels = []
+    for place, (answer, choice) in enumerate(
+        zip(looked_at.plans.values(), shown, strict=True)
+    ):
+        words = f"{'at best ' * (answer.D is None)}{choice['probability']:.0%}"
+        if choice["D"] is not None:
+            words = f"{words}, replay {choice['replay']:.0%}"
+            colour = COLOURS[0] if answer.feasible else COLOURS[1]
+            fill = "none" if answer.D is None else colour
+            at = price(choice)
+            ax.plot([at], [place], "o", color=colour, markerfacecolor=fill)
+        labels.append(words)
+    # beside the axes, where no label is cut
+    right = ax.secondary_yaxis("right")
+    right.set_yticks(range(len(names)), labels)
+    right.tick_params(length=0)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.margins(x=0.5, y=0.15)
+    ax.margins(x=0.1, y=0.15)
     ax.set_xlabel(unit)
     ax.set_ylabel("scenario")
     return ax

@@ -138,7 +138,7 @@ ILL_POSED = {
     "no draw keeps the promises": QUESTION | {"max_target_loss": 0.5},
     "kept without adapting at all": QUESTION
     | {"max_target_loss": 19.0, "max_forgetting": "900%"},
-    "needs ptpp, max_target_loss, max_forgetting": {"N": 8.1e9},
+    "needs max_target_loss, max_forgetting": {"N": 8.1e9},
     "'budgte' is not part of a question that plan": QUESTION | {"budgte": 1.0},
 }
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableError, datasets
+from bayeslaw import PlanError, RunTableError, datasets
 from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import Known
@@ -72,3 +72,22 @@ def test_three_measured_mixes_at_one_size_tell_of_the_others():
     (row,) = bayeslaw.exchange_rate(fits["target"], fits["source"], mix).itertuples()
     assert row.low < -change["target"] / change["source"] < row.high
     assert row.chance > 0.9
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"prob": 90}, "prob 90 is 9000%; write 90% or 0.9"),
+        ({"prob": "ninety"}, "prob must be a probability"),
+        ({"step": 0}, "step must be a positive number below 1"),
+    ],
+)
+def test_a_rate_asks_for_a_probability(asked, says):
+    with pytest.raises(PlanError, match=says):
+        bayeslaw.exchange_rate(straight([0.6]), straight([-0.3]), MIXES, **asked)
+
+
+def test_a_probability_may_be_written_in_percent():
+    sides = straight([0.6, 0.7, 0.8]), straight([-0.3])
+    written = bayeslaw.exchange_rate(*sides, MIXES, prob="80%")
+    assert written.equals(bayeslaw.exchange_rate(*sides, MIXES, prob=0.8))

@@ -83,7 +83,8 @@ def test_it_is_the_closed_form():
 
 def test_intervals_are_those_of_the_draws_own_optima():
     posterior = draws(sd=0.02)
-    best = optimum(posterior, [1e21], prob=0.8)
+    best = optimum(posterior, [1e21], prob="80%")  # as `forecast` reads it
+    assert best.prob == 0.8
     each = best_size(1e21, posterior.values)
     low, middle, high = np.quantile(each, [0.1, 0.5, 0.9])
     row = best.rows[0]
@@ -198,7 +199,10 @@ def test_budgets_are_the_table_s_by_default():
         ({"budgets": [-1]}, "budget must be a positive number"),
         ({"budgets": None}, "give the budgets, in FLOPs"),
         ({"budgets": [1e20], "served_tokens": 1e15}, "pays for no model"),
-        ({"budgets": [1e20], "prob": 2}, "prob must be a probability"),
+        ({"budgets": [1e20], "prob": 2}, r"prob 2 is 200%; write 2% or 0.02"),
+        ({"budgets": [1e20], "prob": "likely"}, "prob must be a probability"),
+        ({"budgets": [1e20], "covariates": {"N": 1e9}}, "covariates cannot set 'N'"),
+        ({"budgets": [1e20], "covariates": {"D": 1e9}}, "covariates cannot set 'D'"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(asked, says):

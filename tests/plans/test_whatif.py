@@ -1,6 +1,7 @@
 """Scenarios side by side: each is the plan of its own question."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -19,6 +20,7 @@ SHARED = ASKED | {"max_forgetting": 0.03, "costs": Costs(hardware="8xH100", pric
 SCENARIOS = {
     "stricter": {"max_forgetting": "1%"},
     "cheap": {"costs": Costs(hardware="8xH100", price=1.0)},
+    "unlikely": {"max_forgetting": 0.001},
     "none": {"max_target_loss": 0.5},
 }
 
@@ -38,15 +40,44 @@ def test_each_scenario_is_the_plan_of_its_own_question(what):
     assert table.loc["stricter", "dearer"] > 0 == table.loc["cheap", "dearer"]
     assert not table.loc["none", "feasible"]
     assert json.dumps(what.to_dict())
-    assert "none: no plan (target in the way)" in what.sentence()
+    best = what.plans["none"].explanation["best"]
+    assert table.loc["none", "probability"] == best["probability"]
+    assert table.loc["none", "D"] == best["D"]
+    assert table.loc["none", "relax"].startswith("target 0.5 nats -> ")
+    (line,) = [x for x in what.sentence().splitlines() if x.startswith("none: ")]
+    assert "no plan can be promised (target in the way): at best" in line
+    assert table.loc["none", "relax"] in line
 
 
 def test_the_picture_has_each_plan_at_its_cost(what):
     ax = plots.scenarios(Figure().subplots(), what)
     money = what.table()["money"].dropna()
+    plans = [p for p in what.plans.values() if p.most_probable()["D"] is not None]
+    assert len(plans) == len(what.plans) - 1  # of "none" no draw keeps the limits
     assert [line.get_xdata()[0] for line in ax.lines] == pytest.approx(list(money))
+    hollow = [line.get_markerfacecolor() == "none" for line in ax.lines]
+    assert hollow == [plan.D is None for plan in plans]
+    assert hollow[-1]
+    told = [label.get_text() for label in ax.child_axes[0].get_yticklabels()]
+    assert len(told) == len(what.plans)
+    assert [text.startswith("at best") for text in told[-2:]] == [True, True]
     assert [t.get_text() for t in ax.get_yticklabels()] == list(what.plans)
     assert ax.get_xlabel() == "cost of the plan"
+
+
+def test_every_label_of_the_picture_is_whole(what):
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    long = replace(
+        what,
+        plans={f"{name} and so on for long": p for name, p in what.plans.items()},
+    )
+    ax = plots.scenarios(figure.subplots(), long)
+    figure.draw_without_rendering()
+    edges = figure.bbox
+    for text in [*ax.child_axes[0].get_yticklabels(), *ax.get_yticklabels()]:
+        box = text.get_window_extent()
+        assert box.x0 >= edges.x0
+        assert box.x1 <= edges.x1
 
 
 def test_what_is_wrong_names_the_scenario():
@@ -105,5 +136,5 @@ def test_scenarios_that_make_no_sense_are_refused_in_one_line(given, says):
 
 
 def test_a_question_without_a_model_is_refused_by_the_name_that_users_know():
-    with pytest.raises(PlanError, match=r"^plan\(\) needs N, ptpp"):
+    with pytest.raises(PlanError, match=r"^plan\(\) needs N; missing: N"):
         what_if(of_target(), WEB, {"a": {"max_forgetting": "5%"}})

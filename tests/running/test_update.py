@@ -286,9 +286,14 @@ def test_the_old_plan_under_a_new_posterior(pair):
 @pytest.mark.parametrize(
     ("before", "after", "says", "stays"),
     [
-        (False, False, "There was no plan before, and there is none now.", "no plan"),
+        (
+            False,
+            False,
+            "No plan could be promised before, and none can be now.",
+            "no plan",
+        ),
         (True, True, "The old plan", "the plan stays"),
-        (False, True, "There was no plan before; now: 5B tokens", None),
+        (False, True, "No plan could be promised before; now: 5B tokens", None),
     ],
 )
 def test_where_there_is_no_plan_none_stays(before, after, says, stays, pair):

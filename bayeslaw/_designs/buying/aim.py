@@ -88,7 +88,7 @@ def where_a_plan_may_be(
         The table has no sizes or tokens.
     """
     check_keywords(question)
-    model = {name: question[name] for name in ("N", "ptpp")}
+    model = {name: question[name] for name in ("N", "ptpp") if name in question}
     if any(np.ndim(size) for size in model.values()):
         raise PlanError("runs are chosen for the plan of one model: give one N")
     lacking = [column for column in ("N", "D") if column not in candidates]

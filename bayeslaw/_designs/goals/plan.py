@@ -37,7 +37,7 @@ from bayeslaw._tables.before import of_source
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
+REQUIRED = ("N", "max_target_loss", "max_forgetting")
 # keywords of `plan` that a goal cannot have -> advice
 NOT_OF_A_GOAL = {
     ("max_flops", "max_tokens", *COST_LIMITS): "runs are chosen for the "
@@ -202,7 +202,9 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     """Build each constraint's view: the draws at the candidates, and the log loss at
     the plan above its limit (without a new run's noise).
     """
-    model = pd.DataFrame([{"N": goal.problem.N, "ptpp": goal.problem.ptpp}])
+    model = pd.DataFrame(
+        [{"N": goal.problem.N, "ptpp": goal.problem.ptpp}], dtype=float
+    )
     at = checkpoints_of(offered, model)
     domains = []
     for constraint in goal.problem.constraints:

@@ -24,7 +24,7 @@ class PlanArguments:
     source: Posteriors
     _: KW_ONLY
     N: float | Sequence[float]
-    ptpp: float | Sequence[float]
+    ptpp: float | Sequence[float] | None = None
     max_target_loss: float | str | Mapping[str, float | str] | None = None
     min_accuracy: float | str | None = None
     accuracy: AccuracyLink | pd.DataFrame | str | Path | None = None

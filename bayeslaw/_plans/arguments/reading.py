@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, COUNT, LOSS, SHARE, checked
 from bayeslaw._base.machine import runtime
@@ -186,16 +185,22 @@ def _models(
             N=N,
             ptpp=ptpp,
             covariates={
-                column: setting_of_model(value, k, count)
+                column: setting_of_model(column, value, k, count)
                 for column, value in covariates.items()
             },
             baseline_loss={
                 name: _possible(
-                    "baseline_loss", setting_of_model(of_domain(loss, name), k, count)
+                    "baseline_loss",
+                    setting_of_model("baseline_loss", of_domain(loss, name), k, count),
                 )
                 for name in sources
             },
-            baseline_tokens={name: of_domain(tokens, name) for name in sources},
+            baseline_tokens={
+                name: setting_of_model(
+                    "baseline_tokens", of_domain(tokens, name), k, count
+                )
+                for name in sources
+            },
             further_domains=further,
             targets=tuple(targets),
             baseline_run=baseline_run,
@@ -221,10 +226,11 @@ def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
 
 def _possible(name: str, loss: Any) -> Any:
     """Check that a number, or all draws of an array, can be losses."""
-    ends = () if loss is None else {np.min(loss), np.max(loss)}
-    for end in ends:
-        checked(name, end, LOSS)
-    return loss
+    if isinstance(loss, Draws):
+        for end in (float(loss.min()), float(loss.max())):
+            checked(name, end, LOSS)
+        return loss
+    return None if loss is None else checked(name, loss, LOSS)
 
 
 def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, float]:

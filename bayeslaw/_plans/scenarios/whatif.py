@@ -37,17 +37,21 @@ class WhatIf:
     def table(self) -> pd.DataFrame:
         """Show a row for each scenario: ``feasible``, ``N``, ``D``, ``atpp``,
         ``replay``, ``flops``, ``money`` and ``days`` if they are known, ``probability``
-        and ``binding``. ``dearer`` is the extra spending over `BASE`, as a share of its
-        FLOPs.
+        and ``binding``. Where no plan reaches the confidence they are those of the most
+        probable choice, and ``relax`` says how far a limit is from a plan. ``dearer`` is
+        the extra spending over `BASE`, as a share of its FLOPs.
         """
         rows = {}
         first = self.plans[BASE].flops
-        names = ("feasible", "N", "D", "atpp", "replay", "flops")
+        names = ("D", "atpp", "replay", "flops")
         for scenario, answer in self.plans.items():
-            row: dict[str, Any] = {name: getattr(answer, name) for name in names}
-            cost = answer.cost or {}
+            shown = answer.most_probable()
+            row: dict[str, Any] = {"feasible": answer.feasible, "N": answer.N}
+            row |= {name: shown[name] for name in names}
+            cost = shown.get("cost") or {}
             row |= {name: cost[name] for name in ("money", "days") if name in cost}
-            row |= {"probability": answer.probability, "binding": answer.binding}
+            row |= {"probability": shown["probability"], "binding": answer.binding}
+            row["relax"] = "; ".join(answer.ways())
             row["dearer"] = None
             if answer.flops is not None and first:
                 row["dearer"] = answer.flops / first - 1
@@ -77,7 +81,18 @@ class WhatIf:
         binds.
         """
         if answer.D is None:
-            return f"no plan ({answer.binding} in the way)"
+            best = answer.most_probable()
+            at = ""
+            if best["D"]:
+                at = (
+                    f" ({format_count(best['D'])} tokens with {best['replay']:.0%} "
+                    "replay)"
+                )
+            ways = answer.ways() or ["no limit alone is in the way"]
+            return (
+                f"no plan can be promised ({answer.binding} in the way): at best "
+                f"{best['probability']:.1%}{at}; {'; '.join(ways)}"
+            )
         replay = f"{format_count(answer.D)} tokens with {answer.replay:.0%} replay"
         money = (answer.cost or {}).get("money")
         price = "" if money is None else f", {money:,.0f} in money"

@@ -52,7 +52,9 @@ def losses_at_hand(
     N, ptpp
         The model or models, as `plan` takes them.
     """
-    models = models_of(N, ptpp)
+    models = [(size, stage) for size, stage in models_of(N, ptpp) if stage is not None]
+    if not models:  # without its stage no checkpoint can be looked up
+        return Before({}, (), ())
     measured, forecast, lines = {}, [], []
     for column in columns:
         runs = _rows(parts, column)

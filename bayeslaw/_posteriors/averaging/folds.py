@@ -190,7 +190,7 @@ def stages_towards(
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
     """Find the folds with these names, in a table from which they were left out before."""
-    columns = dict.fromkeys(map(_column_of, names))
+    columns = dict.fromkeys(_column_of(name) for name in names if name)
     return [stage for stage in folds(runs, list(columns)) if stage.name in names]
 
 

@@ -138,7 +138,9 @@ def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     if tokens is None:
         best = (planned.explanation or {})["best"]
         tokens, replay = best["atpp"] * planned.N, best["replay"]
-    columns = {"N": planned.N, "D": tokens, "replay": replay, "ptpp": planned.ptpp}
+    columns = {"N": planned.N, "D": tokens, "replay": replay}
+    if planned.ptpp is not None:
+        columns["ptpp"] = planned.ptpp
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
 
 

@@ -78,12 +78,17 @@ class PlanChange:
         before, after = _words(self.before), _words(self.after)
         return f"the plan goes from {before} to {after}"
 
+    def stays(self) -> str:
+        """Describe that the plan did not change."""
+        has_plan = self.before.D is not None
+        return "the plan stays" if has_plan else "still no plan can be promised"
+
     def sentence(self) -> str:
         """Describe the old plan then and now."""
         if not self.kept:
             if self.after.D is None:
-                return "There was no plan before, and there is none now."
-            return f"There was no plan before; now: {_words(self.after)}."
+                return "No plan could be promised before, and none can be now."
+            return f"No plan could be promised before; now: {_words(self.after)}."
         then = format_chance(float(self.before.probability or 0.0))
         now = format_chance(self.kept["probability"])
         lines = [

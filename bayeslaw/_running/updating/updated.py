@@ -154,10 +154,7 @@ class Updated:
             moved = plan.headline() if plan is not None else _moved_most(self.domains)
             why = _why(self.domains)
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
-        stays = "the forecasts stay where they were"
-        if plan is not None:
-            has_plan = plan.after.D is not None
-            stays = "the plan stays" if has_plan else "there is still no plan"
+        stays = "the forecasts stay where they were" if plan is None else plan.stays()
         widths = " and ".join(
             f"{_change(domain.headline['width'])} ({name})"
             for name, domain in self.domains.items()

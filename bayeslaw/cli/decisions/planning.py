@@ -68,7 +68,8 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
         default=MISSING,
     )
     ptpp: list[str] | None = option(
-        "Pre-training tokens per parameter: 43 (one, or one for each --N)."
+        "Pre-training tokens per parameter: 43 (one, or one for each --N); needed where "
+        "a law reads them."
     )
     pretrain_tokens: list[str] | None = option(
         "Pre-training tokens, in place of --ptpp: 300B (one, or one for each --N)."
@@ -109,8 +110,9 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
         "target=0.9,forgetting=0.95 (several sources: their names).",
         default="0.9",
     )
-    baseline_loss: str | None = option(
-        "Measured source loss before adaptation; or by source, web=1.64,code=0.92."
+    baseline_loss: list[str] | None = option(
+        "Measured source loss before adaptation; or by source, web=1.64,code=0.92 (one, "
+        "or one for each --N)."
     )
     baseline_tokens: str | None = option(
         "Else the source law at this budget of pure replay: 1B."
@@ -250,7 +252,10 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     from bayeslaw._plans.arguments.plan_arguments import NAMES
 
     # options that need conversion; the others have the names and types of `plan`
-    read_apart = ("N", "ptpp", "max_loss", "bytes_per_token", "accuracy", "seed")
+    read_apart = (
+        *("N", "ptpp", "max_loss", "baseline_loss", "bytes_per_token", "accuracy"),
+        "seed",
+    )
     texts = {
         name: getattr(options, name, None) for name in NAMES if name not in read_apart
     }
@@ -262,6 +267,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
             name: loss_limit(f"--max-loss {name}", text)
             for name, text in values_by_name(options.max_loss, "--max-loss").items()
         },
+        "baseline_loss": _baselines(options.baseline_loss),
         "bytes_per_token": bytes_per_token(
             "--bytes-per-token", options.bytes_per_token
         ),
@@ -277,9 +283,29 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     }
 
 
-def _stages(options: PlanOptions, sizes: list[float]) -> list[float]:
+def _baselines(texts: list[str] | None) -> Any:
+    """Read the source's loss before adaptation: one, or one for each model; by source,
+    if the texts are.
+    """
+    option = "--baseline-loss"
+    values = [question_value(option, text) for text in texts or ()]
+    if len(values) < 2:
+        return values[0] if values else None
+    if not any(isinstance(value, dict) for value in values):
+        return values
+    names = [set(value) if isinstance(value, dict) else set() for value in values]
+    if any(some != names[0] for some in names):
+        raise LawError(
+            f"{option} {' '.join(texts or ())}: name the same sources for each --N"
+        )
+    return {name: [value[name] for value in values] for name in values[0]}
+
+
+def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
     """Read the pre-training tokens per parameter, given as such or as tokens."""
-    if (options.ptpp is None) == (options.pretrain_tokens is None):
+    if options.ptpp is None and options.pretrain_tokens is None:
+        return None
+    if options.ptpp is not None and options.pretrain_tokens is not None:
         raise LawError("give either --ptpp 43 or --pretrain-tokens 300B")
     if options.ptpp is not None:
         return [limit("--ptpp", text) for text in options.ptpp]
@@ -296,7 +322,10 @@ def _stages(options: PlanOptions, sizes: list[float]) -> list[float]:
 
 
 def _covariates(
-    options: PlanOptions, posteriors: list, sizes: list[float], ptpp: list[float]
+    options: PlanOptions,
+    posteriors: list,
+    sizes: list[float],
+    ptpp: list[float] | None,
 ) -> dict[str, Any]:
     """Collect columns that the laws read in addition to N, D, replay and ptpp."""
     from bayeslaw._posteriors.chain import losses_before

@@ -1,0 +1,112 @@
+"""How far a plan lies beyond the fitted runs, and what left-out runs say of such a distance."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._plans import example
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.result import Plan
+from bayeslaw._tables.beyond import distances
+from known.plans import DRAWS, WIDE, source, target
+
+N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
+
+
+class Of:
+    """A known posterior of runs that it keeps, and of stages that were left out."""
+
+    def __init__(self, posterior, runs, folds=""):
+        self.name, self.warnings, self.runs = "known", (), runs
+        self.pieces, self.log_loss = posterior.pieces, posterior.log_loss
+        self.attrs = {"folds": folds}
+
+
+def runs(sizes, stages=(PTPP / 4, PTPP), loss=2.0):
+    rows = [
+        (n, n * ratio, replay, ptpp, loss + 0.01 * k + 0.1 * replay)
+        for n in sizes
+        for ptpp in stages
+        for k, (ratio, replay) in enumerate(((1.0, 0.05), (100.0, 0.6)))
+    ]
+    return pd.DataFrame(rows, columns=["N", "D", "replay", "ptpp", "loss"])
+
+
+def planned(sizes, folds="", **asked):
+    made = {"sd": WIDE["sd"], "draws": DRAWS}
+    posteriors = (
+        Of(of(**made), runs(sizes, loss=loss), folds)
+        for of, loss in ((target, 2.0), (source, 1.5))
+    )
+    question = example.QUESTION | {"new_run": False, "draws": DRAWS}
+    return plan(*posteriors, **(question | asked))
+
+
+@pytest.mark.parametrize(("times", "words"), [(1, ""), (2.5, "2.5"), (10, "10")])
+def test_a_plan_says_how_far_beyond_the_runs_it_lies(times, words):
+    """In its first sentence, its warnings and its JSON; also between one and ten times."""
+    made = planned((N / times / 8, N / times))
+    first = made.sentence().splitlines()[0]
+    lines = [line for line in made.warnings if line.startswith("the plan's N")]
+    place = json.loads(json.dumps(made.to_dict()))["distance"]
+    assert set(place) == {"N", "ptpp", "D/N", "replay"}
+    assert place["N"]["times"] == pytest.approx(times)
+    assert place["N"]["inside"] is (times == 1)
+    assert place["N"]["value"] == N
+    assert place["N"]["high"] == pytest.approx(N / times)
+    if times == 1:
+        assert first.endswith("within the fitted runs (N, ptpp, D/N, replay).")
+        assert lines == []
+        return
+    assert f"beyond the fitted runs ({words} times the largest N)" in first
+    (line,) = lines
+    assert f"{words} times the largest fitted" in line
+    assert "nothing tested it" in line
+    assert Plan.from_dict(made.to_dict()) == made
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        (6, "tested up to 8 times"),
+        (20, "left out was 8 times the largest of the others"),
+    ],
+)
+def test_left_out_runs_say_what_they_tested(times, told):
+    sizes = [N / times / smaller for smaller in (16, 8, 1)]
+    made = planned(sizes, f"N >= {format_count(sizes[-1])}; ptpp >= {PTPP}")
+    assert made.distance["N"]["tested"] == pytest.approx(8)
+    (line,) = [line for line in made.warnings if line.startswith("the plan's N")]
+    assert told in line
+    assert ("nothing tested that far" in line) is (times == 20)
+
+
+def test_a_question_without_a_plan_says_how_far_its_model_lies():
+    made = planned((N / 80, N / 10), max_target_loss=0.5)
+    assert made.D is None
+    assert made.distance["N"]["times"] == pytest.approx(10)
+    assert "10 times the largest N" in made.sentence()
+
+
+@pytest.mark.parametrize(
+    ("run", "column", "times"),
+    [
+        ({"N": 1e9, "replay": 0.9}, "replay", 1.5),
+        ({"N": 1e9, "replay": 0.025}, "replay", 0.5),
+        ({"N": 1e9, "D": 1e12}, "D/N", 10.0),
+        ({"N": 1.004e9}, "N", 1.0),  # rounding
+        ({"N": 5e7}, "N", 0.5),
+    ],
+)
+def test_a_distance_is_a_factor_of_the_nearer_end(run, column, times):
+    place = distances(runs((1e8, 1e9)), run)[column]
+    assert place.times == pytest.approx(times)
+    assert place.is_inside is (times == 1)
+
+
+def test_beyond_a_table_without_replay_there_is_no_factor():
+    table = runs((1e8,)).assign(replay=0.0)
+    place = distances(table, {"N": 1e8, "replay": 0.2})["replay"]
+    assert place.phrase("replay") == "beyond the largest replay"
