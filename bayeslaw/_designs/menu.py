@@ -374,8 +374,10 @@ def with_planned_checkpoint(
     """
     is_planned = np.zeros(len(offered), bool)
     for size, stage in models_of(N, ptpp):
-        has_size = (offered["N"] / size - 1).abs() < rounding
-        is_planned |= has_size & ((offered["ptpp"] / stage - 1).abs() < rounding)
+        matches = (offered["N"] / size - 1).abs() < rounding
+        if stage is not None:
+            matches &= (offered["ptpp"] / stage - 1).abs() < rounding
+        is_planned |= matches
     return offered.assign(
         checkpoint_cost=offered["checkpoint_cost"].mask(is_planned, 0.0)
     )

@@ -28,6 +28,7 @@ import measured_grid
 import measured_mixtures
 import measured_tables
 import mixtures
+import new_sizes
 import pandas as pd
 import planned_table
 import summaries
@@ -493,6 +494,7 @@ KEPT_AS_TEXT = (
     *("follow_curves", "follow_forks", "follow_wrong", "follow_seeds", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
     *("mutants", "joint_promises", "domain_limits"),
+    *("adaptation_forms_target", "adaptation_forms_source"),
 )
 PAGES: dict[str, Callable[[], str]] = {
     "laws": laws_page,
@@ -518,6 +520,8 @@ PAGES: dict[str, Callable[[], str]] = {
     ),
     "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
+    "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
+    "new_sizes_before": Kept("new_sizes_before.csv", by_rows(new_sizes.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "campaigns": Kept("campaigns.csv", by_rows(campaigns.markdown)),
     "handful": Kept("handful.csv", by_rows(handful.markdown)),

@@ -21,7 +21,8 @@ def small_grid(adaptations: Iterable[Adaptation]) -> Grid:
 
 def gpu_grid() -> Grid:
     """Make the grid of the models that a GPU trains; each run has nine points."""
-    cells = (("0.26M", 0), ("0.55M", 0), ("0.96M", 0), ("2.1M", 0))
+    sizes = ("0.26M", "0.55M", "0.96M", "2.1M", "4.0M", "8.3M")
+    cells = tuple((size, 0) for size in sizes)
     ladder = (0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0)
     return Grid(cells, ladder=ladder, packed=True)
 
