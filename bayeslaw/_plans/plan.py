@@ -30,7 +30,7 @@ from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import SEARCH, Choice, Problem, search
-from bayeslaw._posteriors.pairs import distance, doubts, tested
+from bayeslaw._posteriors.averaging.distance import distance, doubts, tested
 from bayeslaw._posteriors.posterior import Piece
 
 

@@ -116,9 +116,9 @@ for command in COMMANDS:
     app.command(cls=Command)(command)
 
 
-def main(commands: typer.Typer = app) -> None:
-    """Run the command line; bad input is one line on stderr and exit 2, failed
-    diagnostics exit 3.
+def main(commands: typer.Typer | None = None) -> None:
+    """Run the command line, by default `app`; bad input is one line on stderr and exit
+    2, failed diagnostics exit 3.
     """
     forget_outputs()  # of an earlier command in the same process
     try:
@@ -127,7 +127,7 @@ def main(commands: typer.Typer = app) -> None:
             # Keep all warnings: Python's own filter against repeats is reset whenever
             # code catches warnings. The end prints each once.
             warnings.simplefilter("always")
-            commands()
+            (commands or app)()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:

@@ -170,9 +170,9 @@ def test_one_column_for_two_names_is_refused(tmp_path, foreign):
 
 def test_steps_stay_beside_the_tokens_they_count():
     runs = pd.DataFrame({"step": [1, 2], "N": [1e8, 1e9], "loss": [3.0, 2.0]})
-    read = bayeslaw.read_runs(runs, columns={"step*1e6": "D"})
+    read = bayeslaw.read_runs(runs, columns={"step*1e9": "D"})
     assert read["step"].tolist() == [1, 2]
-    assert read["D"].tolist() == [1e6, 2e6]
+    assert read["D"].tolist() == [1e9, 2e9]
 
 
 # -- Excel -----------------------------------------------------------------------------
@@ -235,12 +235,12 @@ def store(tmp_path):
 
 
 def test_a_store_is_kept_as_a_table(tmp_path, store):
-    columns = ("N=124M", "D=step*1e6", "loss=eval/loss")
+    columns = ("N=124M", "D=step*1e8", "loss=eval/loss")
     words = [word for column in columns for word in ("--column", column)]
     said = call(store, *words, "-o", tmp_path / "runs.csv")
     assert f"{store}: 4 rows, 1 run\n" in said
     kept = bayeslaw.read_runs(tmp_path / "runs.csv")
-    assert kept["D"].tolist() == [1e6, 2e6, 4e6, 8e6]
+    assert kept["D"].tolist() == [1e8, 2e8, 4e8, 8e8]
     assert set(kept["run"]) == {tmp_path.name}
 
 

@@ -275,13 +275,11 @@ def test_a_process_reaches_its_margin_beyond_the_data(columns, margin):
     pairs = {frozenset(process.axes[k].name for k in pair) for pair in process.pairs}
     wanted = [("N", "D"), ("D", "replay"), ("N", "replay")]
     if margin == 0.7:
-        wanted = [("loss_before", "D"), ("loss_before", "replay"), *wanted[1:]]
+        # a law that starts from a loss has few sizes to learn from, and no walks
+        wanted = [("loss_before", "replay"), ("D", "replay")]
     assert pairs == {frozenset(pair) for pair in wanted}
-    for walk, x in zip(
-        process.walks,
-        (np.log(COLUMNS["N"] * COLUMNS["D"]), np.log(COLUMNS["D"] / COLUMNS["N"])),
-        strict=True,
-    ):
+    of_sizes = np.log(COLUMNS["N"] * COLUMNS["D"]), np.log(COLUMNS["D"] / COLUMNS["N"])
+    for walk, x in zip(process.walks, of_sizes if margin == 1.0 else (), strict=True):
         np.testing.assert_allclose(walk.edges[:13], np.linspace(x.min(), x.max(), 13))
         np.testing.assert_allclose(
             np.array(walk.edges[13:]) - x.max(),
@@ -301,7 +299,7 @@ def test_priors_of_scales():
     for name in ("walk N*D", "walk D/N"):
         assert priors[name].args == (0.002, 1.0)
     state = process_of({"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]})
-    assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(3), 1.0))
+    assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(2), 1.0))
 
 
 def test_areas_are_no_axes_along_a_run():

@@ -6,6 +6,7 @@ from threading import Barrier, Thread
 
 import numpy as np
 import pytest
+from resumable import study
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import bayeslaw
@@ -13,7 +14,6 @@ from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._posteriors.fits import refits as module
-from bayeslaw._studies.resumable import study
 
 
 @pytest.fixture(scope="module")

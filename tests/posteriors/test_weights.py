@@ -225,8 +225,8 @@ def test_laws_are_weighed_where_a_stage_can_be_left_out_and_else_one_is_fitted()
     assert law_of_few(alike) == "coupled"
     # of so many rows it is said that nothing can be left out
     assert law_of_few(pd.concat(3 * [alike], ignore_index=True)) is None
-    state = sweep(6).assign(
-        loss_before=3.0, source_loss_before=2.6, replay=[0.1] * 5 + [0.2]
+    state = sweep(9).assign(
+        loss_before=3.0, source_loss_before=2.6, replay=[0.1] * 8 + [0.2]
     )
     assert law_of_few(state) is None  # one law needs no weights
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from bayeslaw._plans.result import Plan
-from bayeslaw._report.summary import _where
 from bayeslaw._running.updating.plans import PlanChange
 
 
@@ -37,17 +36,3 @@ def test_no_plan_stays_that_was_never_there(before, after, moved, words):
         assert PlanChange.stays(made) == stays
     if words:
         assert PlanChange.sentence(made).startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("best", "words"),
-    [
-        (None, "in the middle of what was searched"),
-        ({"D": None}, "at 20B tokens (20 per parameter), in the middle"),
-        ({"D": 2e10, "replay": 0.4}, "choice, 20B tokens (20 per parameter) with 40%"),
-    ],
-)
-def test_the_page_says_where_limits_are_forecast_without_a_plan(best, words):
-    explanation = None if best is None else {"best": best}
-    plan = plan_of(N=1e9, tradeoff={"atpp": 20.0}, explanation=explanation)
-    assert words in _where(plan)

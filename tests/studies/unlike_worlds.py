@@ -30,7 +30,7 @@ import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.search import search
-from bayeslaw._posteriors.pairs import doubts
+from bayeslaw._posteriors.averaging.distance import doubts
 
 TARGET, SOURCE = "target", "source"
 DOMAINS = (TARGET, SOURCE)

@@ -284,8 +284,10 @@ def test_no_law_of_losses_before_is_chosen_where_a_domain_has_none():
         warnings.simplefilter("ignore")
         runs = bayeslaw.read_runs(table, columns=columns)
     laws = {domain: default_laws(rows) for domain, rows in by_domain(runs).items()}
-    assert not any("state" in name for name in laws["target"])
-    assert laws["source"] == ["state-source"]
+    assert not any(
+        "loss_before" in bayeslaw.law(name).covariates for name in laws["target"]
+    )
+    assert laws["source"] == ["state-rise"]
 
 
 def test_perplexities_are_proposed_as_their_logarithms():

@@ -11,6 +11,7 @@ from bayeslaw import RunTableError
 TABLE = pd.DataFrame(
     {
         "N": [1e8, 1e9, 2e9],
+        "D": [1e9, 2e9, 3e9],
         "loss": [2.5, 2.3, 2.2],
         "domain": ["target", "source", None],
         "tokens B": [1, 2, 3],

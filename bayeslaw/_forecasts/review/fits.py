@@ -26,11 +26,12 @@ from bayeslaw._forecasts.review.reach import (
 from bayeslaw._forecasts.sensitivity import reasons
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.averaging.compare import compare
+from bayeslaw._posteriors.averaging.distance import doubts
 from bayeslaw._posteriors.averaging.folds import Fold, folds_named
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.goodness import explains_little
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._posteriors.pairs import check_posteriors, doubts, one_domain
+from bayeslaw._posteriors.pairs import check_posteriors, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.fitting import losses, of_fitted_domains
 

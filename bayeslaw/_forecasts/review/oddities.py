@@ -74,11 +74,11 @@ def tokens(runs: pd.DataFrame) -> Finding:
         domain = str(runs["domain"].iloc[0])
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
+    rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
     risen = past_minimum(runs)
-    if risen is not None:
+    if risen is not None and (rise is None or rise.part):
         todo = "plot the losses along each run, and keep the rows up to the least"
         return Finding("tokens", "look", risen, todo)
-    rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
     if rise is None:
         return Finding("tokens", "pass", "losses do not rise with D where rows tell")
     reason = (

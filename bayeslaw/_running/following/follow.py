@@ -20,7 +20,7 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Followed, Following
-from bayeslaw._running.following.points import points_of
+from bayeslaw._running.following.points import points_of, read_curve
 from bayeslaw._running.following.question import LossLimits, RunQuestion, checked
 from bayeslaw._running.following.side import (
     CLOSE,
@@ -29,7 +29,6 @@ from bayeslaw._running.following.side import (
     side_of,
 )
 from bayeslaw._running.following.track import Moment
-from bayeslaw._tables.runs import as_runs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,7 +117,7 @@ def follow(arguments: FollowArguments) -> Following:
     >>> known.decision.action in {"go on", "stop early", "stop", "wait"}
     True
     """
-    curve = as_runs(arguments.curve)
+    curve = read_curve(arguments.curve)
     shared = {f.name: getattr(arguments, f.name) for f in fields(PromiseArguments)}
     follower = Follower.start(arguments.posterior, curve, arguments.until, **shared)
     return follower.read(curve, arguments.warmup).following()
@@ -167,7 +166,7 @@ class Follower:
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
         run = arguments.run
-        table = as_runs(run if isinstance(run, pd.DataFrame) else _one_row(run))
+        table = read_curve(run if isinstance(run, pd.DataFrame) else _one_row(run))
         sides = {
             name: side_of(
                 posterior,
@@ -229,7 +228,7 @@ class Follower:
         skipped.
         """
         alone = len(self.sides) == 1
-        curve = as_runs(curve)
+        curve = read_curve(curve)
         sides = {}
         for name, side in self.sides.items():
             rows = rows_of(name, curve, alone)

@@ -1,0 +1,116 @@
+"""Measure how far a plan lies beyond the fitted runs, say what left-out runs tested of
+that, and list the reasons to doubt a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._posteriors.averaging.folds import axis_values, columns_of, folds_named
+from bayeslaw._posteriors.pairs import doubts_of_tables, own_far, table_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import FAR, Distance, distances, reaches_beyond
+
+
+def doubts(
+    target: Posterior, sources: Mapping[str, Posterior], run: Mapping[str, float]
+) -> list[str]:
+    """List reasons to doubt a plan that its probability does not account for, a line
+    each.
+
+    The plan's run may lie far beyond the fitted runs, the fits may be of different
+    checkpoints, or target and source may be swapped. ``run`` has the plan's columns.
+    """
+    table = table_of(target)
+    planned = pd.DataFrame([run])
+    posteriors = {"target": target, **sources}
+    far = [] if table is None else reaches_beyond(table, planned)
+    lines = [
+        f"the plan's {reach.sentence()}"
+        for reach in far
+        if reach.axis == "D" and reach.times > FAR
+    ]
+    lines += beyond_the_runs(posteriors, distance(posteriors, run))
+    lines += [f"the plan's {line}" for line in own_far(target, planned)]
+    for name, posterior in sources.items():
+        source = table_of(posterior)
+        if table is None or source is None:
+            continue
+        lines += doubts_of_tables(name, table, source)
+    return lines
+
+
+def distance(
+    posteriors: Mapping[str, Posterior], run: Mapping[str, float]
+) -> dict[str, Distance]:
+    """Measure how far a run lies from the fitted runs in size, stage, tokens per
+    parameter and replay: by column, in the table from which it is farthest.
+    """
+    tables = [table_of(posterior) for posterior in posteriors.values()]
+    places = [distances(table, run) for table in tables if table is not None]
+    columns = dict.fromkeys(column for place in places for column in place)
+    return {
+        column: max(
+            (place[column] for place in places if column in place),
+            key=lambda place: place.factor,
+        )
+        for column in columns
+    }
+
+
+def beyond_the_runs(
+    posteriors: Mapping[str, Posterior], places: Mapping[str, Distance]
+) -> list[str]:
+    """Write a line for each column in which a plan lies beyond the fitted runs, with
+    what left-out runs tested of such a distance.
+    """
+    lines = []
+    for column, place in places.items():
+        if place.is_inside:
+            continue
+        end = place.high if place.times > 1 else place.low
+        value, end = (
+            f"{x:.4g}" if column == "replay" else format_count(x)
+            for x in (place.value, end)
+        )
+        lines.append(
+            f"the plan's {column} = {value} is {place.phrase('fitted')}, {end}; "
+            f"{_tested_words(tested(posteriors, column), place)}"
+        )
+    return lines
+
+
+def _tested_words(reached: float, place: Distance) -> str:
+    """Say what left-out runs tested of a distance beyond the fitted runs."""
+    if place.times > 1 and reached >= 0.99 * place.times:
+        return f"left-out runs tested up to {reached:.3g} times the others' largest"
+    if reached > 1 and place.times > 1:
+        return (
+            f"the farthest left out was {reached:.3g} times the largest of the others: "
+            "nothing tested that far"
+        )
+    return "no runs that far beyond the others were left out: nothing tested it"
+
+
+def tested(posteriors: Mapping[str, Posterior], column: str) -> float:
+    """Find how far above the others' largest value left-out runs lay in a column, when
+    every one of the posteriors was judged by its forecasts of them: a factor, 1 if none
+    did.
+    """
+    return min(_tested(posterior, column) for posterior in posteriors.values())
+
+
+def _tested(posterior: Posterior, column: str) -> float:
+    """Find the farthest left-out value of one posterior, as a factor."""
+    table = table_of(posterior)
+    if table is None or not {*columns_of(column)} <= {*table}:
+        return 1.0
+    judged = (posterior, getattr(posterior, "posterior", None))  # that of a chain
+    names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
+    folds = folds_named(table, "; ".join(filter(None, names)).split("; "))
+    x = axis_values(table, column)
+    reached = [x[fold.held].max() / x[fold.kept].max() for fold in folds if x.max() > 0]
+    return max([1.0, *map(float, reached)])
