@@ -292,7 +292,7 @@ class Law:
         """
         at_reference = as_arrays(self.reference)
         return {
-            t.coefficient: values[t.site]
+            t.coefficient: jnp.asarray(values[t.site])
             / (t.basis(at_reference, values) if t.in_nats else 1.0)
             for t in self.terms
         }

@@ -47,7 +47,7 @@ class Checked(NamedTuple):
 def check_question(
     question: Mapping[str, Any],
     parts: Mapping[str, pd.DataFrame],
-    names: Mapping[str, Sequence[str]],
+    names: Mapping[str, Sequence[str | Law]],
 ) -> Checked:
     """Complete the question from the table, and refuse it if something is missing.
 
@@ -59,7 +59,7 @@ def check_question(
     parts
         The runs of each domain.
     names
-        The laws asked for in each domain; none for those that suit.
+        The laws asked for in each domain, or their names; none for those that suit.
 
     Raises
     ------
@@ -184,12 +184,15 @@ def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> lis
     return [law.name for law in source if _diverges_without_tokens(law)]
 
 
-def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
+def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
     """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
         # the fit will warn of guessed priors
         warnings.simplefilter("ignore", FitWarning)
-        return [find_law(name, runs) for name in names or default_laws(runs)]
+        return [
+            name if isinstance(name, Law) else find_law(name, runs)
+            for name in names or default_laws(runs)
+        ]
 
 
 def _with_covariates(

@@ -159,10 +159,7 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     if not len(fitted) or not len(new):
         return None
     low, high = float(fitted.min()), float(fitted.max())
-    least = 1e-3  # smaller shares count as this, so that 0 has a finite factor
-    less_target = np.maximum(1 - high, least) / np.maximum(1 - new, least)
-    less_source = np.maximum(low, least) / np.maximum(new, least)
-    times = np.maximum(less_target, less_source)
+    times = _times_less(new, low, high)
     outside = times > 1.01  # tolerance for rounded values
     if not outside.any():
         return None
@@ -170,9 +167,29 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     rows = f" in {outside.sum()} of {len(new)} rows" if len(new) > 1 else ""
     return (
         f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
-        f"({low:.0%} to {high:.0%}): {times.max():.3g} times less "
-        f"{'target' if worst > high else 'source'} data in a token"
+        f"({low:.0%} to {high:.0%}): {less_data(worst, low, high)}"
     )
+
+
+def less_data(replay: float, low: float, high: float) -> str:
+    """Say of which domain's data a token has less than at any of the fitted replays, and
+    how many times less.
+    """
+    (times,) = _times_less(np.array([replay]), low, high)
+    domain = "target" if replay > high else "source"
+    return f"{times:.3g} times less {domain} data in a token"
+
+
+def _times_less(
+    replay: Float[np.ndarray, " run"], low: float, high: float
+) -> Float[np.ndarray, " run"]:
+    """Compute how many times a domain's share of the data is smaller than at any of the
+    fitted replays: the target's above their range, and the source's below it.
+    """
+    least = 1e-3  # smaller shares count as this, so that 0 has a finite factor
+    less_target = np.maximum(1 - high, least) / np.maximum(1 - replay, least)
+    less_source = np.maximum(low, least) / np.maximum(replay, least)
+    return np.maximum(less_target, less_source)
 
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:

@@ -441,10 +441,12 @@ def _warn_levels(
     are to be learned.
     """
     if len(levels) == 1:
-        exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
+        several = len(tied) > 1
+        exponents = f"exponent{'s' * several} {', '.join(tied)}"
+        keep = "keep their priors" if several else "keeps its prior"
         warn(
             f"column {column!r} has one level only ({format_count(levels[0])}): "
-            f"{exponents} of law {law.name!r} keep their priors; add runs at another "
+            f"{exponents} of law {law.name!r} {keep}; add runs at another "
             f"{column} to learn them"
         )
     if len(levels) == 2:

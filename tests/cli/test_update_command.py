@@ -89,21 +89,30 @@ def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, widt
     page.close()
 
 
-def test_losses_before_adaptation_are_those_of_the_table():
-    """As `report` asks; what is given stays."""
+OF_STATE = {"target": ["state-target"], "source": ["state-source"]}
+OF_POWERS = {"target": ["state-power"], "source": ["state-rise"]}  # read no loss_before
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (OF_STATE, ["loss_before", "source_loss_before"]),
+        (OF_POWERS, ["source_loss_before"]),
+    ],
+)
+def test_losses_before_adaptation_are_those_of_the_table(names, columns):
+    """As `report` asks, and as the old fits read them; what is given stays."""
+    laws = {part: [bayeslaw.law(name) for name in names[part]] for part in names}
     table = datasets.load()
     at = table.query("N == 258528 and ptpp == 31 and domain == 'target'").iloc[0]
     plan = ["N=258528", "ptpp=31", "max_target_loss=1.5", "max_forgetting=9%"]
     asked = {"fit_file": "t.nc", "runs": "runs.csv", "source": "s.nc"}
-    question = _question(UpdateOptions(**asked, question=plan), table)
-    assert question["covariates"] == {
-        "loss_before": pytest.approx(at["loss_before"]),
-        "source_loss_before": pytest.approx(at["source_loss_before"]),
-    }
-    given = [*plan, "loss_before=2.5"]
-    question = _question(UpdateOptions(**asked, question=given), table)
-    assert question["covariates"]["loss_before"] == 2.5
+    question = _question(UpdateOptions(**asked, question=plan), table, laws)
+    assert question["covariates"] == {name: pytest.approx(at[name]) for name in columns}
+    given = [*plan, f"{columns[0]}=2.5"]
+    question = _question(UpdateOptions(**asked, question=given), table, laws)
+    assert question["covariates"][columns[0]] == 2.5
     alone = _question(
-        UpdateOptions(**asked, question=plan), table.drop(columns="domain")
+        UpdateOptions(**asked, question=plan), table.drop(columns="domain"), laws
     )
     assert alone["covariates"] == {}

@@ -31,14 +31,19 @@ def save_fit(
     draws: int = DRAWS,
     name: str = "chinchilla",
     given: Mapping[str, np.ndarray] | None = None,
+    table: pd.DataFrame | None = None,
 ) -> Path:
-    """One chain, all of whose draws are the plausible parameters, or those given."""
+    """One chain, all of whose draws are the plausible parameters, or those given; of
+    simulated runs, or those of a table.
+    """
     law = bayeslaw.law(name)
     one_chain = {
         site: each[None] for site, each in (given or values(draws, name)).items()
     }
     tree = from_dict({"posterior": one_chain})
-    tree["constant_data"] = artifact.constant_data(runs(name))
+    tree["constant_data"] = artifact.constant_data(
+        runs(name) if table is None else table
+    )
     tree.attrs.update(artifact.provenance(law, 0, "fit"))
     tree.attrs.update(preview_khat=0.1, preview_ess=1000.0, seconds=1.0)
     stats = {"diverging": np.zeros((1, draws), bool)}

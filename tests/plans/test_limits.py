@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
 from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
@@ -35,7 +36,10 @@ IMPOSSIBLE = [
     ({"max_target_loss": "220%"}, "max_target_loss 220%: it is a loss in nats"),
     ({"max_target_loss": float("inf")}, "max_target_loss must be a positive number"),
     ({"baseline_loss": 164}, "baseline_loss must be .* at most 20"),
-    ({"baseline_loss": np.array([1.6, 164.0])}, "baseline_loss must be .* at most 20"),
+    (
+        {"baseline_loss": bayeslaw.Draws([1.6, 164.0])},
+        "baseline_loss must be .* at most 20",
+    ),
     ({"max_loss": {"forgetting": 40}}, "max_loss of forgetting must be .* at most 20"),
     ({"confidence": -0.1}, "confidence must be a probability"),
     ({"confidence": 1.2}, "confidence must be a probability"),

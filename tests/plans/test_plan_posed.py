@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
@@ -122,8 +123,8 @@ def test_draws_of_target_and_source_meet_at_random():
 
 def test_joint_draws_of_covariates_stay_paired():
     """A chain's forecasts of one checkpoint: target and source see the same draw."""
-    before = 3.0 + 0.001 * NUMBER
-    source_before = 2.0 + 0.001 * NUMBER
+    before = bayeslaw.Draws(3.0 + 0.001 * NUMBER)
+    source_before = bayeslaw.Draws(2.0 + 0.001 * NUMBER)
     columns = ("loss_before", "source_loss_before", "D", "replay")
     posed = problem(
         piece(falling, covariates=columns),
@@ -152,7 +153,7 @@ def test_a_covariate_may_be_below_one():
 
 
 def test_a_measured_baseline_is_paired_too():
-    measured = 2.0 + 0.001 * NUMBER
+    measured = bayeslaw.Draws(2.0 + 0.001 * NUMBER)
     posed = problem(
         piece(falling, covariates=("loss_before", "D", "replay")),
         piece(rising, covariates=("loss_before", "D", "replay")),

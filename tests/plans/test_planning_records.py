@@ -140,8 +140,8 @@ def test_an_unknown_keyword_is_refused_naming_the_known_ones():
 
 
 def test_a_missing_keyword_is_named():
-    with pytest.raises(PlanError, match="missing: ptpp"):
-        plan(TARGET, SOURCE, N=1e9)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(PlanError, match="missing: N"):
+        plan(TARGET, SOURCE, ptpp=20.0)  # pyright: ignore[reportCallIssue]
 
 
 def test_every_keyword_is_shown_with_its_default():

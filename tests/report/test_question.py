@@ -32,11 +32,14 @@ def laws(target=(), source=()):
     return {"target": target, "source": source}
 
 
+STATE = laws(["state-target"], ["state-source"])  # read both losses
+
+
 def test_all_that_is_missing_is_said_in_one_line(parts):
     """Of laws that read the checkpoint's losses, where the table has none."""
     without = {name: runs.drop(columns=list(BEFORE)) for name, runs in parts.items()}
     with pytest.raises(PlanError) as error:
-        check_question(QUESTION, without, laws(["state-target"], ["state-source"]))
+        check_question(QUESTION, without, STATE)
     line = str(error.value)
     assert "\n" not in line
     for column in ("loss_before", "source_loss_before", "baseline_loss"):
@@ -70,24 +73,28 @@ def test_a_plan_takes_a_size_as_people_write_it():
 OWN = {"N": 258_528.0, "ptpp": 279.0}  # a checkpoint of the bundled table
 
 
-def own_losses(parts):
+def own_losses(parts, columns=tuple(BEFORE)):
     """Its losses before adaptation, looked up by hand."""
     target = parts["target"]
     rows = target[(target["N"] == OWN["N"]) & (target["ptpp"] == OWN["ptpp"])]
-    return {c: pytest.approx(rows[c].unique().mean(), rel=1e-12) for c in BEFORE}
+    return {c: pytest.approx(rows[c].unique().mean(), rel=1e-12) for c in columns}
 
 
-def test_the_table_s_own_checkpoint_says_its_losses(parts):
-    checked = check_question(QUESTION | OWN, parts, laws())
-    assert checked.keywords["covariates"] == own_losses(parts)
+@pytest.mark.parametrize(
+    ("names", "columns"), [(STATE, [*BEFORE]), (laws(), ["source_loss_before"])]
+)
+def test_the_table_s_own_checkpoint_says_its_losses(parts, names, columns):
+    """Those that the laws read: by default the source's, not the target's."""
+    checked = check_question(QUESTION | OWN, parts, names)
+    assert checked.keywords["covariates"] == own_losses(parts, columns)
     assert checked.forecast == ()
-    assert len(checked.told) == 2
+    assert len(checked.told) == len(columns)
     assert all("table's own checkpoint" in line for line in checked.told)
 
 
 def test_a_size_written_rounded_is_that_checkpoint(parts):
     rounded = {"N": 259e3, "ptpp": 280.0}
-    checked = check_question(QUESTION | rounded, parts, laws())
+    checked = check_question(QUESTION | rounded, parts, STATE)
     assert checked.keywords["covariates"] == own_losses(parts)
 
 
@@ -108,7 +115,7 @@ def test_a_misspelt_keyword_of_the_plan_is_answered_with_the_one_meant(parts):
 
 def test_several_models_have_a_loss_each(parts):
     models = {"N": [123_200.0, 258_528.0], "ptpp": 279.0}
-    checked = check_question(QUESTION | models, parts, laws())
+    checked = check_question(QUESTION | models, parts, STATE)
     losses = checked.keywords["covariates"]["loss_before"]
     assert losses[1] == own_losses(parts)["loss_before"]
     assert len(losses) == 2
@@ -118,7 +125,7 @@ def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
     """Without the last stage, the forecast of its largest checkpoint holds what was measured."""
     some = {name: runs[runs["ptpp"] < 279] for name, runs in parts.items()}
     some = {name: runs[runs["seed"] == 0] for name, runs in some.items()}
-    checked = check_question(QUESTION | OWN, some, laws())
+    checked = check_question(QUESTION | OWN, some, STATE)
     assert checked.forecast == ("loss_before", "source_loss_before")
     drawn, told = forecast_losses(some, checked.forecast, **OWN, seed=0)
     for column, loss in own_losses(parts).items():
@@ -128,10 +135,17 @@ def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
     assert "forecast from 15 checkpoints" in told[0]
 
 
-def test_too_few_checkpoints_are_no_forecast(parts):
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (STATE, "lacks: loss_before .*state-target.*baseline_loss .*state-source"),
+        (laws(), "lacks: source_loss_before .*state-power.*baseline_loss .*state-rise"),
+    ],
+)
+def test_too_few_checkpoints_are_no_forecast(parts, names, says):
     one_stage = {name: runs[runs["ptpp"] == 15] for name, runs in parts.items()}
-    with pytest.raises(PlanError, match=r"lacks: loss_before .*state-target"):
-        check_question(QUESTION | OWN, one_stage, laws())
+    with pytest.raises(PlanError, match=says):
+        check_question(QUESTION | OWN, one_stage, names)
 
 
 @pytest.mark.parametrize(

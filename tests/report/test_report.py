@@ -110,7 +110,11 @@ def test_the_plan_on_the_page_is_the_planner_s(made):
 
 @pytest.mark.parametrize(
     ("question", "says"),
-    [(ASKED | {"size": 3}, "there is no .size.;"), ({"N": 1e9}, "missing a required")],
+    [
+        (ASKED | {"size": 3}, "there is no .size.;"),
+        ({"ptpp": 30.0}, "missing a required .*'N'"),
+        ({"N": 1e9}, "lacks: .*ptpp .read by state-rise"),
+    ],
 )
 def test_a_question_is_checked_before_anything_is_fitted(tmp_path, question, says):
     with pytest.raises(bayeslaw.PlanError, match=says):

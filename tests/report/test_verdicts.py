@@ -56,7 +56,7 @@ def test_a_failure_where_the_plan_does_not_lie_asks_for_care(failure):
     both = [domain({"verdict": "trust"}, failure, name=n) for n in ("a", "b")]
     verdict, said = verdict_of(both)
     assert verdict == "widen"
-    assert "12B tokens of adaptation (a, b)" in said
+    assert "12B tokens of training (a, b)" in said
     assert {judged(one).verdict for one in both} == {"widen"}
     assert ("though the plan lies within" in said) is (failure is MISSED)
 
@@ -67,7 +67,7 @@ def test_a_failure_in_the_plans_direction_counts_in_full():
     assert verdict == judged(missed).verdict == "do not extrapolate"
     assert said == (
         "No: forecasts of runs that were held out missed by far at 12B tokens of "
-        "adaptation (target)."
+        "training (target)."
     )
 
 

@@ -12,6 +12,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._law.law import log_loss
 from bayeslaw._law.variants.open_weights import open_weights
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._schedules.curve import loss_curve
 from bayeslaw._schedules.optimum import (
     best_loss_potential,
@@ -286,7 +287,7 @@ TARGET_DRAWS = [
 
 def pairs(seed):
     """Which target draw goes with each source draw."""
-    return np.random.default_rng(seed).permutation(len(DRAWS))
+    return generator(seed, Stream.PAIRS).permutation(len(DRAWS))
 
 
 def weighted(weight, x, replay, seed):

@@ -94,15 +94,28 @@ def test_without_a_plan_the_bound_is_said_too():
 
 
 @pytest.mark.parametrize(
-    ("runs", "asked", "share"),
-    [(LOW, {"max_replay": 1}, "target"), (HIGH, {"min_replay": 0.0}, "source")],
+    ("runs", "asked", "end", "share"),
+    [
+        (LOW, {"max_replay": 1}, "times the largest fitted, 0.2", "target"),
+        (HIGH, {"min_replay": 0.0}, "times the smallest fitted, 0.5", "source"),
+    ],
 )
-def test_a_plan_asked_for_beyond_them_is_found_and_warned_of(free, runs, asked, share):
+def test_a_plan_asked_for_beyond_them_is_found_and_warned_of(
+    free, runs, asked, end, share
+):
+    """With the factor of the replay, and that of the data of which a token has less."""
     made = planned(runs, runs, **asked)
     assert pytest.approx(free.D, rel=2e-3) == made.D
     (line,) = said(made)
-    assert line.startswith(f"the plan's replay {100 * made.replay:.4g}% lies outside")
-    assert f"times less {share} data" in line
+    assert line.startswith(f"the plan's replay = {made.replay:.4g} is ")
+    assert end in line
+    fitted = runs["replay"]
+    less = {
+        "target": (1 - fitted.max()) / (1 - made.replay),
+        "source": fitted.min() / made.replay,
+    }
+    assert f"({less[share]:.3g} times less {share} data in a token)" in line
+    assert "nothing tested it" in line
 
 
 def test_the_bounds_are_those_that_all_tables_hold():

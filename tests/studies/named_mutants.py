@@ -189,8 +189,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (
         f"{_PLANNING}/limits/mean.py",
-        "w * members[name].baseline for name",
-        "members[name].baseline for name",
+        "baselines = [w * members[name].baseline",
+        "baselines = [members[name].baseline",
     ),
     (
         "bayeslaw/_posteriors/links/joint.py",

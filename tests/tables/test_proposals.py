@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
+from study import app as studies
 from typer.testing import CliRunner
 
 import bayeslaw
@@ -166,7 +167,8 @@ def test_the_first_error_of_every_command_proposes_the_whole_mapping(folder, com
         "OUT": folder / "out",
     }
     words = [str(paths.get(word, word)) for word in command.split()]
-    done = CliRunner().invoke(app, words)
+    program = studies if words[0] == "study" else app
+    done = CliRunner().invoke(program, words[program is studies :])
     said = str(done.exception) if "review" not in command else done.stdout
     mapping = pasted(said)
     assert set(mapping.values()) == {"N", "D", "replay", "ptpp", "loss"}

@@ -38,7 +38,7 @@ class RemainingError(NamedTuple):
     # .05-.1% for large models, .6% for tiny ones
     sigma: Prior = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
     model: Prior = lognormal(
-        0.004, 0.5, "left-out sizes of two grids of tiny models: .4-.5% (target)"
+        0.006, 0.5, "left-out sizes of four grids of tiny models: .4-.5%, and 1%"
     )
     checkpoint: Prior = lognormal(
         0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"

@@ -12,7 +12,13 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.averaging.folds import axis_values, columns_of, folds_named
 from bayeslaw._posteriors.pairs import doubts_of_tables, own_far, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._tables.beyond import FAR, Distance, distances, reaches_beyond
+from bayeslaw._tables.beyond import (
+    FAR,
+    Distance,
+    distances,
+    less_data,
+    reaches_beyond,
+)
 
 
 def doubts(
@@ -71,11 +77,11 @@ def beyond_the_runs(
     for column, place in places.items():
         if place.is_inside:
             continue
-        end = place.high if place.times > 1 else place.low
-        value, end = (
-            f"{x:.4g}" if column == "replay" else format_count(x)
-            for x in (place.value, end)
-        )
+        nearest = place.high if place.times > 1 else place.low
+        value, end = format_count(place.value), format_count(nearest)
+        if column == "replay":
+            less = less_data(place.value, place.low, place.high)
+            value, end = f"{place.value:.4g}", f"{nearest:.4g} ({less})"
         lines.append(
             f"the plan's {column} = {value} is {place.phrase('fitted')}, {end}; "
             f"{_tested_words(tested(posteriors, column), place)}"

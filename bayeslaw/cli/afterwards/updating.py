@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from bayeslaw.cli.parsing import goal_at, load_fit, read_question, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayeslaw._law.law import Law
     from bayeslaw._running.updating.updated import Updated
 
 
@@ -70,20 +72,23 @@ def update(options: UpdateOptions) -> None:
     baseline_loss=1.64 -o target2.nc --page changes.html
     """
     import bayeslaw
+    from bayeslaw._report.domains import laws_in
 
     options = with_file(options, options.runs)
     _check(options)
     old = load_fit(options.fit_file, options.trust_law_file)
+    laws = {"target": laws_in(old)}
     source = None
     if options.source is not None:
         source = load_fit(options.source, options.trust_law_file)
+        laws["source"] = laws_in(source)
     table = read_table(options.runs, options.where, options.column)
     with progress_bar(f"refits of {options.runs.name}") as progress:
         updated = bayeslaw.update(
             old,
             table,
             source=source,
-            question=_question(options, table),
+            question=_question(options, table, laws),
             at=goal_at(options.at) if options.at else None,
             allow_missing=options.allow_missing,
             seed=options.seed,
@@ -103,9 +108,14 @@ def update(options: UpdateOptions) -> None:
     emit(record, options.as_json, show)
 
 
-def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | None:
-    """Read the question of the plan. Losses before adaptation that are not given come
-    from the table, or are forecast from its checkpoints, as in `report`.
+def _question(
+    options: UpdateOptions,
+    table: pd.DataFrame,
+    laws: Mapping[str, Sequence[Law]],
+) -> dict[str, Any] | None:
+    """Read the question of the plan. Losses before adaptation that the fitted laws read
+    and that are not given come from the table, or are forecast from its checkpoints, as
+    in `report`.
     """
     from bayeslaw._report.planned import completed
     from bayeslaw._report.question import check_question
@@ -117,7 +127,7 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
     parts = by_domain(table)
     if not {"target", "source"} <= set(parts):
         return keywords
-    checked = check_question(keywords, parts, dict.fromkeys(parts, ()))
+    checked = check_question(keywords, parts, dict.fromkeys(parts, ()) | laws)
     question, notes = completed(checked, parts, options.seed)
     for line in notes:
         say(line, to_stderr=True)
