@@ -115,9 +115,7 @@ LAW = Law(
             "D",
             "D_T",
         ),
-        Exponent(
-            "beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"
-        ),
+        Exponent("beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"),
     ),
     reference={"N": 1e9, "D": 5e9, "replay": 0.25, "ptpp": 100.0},
     plausible={

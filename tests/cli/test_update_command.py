@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     here = tmp_path_factory.mktemp("update")
     updates.old_fit().save(here / "old.nc")
     updates.first_batch().to_csv(here / "first.csv", index=False)
-    updates.with_second(1.03).to_csv(here / "both.csv", index=False)
+    updates.with_second(1.06).to_csv(here / "both.csv", index=False)
     return here
 
 

@@ -88,14 +88,16 @@ def test_parameters_round_trip(name):
         assert float(back[parameter]) == pytest.approx(value, rel=1e-12), parameter
 
 
-def test_values_may_be_plain_numbers(a_law):
+@ALL
+def test_values_may_be_plain_numbers(name):
     """As means of draws are: NumPy's numbers, or Python's."""
+    a_law = law(name)
     values = a_law.from_paper(a_law.plausible)
     published = a_law.to_paper(values)
     for number in (float, np.float64):
-        plain = a_law.to_paper({name: number(x) for name, x in values.items()})
-        for name, x in published.items():
-            assert float(plain[name]) == pytest.approx(float(x), rel=1e-6)
+        plain = a_law.to_paper({site: number(x) for site, x in values.items()})
+        for parameter, x in published.items():
+            assert float(plain[parameter]) == pytest.approx(float(x), rel=1e-6)
 
 
 @ALL

@@ -127,7 +127,8 @@ def _question(
     parts = by_domain(table)
     if not {"target", "source"} <= set(parts):
         return keywords
-    checked = check_question(keywords, parts, dict.fromkeys(parts, ()) | laws)
+    names = {part: laws.get(part, ()) for part in parts}
+    checked = check_question(keywords, parts, names)
     question, notes = completed(checked, parts, options.seed)
     for line in notes:
         say(line, to_stderr=True)
