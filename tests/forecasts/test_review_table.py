@@ -425,3 +425,6 @@ def test_runs_that_fall_are_not_told(points, noise):
 def test_a_source_may_rise():
     assert past_minimum(curves(0.04).assign(domain="source")) is None
     assert past_minimum(curves(0.04).assign(domain="target")) is not None
+    # a domain that is forgotten lies above its loss before
+    assert past_minimum(curves(0.04).assign(loss_before=1.0)) is None
+    assert past_minimum(curves(0.04).assign(loss_before=9.0)) is not None

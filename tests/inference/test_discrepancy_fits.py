@@ -82,17 +82,19 @@ def test_parameters_of_the_law_do_not_know_of_the_misfit():
 
 def test_rows_that_share_something_weigh_less_and_what_they_share_is_learned(fits):
     """Points along runs, of a few checkpoints: the law is fitted to weighed rows, and
-    the misfit leaves a seed's noise and an effect for each group.
+    the misfit leaves less noise and an effect for each group.
     """
-    with_misfit, _ = fits
+    with_misfit, plain = fits
     misfit = with_misfit.misfit
     assert misfit.along_run
     groups = {kind: effects.shape[1] for kind, effects in misfit.effects.items()}
-    named = {"checkpoint": "checkpoint", "run": "run"}
+    named = {"model": "N", "checkpoint": "checkpoint", "run": "run"}  # of one seed
     runs = with_misfit.runs
     assert groups == {kind: runs[column].nunique() for kind, column in named.items()}
-    noise = [f.parameters().loc["sigma", "mean"] for f in fits]
-    assert noise[0] < 0.4 * noise[1]
+    # `sigma` of the parameters is of a new run, which has all effects. The misfit of
+    # this law has no piece over the checkpoint's loss and tokens, so it leaves more
+    # than a seed's noise.
+    assert misfit.sigma.mean() < plain.parameters().loc["sigma", "mean"]
     assert with_misfit.parameters().loc["misfit", "mean"] > 0.01
 
 

@@ -186,10 +186,14 @@ def test_a_new_checkpoint_widens_the_forecast_a_known_one_does_not():
 def test_runs_of_a_new_checkpoint_share_its_effect():
     runs = bayeslaw.simulate("chinchilla", seed=4)
     fit = bayeslaw.fit(runs, "chinchilla", seed=0)
-    two = runs.iloc[[0, 0, 0]].assign(checkpoint=["x", "x", "y"])
+    # of two models that the fit has not seen, too
+    two = runs.iloc[[0, 0, 0]].assign(
+        checkpoint=["x", "x", "y"], N=runs["N"].iloc[0] * np.array([1.1, 1.1, 1.2])
+    )
     extra = fit.log_loss(two, noise=True) - fit.log_loss(two)
-    tau, sigma = fit.posterior["tau_checkpoint"], fit.posterior["sigma"]
-    fraction = (tau**2).mean() / ((tau**2).mean() + (sigma**2 * 1.1).mean())
+    kinds = ("tau_model", "tau_checkpoint")
+    shared = sum((fit.posterior[tau] ** 2).mean() for tau in kinds)
+    fraction = shared / (shared + (fit.posterior["sigma"] ** 2 * 1.1).mean())
     together, apart = np.corrcoef(extra.T)[0, 1], np.corrcoef(extra.T)[0, 2]
     assert abs(apart) < 0.06
     assert together == pytest.approx(fraction, abs=0.06)

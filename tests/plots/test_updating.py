@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 
 @pytest.fixture(scope="module")
 def domain():
-    return bayeslaw.update(updates.old_fit(), updates.with_second(1.03), seed=1).first
+    return bayeslaw.update(updates.old_fit(), updates.with_second(1.06), seed=1).first
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw._base.numbers import format_count, format_level
+from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.checks.slopes import first_coefficient, standardised
 from bayeslaw._tables.rows.naming import SET_BEFORE
 
@@ -52,7 +53,7 @@ def passed_minimum(
     """Find the runs whose loss passed its minimum, or settings of runs of one row each:
     it rose over ``further`` points, by ``least`` and by four times their noise. Points
     of long curves are taken together, so that there are at most ``most``. A source may
-    rise, and is left out.
+    rise, and is left out, and so is what is forgotten.
     """
     has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
     along = "step" if has_points and "step" in runs else "D"
@@ -61,6 +62,9 @@ def passed_minimum(
     if not keys or not {along, "loss"} <= set(runs):
         return []
     rows = runs[runs["domain"] != "source"] if "domain" in runs else runs
+    if LOSS_BEFORE in rows:
+        # above its loss before adaptation a domain is forgotten, which laws foresee
+        rows = rows[~(rows["loss"] > rows[LOSS_BEFORE])]
     points_of_rows = rows.groupby(keys, dropna=False)[along].transform("nunique")
     rows = rows[points_of_rows > further]
     minima = []
