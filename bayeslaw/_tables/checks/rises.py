@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtr
 
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import LOSS_BEFORE
@@ -189,6 +189,6 @@ def _clear_rise(
     slope, error, freedom = first_coefficient(np.column_stack(terms), y)
     if not slope > 0 or freedom < least_freedom:
         return None
-    if error > 0 and stats.t.sf(slope / error, freedom) > chance:
+    if error > 0 and stdtr(freedom, -slope / error) > chance:
         return None
     return slope * float(np.ptp(axis))
