@@ -151,14 +151,6 @@ def state_rise(p):
     return before + left - p["G"] * before * np.log(1 + replayed)
 
 
-def ptpp_tokens(p):
-    r, pretrained = X["replay"], X["ptpp"] * X["N"]
-    size = p["A"] / (X["N"] ** p["alpha"] * pretrained ** p["epsilon"])
-    tokens = X["D"] * np.sqrt(1 - r) + p["D_T"]
-    data = p["B"] * X["N"] ** p["h"] / tokens ** p["beta"]
-    return (1 - r) ** -p["v"] * (p["E"] + size + data)
-
-
 def size_and_data(p):
     """Chinchilla's law."""
     return p["E"] + p["A"] / X["N"] ** p["alpha"] + p["B"] / X["D"] ** p["beta"]
@@ -239,7 +231,6 @@ FORMULAS = {
     "finetune": lambda p: (
         p["E"] + p["A"] / (X["N"] ** p["alpha"] * X["D"] ** p["beta"])
     ),
-    "ptpp-tokens": ptpp_tokens,
     "rectified": lambda p: p["E"] + p["B"] / (p["D0"] + X["D"] ** p["beta"]),
     "data-constrained": data_constrained,
     "data-constrained-coupled": data_constrained_coupled,
