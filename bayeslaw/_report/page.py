@@ -56,6 +56,7 @@ from bayeslaw._report.domains import (
     judge,
     laws_in,
 )
+from bayeslaw._report.measured import Measured, check_measured, compare_measured
 from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
@@ -110,6 +111,8 @@ class Report:
         checks say; None if they pass, or without a plan.
     trust
         Whether to trust the forecasts, by all hold-outs of all domains, in a sentence.
+    measured
+        What runs that were trained afterwards say; None if none were given.
     """
 
     path: Path
@@ -120,6 +123,7 @@ class Report:
     plan: Plan | MixturePlan | None
     probability_if_as_checked: float | None = None
     trust: str = ""
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,7 @@ class _Contents:
     domains: Sequence[DomainResult] = ()
     planned: Planned = field(default_factory=Planned)
     fits: Mapping[str, Fit | Average] = field(default_factory=dict)
+    measured: Measured | None = None
     coming: Sequence[str] = ()
 
 
@@ -163,6 +168,7 @@ class ReportArguments:
     reference: Mapping[str, float] | None = None
     experience: str | None = None
     hold_out: str | None = None
+    measured: pd.DataFrame | None = None
     quick: bool = False
     seed: int = 0
     name: str | None = None
@@ -184,6 +190,7 @@ class _Checked(NamedTuple):
 
     runs: pd.DataFrame
     parts: Mapping[str, pd.DataFrame]
+    measured: Mapping[str, pd.DataFrame]
     laws: Mapping[str, Sequence[str]]
     setting: PageSetting
     asked: Checked | None
@@ -199,6 +206,7 @@ class _Results(NamedTuple):
     fits: Mapping[str, Fit | Average]
     saved: Mapping[str, Path]
     failures: Mapping[str, str]
+    measured: Measured | None
 
 
 @takes(ReportArguments)
@@ -211,7 +219,8 @@ def report(arguments: ReportArguments) -> Report:
         A table as `read_runs` returns it; None for the bundled one. Rows of each
         ``domain`` are fitted apart. Losses are in nats per token, unless the table's
         ``attrs["loss_unit"]`` says otherwise ("nats per byte"). ``attrs["read_with"]``:
-        options of the command that reads the table, to be repeated.
+        options of the command that reads the table, to be repeated;
+        ``attrs["measured_as"]``: its query of ``measured``.
     output
         Folder for ``report.html`` and a file of each domain's fit.
     law
@@ -226,6 +235,10 @@ def report(arguments: ReportArguments) -> Report:
         Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
         of pre-training). By default the column along which the plan lies farthest
         beyond the table. With a plan, two more are held out in turn and checked.
+    measured
+        Runs that were trained after the others, as `read_runs` returns them. No fit sees
+        them: the page compares them with its forecasts, and its plan with the losses
+        between them.
     quick
         Leave out the parts that the answer does not need: the other hold-outs, and the
         runs to buy.
@@ -289,7 +302,12 @@ def report(arguments: ReportArguments) -> Report:
     for domain in results.domains:
         if not is_planned:  # fits of a plan were saved when they were made
             domain.fit.save(results.saved[domain.name])
-    write(domains=results.domains, planned=results.planned, fits=results.fits)
+    write(
+        domains=results.domains,
+        planned=results.planned,
+        fits=results.fits,
+        measured=results.measured,
+    )
     stages.finish("written")
     _raise_failure(results, path)
     return Report(
@@ -301,6 +319,7 @@ def report(arguments: ReportArguments) -> Report:
         results.planned.answer,
         results.planned.probability_if_as_checked,
         verdict_of(results.domains, results.planned.untested)[1],
+        results.measured,
     )
 
 
@@ -313,6 +332,7 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
     filled = replace(
         arguments,
         runs=runs.query(bundled.where) if bundled.where else runs,
+        measured=runs.query(bundled.measured) if bundled.measured else None,
         name=datasets.DEFAULT,
         reference=arguments.reference or bundled.reference,
         question=arguments.question or bundled.question,
@@ -326,6 +346,10 @@ def _check(arguments: ReportArguments) -> _Checked:
     runs = as_runs(arguments.runs)
     fitting.losses(runs)
     parts = fitting.by_domain(runs)
+    measured: Mapping[str, pd.DataFrame] = {}
+    if arguments.measured is not None:
+        measured = fitting.by_domain(as_runs(arguments.measured))
+        check_measured(measured, parts)
     laws = {domain: _names(arguments.law, domain) for domain in parts}
     question = arguments.question
     asked = check_question(question, parts, laws) if question else None
@@ -344,7 +368,9 @@ def _check(arguments: ReportArguments) -> _Checked:
     if asked and not asked.mixes:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
     offers_runs = not arguments.quick
-    return _Checked(runs, parts, laws, setting, asked, nothing_to_buy, offers_runs)
+    return _Checked(
+        runs, parts, measured, laws, setting, asked, nothing_to_buy, offers_runs
+    )
 
 
 def _fit_and_plan(
@@ -400,7 +426,12 @@ def _fit_and_plan(
     )
     fits = fits or {domain.name: domain.fit for domain in domains}
     planned = with_mixtures(planned, fits, checked.runs, checked.setting.seed)
-    return _Results(domains, planned, fits, saved, failures)
+    measured = None
+    if checked.measured and fits:
+        measured = compare_measured(
+            checked.measured, fits, planned.plan, checked.setting
+        )
+    return _Results(domains, planned, fits, saved, failures, measured)
 
 
 def _unchecked(failures: Mapping[str, str]) -> dict[str, str]:
@@ -651,6 +682,7 @@ def _render(contents: _Contents) -> str:
         bought=planned.bought,
         plan_pictures=pictures,
         coming=contents.coming,
+        measured=contents.measured,
         verdict=verdict,
         trust=trust,
         settings=alike_but_settings(table, columns),
@@ -715,6 +747,8 @@ def _command(contents: _Contents) -> str:
         words += ["--experience", setting.experience]
     words += ["--hold-out", setting.main.axis, "--seed", str(setting.seed)]
     words += contents.runs.attrs.get("read_with", [])
+    if "measured_as" in contents.runs.attrs:
+        words += ["--measured", contents.runs.attrs["measured_as"]]
     if not contents.card:
         words += _plan_words(contents.question or {})
     return " ".join(map(_quoted, words))

@@ -158,7 +158,7 @@ def summary(plan: Plan, unit: str) -> Summary:
         budget=_budget(plan),
         confidence=_confidence(plan),
         answer=_answer(plan) if plan.D is not None else None,
-        expected=tuple(_expected(p) for p in plan.promises),
+        expected=tuple(expected_of(p) for p in plan.promises),
         alternatives=_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_worth(plan)),
         no_plan=tuple(_no_plan(plan, unit)) if plan.D is None else (),
@@ -393,7 +393,7 @@ def _sign(unit: Unit) -> str:
     return "+" if unit.has_baseline else ""
 
 
-def _expected(promise: Mapping[str, Any]) -> Expected:
+def expected_of(promise: Mapping[str, Any]) -> Expected:
     """Format a promise with its interval, and place both on a common axis."""
     limit, low, high = promise["limit"], promise["low"], promise["high"]
     mean = promise["mean"]

@@ -103,7 +103,7 @@ OF_POWERS = {"target": ["state-power"], "source": ["state-rise"]}  # read no los
 def test_losses_before_adaptation_are_those_of_the_table(names, columns):
     """As `report` asks, and as the old fits read them; what is given stays."""
     laws = {part: [bayeslaw.law(name) for name in names[part]] for part in names}
-    table = datasets.load()
+    table = datasets.load("microcpt")
     at = table.query("N == 258528 and ptpp == 31 and domain == 'target'").iloc[0]
     plan = ["N=258528", "ptpp=31", "max_target_loss=1.5", "max_forgetting=9%"]
     asked = {"fit_file": "t.nc", "runs": "runs.csv", "source": "s.nc"}

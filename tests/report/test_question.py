@@ -24,7 +24,7 @@ BEFORE = {"loss_before": 2.9, "source_loss_before": 1.4}
 
 @pytest.fixture
 def parts():
-    table = datasets.load()
+    table = datasets.load("microcpt")
     return {domain: table[table["domain"] == domain] for domain in ("target", "source")}
 
 
@@ -179,7 +179,7 @@ def test_a_law_that_diverges_without_tokens_needs_a_baseline(parts):
 
 def test_nothing_is_fitted_for_a_question_that_lacks_something(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "_fit_all", lambda *_: pytest.fail("fitted"))
-    without = datasets.load().drop(columns=list(BEFORE))
+    without = datasets.load("microcpt").drop(columns=list(BEFORE))
     with pytest.raises(PlanError, match="lacks"):
         bayeslaw.report(without, tmp_path, question=QUESTION)
     assert list(tmp_path.iterdir()) == []
@@ -195,7 +195,7 @@ def test_the_command_takes_what_a_goal_takes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bayeslaw, "report", stop)
     path = tmp_path / "runs.csv"
-    datasets.load().to_csv(path, index=False)
+    datasets.load("microcpt").to_csv(path, index=False)
     given = "N=1B ptpp=30 max_target_loss=2 max_forgetting=0.05nats loss_before=2.9"
     words = ["report", str(path), "-o", str(tmp_path / "out")]
     for one in given.split():
@@ -220,7 +220,7 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bayeslaw, "report", stop)
     monkeypatch.chdir(tmp_path)
-    runs = datasets.load().assign(mix=lambda t: 100 * t["replay"])
+    runs = datasets.load("microcpt").assign(mix=lambda t: 100 * t["replay"])
     runs.drop(columns="replay").to_csv("my runs.csv", index=False)
     words = ["report", "my runs.csv", "--column", "replay=mix/100"]
     words += ["--where", "ptpp <= 31 and domain == 'target'", "--unit", "nats per byte"]

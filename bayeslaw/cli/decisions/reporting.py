@@ -59,6 +59,10 @@ class ReportOptions(CostOptions):
         "pre-training); default: that along which the plan lies farthest beyond the "
         "table."
     )
+    measured: str | None = option(
+        "Rows that were trained afterwards, a pandas query: no fit sees them, and the "
+        "page compares them with its forecasts and its plan."
+    )
     quick: bool = option(
         "Leave out what the answer does not need: further hold-outs, and runs to buy.",
         default=False,
@@ -89,6 +93,22 @@ def _reading(options: ReportOptions) -> list[str]:
     for column in options.column or []:
         words += ["--column", column]
     return words
+
+
+def _read_tables(
+    path: Path, options: ReportOptions
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Read the runs to fit, and those that were trained afterwards, if any are named."""
+    table = read_table(path, options.where, options.column)
+    measured = None
+    if options.measured:
+        measured = read_table(path, options.measured, options.column)
+        table = table[~table.index.isin(measured.index)]
+        table.attrs["measured_as"] = options.measured
+    table.attrs["read_with"] = _reading(options)
+    if options.unit:
+        table.attrs["loss_unit"] = options.unit
+    return table, measured
 
 
 def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
@@ -165,15 +185,13 @@ def report(options: ReportOptions) -> None:
     options = with_file(options, options.runs)
     check_writable(options.output / "report.html")
     expect_output(options.output)  # the fits are written beside the page
+    if options.measured and (options.prior_only or options.runs is None):
+        raise LawError("--measured names rows of a table beside fitted ones: give RUNS")
     if options.prior_only:
         _report_of_priors(options)
         return
     path = options.runs
-    table = None if path is None else read_table(path, options.where, options.column)
-    if table is not None:
-        table.attrs["read_with"] = _reading(options)
-    if table is not None and options.unit:
-        table.attrs["loss_unit"] = options.unit
+    table, measured = (None, None) if path is None else _read_tables(path, options)
     with progress_bar(_name_of(options, table), expected=170) as progress:
         page = bayeslaw.report(
             table,
@@ -182,6 +200,7 @@ def report(options: ReportOptions) -> None:
             reference=assignments(options.reference) or None,
             experience=options.experience,
             hold_out=options.hold_out,
+            measured=measured,
             quick=options.quick,
             seed=options.seed,
             progress=progress,
@@ -204,6 +223,8 @@ def report(options: ReportOptions) -> None:
                 "if intervals were as wide as the checks say they should be, this plan "
                 f"would keep all promises with {page.probability_if_as_checked:.1%}"
             )
+        if page.measured is not None:
+            say(page.measured.sentence())
         say(f"-> {page.path} ({page.seconds:.0f} s)")
         say(f"-> {', '.join(map(str, page.saved.values()))}")
 
@@ -214,5 +235,6 @@ def report(options: ReportOptions) -> None:
         "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
         "plan": page.plan.to_dict() if page.plan else None,
         "probability_if_as_checked": page.probability_if_as_checked,
+        "measured": page.measured.to_dict() if page.measured else None,
     }
     emit(record, options.as_json, show)

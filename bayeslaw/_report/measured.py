@@ -1,0 +1,179 @@
+"""Compare a page's forecasts and plan with runs that were trained afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import LinearNDInterpolator
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._forecasts.check import Check, check
+from bayeslaw._forecasts.checking.holdouts import SAME
+from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.result import Plan
+from bayeslaw._report import figures
+from bayeslaw._report.buying import Fits
+from bayeslaw._report.domains import PageSetting
+from bayeslaw._report.summary import Expected, expected_of
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What runs say that no fit of the page has seen.
+
+    Parameters
+    ----------
+    checks
+        Check of the forecasts of these runs, by domain.
+    kept
+        Each limit of the plan with its measured value, and whether it was kept; empty if
+        the measured runs do not surround the plan.
+    place
+        Where the plan lies among the measured runs, in words.
+    pictures
+        The forecasts of these runs and their losses, by domain.
+    """
+
+    checks: Mapping[str, Check]
+    kept: Sequence[Kept]
+    place: str
+    pictures: Mapping[str, figures.Picture]
+
+    def beside(self, expected: Expected) -> str:
+        """Write what was measured of a limit, beside what was expected."""
+        found = [one for one in self.kept if one.expected.label == expected.label]
+        return found[0].text if found else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON types."""
+        return {
+            "checks": {name: result.to_dict() for name, result in self.checks.items()},
+            "plan": [
+                {"name": one.name, "measured": one.value, "kept": one.is_kept}
+                for one in self.kept
+            ],
+        }
+
+    def sentence(self) -> str:
+        """Say how the forecasts and the plan came out."""
+        parts = [
+            f"{name}: 90% intervals hold {result.coverage['0.9']:.0%} of {result.n} losses, "
+            f"medians miss by {result.mae_rel:.1%}"
+            for name, result in self.checks.items()
+        ]
+        parts += [
+            f"{one.expected.label} measured {one.text}, at most {one.expected.limit}: "
+            f"{'kept' if one.is_kept else 'NOT kept'}"
+            for one in self.kept
+        ]
+        return f"measured afterwards: {'; '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A limit of the plan, what was expected and what was measured."""
+
+    name: str
+    expected: Expected
+    value: float
+    text: str
+    is_kept: bool
+
+
+def check_measured(
+    measured: Mapping[str, pd.DataFrame], fitted: Mapping[str, pd.DataFrame]
+) -> None:
+    """Refuse measured runs that cannot be compared.
+
+    Raises
+    ------
+    RunTableError
+        A domain has no fitted runs, or a run is fitted and measured at once.
+    """
+    for domain, runs in measured.items():
+        if domain not in fitted:
+            raise RunTableError(
+                f"measured runs of the domain {domain!r}, of which none is fitted"
+            )
+        columns = [c for c in runs if c in fitted[domain] and c != "cost"]
+        both = runs[columns].merge(fitted[domain][columns].drop_duplicates())
+        if len(both):
+            raise RunTableError(
+                f"{len(both)} rows of {domain!r} are fitted and measured at once: leave "
+                "them out of the fitted ones (--where)"
+            )
+
+
+def compare_measured(
+    runs: Mapping[str, pd.DataFrame],
+    fits: Fits,
+    plan: Plan | None,
+    setting: PageSetting,
+) -> Measured:
+    """Forecast the measured runs of each domain by the fits that the plan is made with,
+    and read the plan's losses between them.
+    """
+    checks = {
+        name: check(fits[name], part, seed=setting.seed) for name, part in runs.items()
+    }
+    pictures = {
+        name: figures.forecast_grid(
+            part,
+            forecast(fits[name], part, seed=setting.seed),
+            title=f"{name}: measured afterwards",
+            caption=f"{name}: forecasts (dashed: median; band: 90% interval of a new run) "
+            "and what was measured afterwards (dots), by replay.",
+            unit=setting.unit,
+        )
+        for name, part in runs.items()
+        if {"N", "D"} <= set(part)
+    }
+    if plan is None or not plan.feasible:
+        return Measured(checks, (), "", pictures)
+    kept = []
+    for promise in plan.promises:
+        name = str(promise["name"])
+        domain = {"forgetting": "source"}.get(name, name)
+        loss = loss_between(runs[domain], plan) if domain in runs else None
+        if loss is not None:
+            kept.append(_compare(promise, loss, plan))
+    place = (
+        "between the measured runs of this model"
+        if kept
+        else "not between measured runs: its losses were not measured"
+    )
+    return Measured(checks, tuple(kept), place, pictures)
+
+
+def loss_between(runs: pd.DataFrame, plan: Plan) -> float | None:
+    """Read the loss at the plan's tokens and replay, linear between the measured runs of
+    its model in the log of tokens, replay and the log of the loss; None if they do not
+    surround the plan.
+    """
+    assert plan.D is not None
+    assert plan.replay is not None
+    of_model = np.isclose(runs["N"], plan.N, rtol=SAME)
+    if "ptpp" in runs and plan.ptpp is not None:
+        of_model &= np.isclose(runs["ptpp"], plan.ptpp, rtol=SAME)
+    same = runs[of_model].groupby(["D", "replay"])["loss"].mean().reset_index()
+    if same["D"].nunique() < 2 or same["replay"].nunique() < 2:
+        return None
+    log_loss = LinearNDInterpolator(
+        np.column_stack([np.log(same["D"]), same["replay"]]), np.log(same["loss"])
+    )
+    (loss,) = np.exp(log_loss([[np.log(plan.D), plan.replay]]))
+    return float(loss) if np.isfinite(loss) else None
+
+
+def _compare(promise: Mapping[str, Any], loss: float, plan: Plan) -> Kept:
+    """Compare a measured loss with a limit of the plan, in the limit's unit."""
+    baseline = plan.settings["baseline"].get(promise["name"], np.nan)
+    value = float(UNITS[promise["unit"]].outcome(loss, baseline))
+    expected = expected_of(promise)
+    text = expected_of({**promise, "mean": value}).mean
+    return Kept(promise["name"], expected, value, text, value <= promise["limit"])
