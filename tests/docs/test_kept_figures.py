@@ -25,7 +25,7 @@ def shares(table: str, column: int, rows: str) -> list[float]:
     [
         ("docs/howto/plan.md", "kept both promises in {}, plug-in plans in {} "),
         ("docs/discrepancy.md", "in {} of a hundred worlds; plans without .* in {}[.]"),
-        ("docs/decisions.md", "kept both promises in {} of them, plug-in plans in {} "),
+        ("docs/decisions.md", "kept both limits in {} of them, plug-in plans in {} "),
         ("docs/calibration.md", "kept both promises in {} of worlds"),
         ("notebooks/plan.ipynb", "kept both promises in {}, plug-in plans in {} "),
         ("notebooks/story.ipynb", "in {} of those worlds, plug-in plans in {}[.]"),

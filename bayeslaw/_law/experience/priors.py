@@ -231,7 +231,7 @@ def has_learned_errors(law: Law) -> bool:
     learned priors, `coupled` has.
 
     With them, 90% intervals of `chinchilla` hold 75 to 80% of the most expensive runs
-    (docs/decisions.md). In averages all laws have learned walks, because their drift is
+    (docs/results/notebook.md). In averages all laws have learned walks, because their drift is
     learned from left-out stages.
     """
     return law.name == "coupled" and is_experienced(law)
