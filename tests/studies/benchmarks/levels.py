@@ -35,7 +35,7 @@ def programs(name: str) -> dict[str, tuple]:
     runs = bayeslaw.simulate(name, seed=1)
     if "ptpp" in runs:
         runs = runs[runs.ptpp <= 31]
-    law = fitting.settled(bayeslaw.law(name), runs, [])
+    law = bayeslaw.law(name)
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table, at = pad(x, y, shared_error(runs)), coordinates.contrast_points(law, x)
     whitened = nuts.prepare(law, table, at, 0)
