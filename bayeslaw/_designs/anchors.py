@@ -109,7 +109,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     gain
         ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
         of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
-        the same confidence; while no plan reaches it, the variance of the promises at
+        the same confidence; while no plan reaches it, the variance of the limited losses at
         the most probable plan), ``"best"`` (log loss saved by a better choice among
         recipes, which are the goal's rows, or its groups by a column ``recipe``),
         ``"law"`` (how sure it is which law of an average is right: a variance),
@@ -144,7 +144,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         negative.
     PlanError
         The budget buys nothing, a setting is out of range, or no draw keeps the
-        promises of the plan to improve.
+        limits of the plan to improve.
 
     Examples
     --------
@@ -395,7 +395,7 @@ def _no_plan(goal: Goal) -> list[str]:
     tokens = format_count(math.exp(choice.log_tokens))
     return [
         "no plan reaches the confidence yet, so that runs cannot be priced by what they "
-        "save: chosen are those that tell most of the promises at the most probable "
+        "save: chosen are those that tell most about the limited losses at the most probable "
         f"plan (D {tokens}, replay {choice.replay:.2f})"
     ]
 

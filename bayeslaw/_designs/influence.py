@@ -1,5 +1,5 @@
 """Measure which runs and priors a plan rests on: the probability that it keeps its
-promises without each measured run, and with half of each prior.
+limits without each measured run, and with half of each prior.
 
 Nothing is fitted again. Draws are weighed as if a run's likelihood were left out
 (Gelfand, Dey and Chang 1992) or a prior were raised to a power (Kallioinen et al.
@@ -44,12 +44,12 @@ class Influence:
     ----------
     rows
         A row for each run and prior: ``domain``, ``kind`` (``"run"`` or ``"prior"``),
-        ``name``, ``probability`` with which the plan keeps all promises without the
+        ``name``, ``probability`` with which the plan keeps all limits without the
         run, or with half the prior (its density to the power of a half), ``shift`` of
         this probability from now, ``k_hat`` of the weights, and ``D``, the tokens of a
         new plan (infinite if there is none; NaN if no new plan was made).
     probability
-        Probability with which the plan keeps its promises now, by the weighed draws.
+        Probability with which the plan keeps its limits now, by the weighed draws.
     """
 
     rows: pd.DataFrame
@@ -71,7 +71,7 @@ class Influence:
             rows = part.to_dict("records")
             shifts = [f"{without} {_said(cast(Any, row))}" for row in rows]
             lines.append(f"{kind}s that carry the plan: {'; '.join(shifts)}.")
-        now = f"the plan keeps its promises with {self.probability:.1%} now"
+        now = f"the plan keeps its limits with {self.probability:.1%} now"
         return "\n".join([now + ";", *lines])
 
 

@@ -52,7 +52,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     # A plan without adaptation costs zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
-    ax.set_xlabel("probability that all promises are kept")
+    ax.set_xlabel("probability that all limits are kept")
     ax.set_ylabel(unit)
     ax.legend()
     return ax
@@ -71,7 +71,7 @@ def _price_of(
 
 
 def region(ax: Axes, plan: Plan) -> Axes:
-    """Draw the probability that all promises are kept, over replay and ATPP. The line
+    """Draw the probability that all limits are kept, over replay and ATPP. The line
     is the confidence asked for.
     """
     percent = 100 * np.array(plan.region["replay"])
@@ -85,7 +85,7 @@ def region(ax: Axes, plan: Plan) -> Axes:
         levels=shares,
         cmap="cividis",
     )
-    ax.figure.colorbar(filled, ax=ax, label="probability that all promises are kept")
+    ax.figure.colorbar(filled, ax=ax, label="probability that all limits are kept")
     if isinstance(plan.confidence, float):
         _line(
             ax,
@@ -274,14 +274,14 @@ def _band(
     colour: str,
     label: str,
 ) -> None:
-    """Draw median, 90% band and limit of one promise."""
+    """Draw median, 90% band and limit of one domain."""
     line_in_band(ax, replay, band, colour, label)
     ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)
 
 
 def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     """Draw the cost of each scenario's plan, with the probability that it keeps its
-    promises.
+    limits.
 
     Parameters
     ----------

@@ -37,14 +37,14 @@ def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
 def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     """Draw the cheapest plan at each confidence, before and after. Stars are the plans;
     the cross is the old plan as judged now. The dotted line is the confidence asked
-    for. Where none of these confidences can be promised, a line says so.
+    for. Where no plan reaches any of them, a line says so.
     """
     ax.set_ylim(-0.04, 1.04)
-    ax.set_ylabel("promises kept, probability")
+    ax.set_ylabel("probability that all limits are kept")
     plans = change.before, change.after
     if not any(row["D"] for plan in plans for row in plan.frontier):
         ax.set_xticks([])
-        said = "no probability of the list can be promised yet"
+        said = "no plan reaches a probability of the list yet"
         ax.text(0.5, 0.5, said, ha="center", transform=ax.transAxes)
         return ax
     for when, (colour, _) in WHEN.items():

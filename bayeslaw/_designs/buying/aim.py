@@ -59,8 +59,8 @@ def goal_now(
             domains = domains_of(plan, offered, None)
             is_priced = plan.is_reached and can_save(plan, domains)
             return Goal(domains, "plan" if is_priced else "variance", plan=plan)
-        # no draw keeps the promises: perhaps the posterior is still wrong
-    region = where_a_plan_may_be(campaign.goal, campaign.candidates)
+        # no draw keeps the limits: perhaps the posterior is still wrong
+    region = planned_region(campaign.goal, campaign.candidates)
     views = [_forecast(posteriors[name], offered, region, name) for name in posteriors]
     return Goal(views, "variance")
 
@@ -74,11 +74,11 @@ def _forecast(
     return replace(view, name=domain)
 
 
-def where_a_plan_may_be(
+def planned_region(
     question: Mapping[str, Any], candidates: pd.DataFrame
 ) -> pd.DataFrame:
-    """Make runs of the planned model, at replays and tokens per parameter that span
-    those on offer.
+    """Make runs over the range of possible plans: of the planned model, at replays and
+    tokens per parameter that span those on offer.
 
     Raises
     ------

@@ -22,7 +22,7 @@ from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
-from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
+from bayeslaw._designs.buying.aim import goal_now, planned_region
 from bayeslaw._designs.buying.campaign import (
     Campaign,
     as_read,
@@ -68,7 +68,7 @@ class NextRuns:
         of the run up to the row. Fill in ``loss``, and for a plan ``source_loss``.
     goal_sd
         Present sd of the goal's log losses (root mean square over its runs, or over the
-        promises of a plan).
+        limited losses of a plan).
     goal_sd_after
         The same after all runs chosen for the rest of the budget are measured.
     spent, budget
@@ -198,7 +198,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     needs for a fit. Then laws are averaged on the measured runs, and the best list for
     the rest of the budget is bought: whole, or its cheapest runs first. For a plan the
     best list is the one that lowers the plan's cost most. While no plan reaches its
-    confidence, it is the list that lowers the variance of the promises most, at the
+    confidence, it is the list that lowers the variance of the limited losses most, at the
     most probable plan.
 
     Parameters
@@ -317,7 +317,7 @@ def _check_readable(
     if isinstance(goal, pd.DataFrame):
         tables["the goal's table"] = goal
     else:
-        where_a_plan_may_be(goal, offered)
+        planned_region(goal, offered)
     for domain, of_domain in laws.items():
         names = dict.fromkeys(column for law in of_domain for column in law.covariates)
         for what, table in tables.items():

@@ -1,5 +1,5 @@
 """Use the plan as a goal: compute the value of new runs for the cheapest adaptation
-that keeps its constraints.
+that keeps its limits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PlanGoal(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Tell whether any draw keeps the promises somewhere."""
+        """Tell whether any draw keeps the limits somewhere."""
         return math.isfinite(self.choice.log_tokens)
 
     def flops_of(self, choice: Choice) -> float:
@@ -110,19 +110,18 @@ def cheapest_plan(
     Raises
     ------
     PlanError
-        The question is ill-posed, no draw keeps the promises anywhere, or the plan
+        The question is ill-posed, no draw keeps the limits anywhere, or the plan
         costs nothing.
     """
     goal = present_plan(target, source, keywords)
     if not goal.is_possible:
         raise PlanError(
-            "no draw keeps the promises with any tokens and replay, so that no run "
+            "no draw keeps the limits with any tokens and replay, so that no run "
             "leads to a plan; loosen the limits"
         )
     if goal.is_reached and goal.choice.log_tokens <= goal.problem.span[0]:
         raise PlanError(
-            "the promises are kept without adapting at all: no run can make that "
-            "cheaper"
+            "the limits are kept without adapting at all: no run can make that cheaper"
         )
     return goal
 
