@@ -159,7 +159,6 @@ def units_of(law: Law) -> dict[str, str]:
 
 
 def _check_units(text: str, own_columns: Collection[str]) -> None:
-    """Refuse units of the schema's columns, and units of names that are not columns."""
     for name, unit in units(text).items():
         if name in REFERENCE:
             raise LawError(
