@@ -325,7 +325,6 @@ def _compute_least_rate(
 def _build_records(
     offered: Menu, appraisal: Appraisal, sds: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Build a record for each pick, in JSON types."""
     lines = []
     replicates: dict[int, int] = {}
     for k, (run, stop) in enumerate(appraisal.picks):
@@ -368,7 +367,6 @@ def _record_plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
 
 
 def _collect_warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
-    """Collect the posteriors' warnings, with the posterior's name if there are several."""
     if not sources:
         return list(target.warnings)
     posteriors = {"target": target, **sources}
@@ -376,9 +374,6 @@ def _collect_warnings(target: Posterior, sources: Mapping[str, Posterior]) -> li
 
 
 def _note_left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
-    """Note how many candidates are not offered because the posterior was fitted to
-    them.
-    """
     if not had.any():
         return []
     return [
@@ -388,7 +383,6 @@ def _note_left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
 
 
 def _note_no_plan(goal: Goal) -> list[str]:
-    """Note that no plan reaches the confidence yet, and which runs are chosen instead."""
     if goal.plan is None or goal.plan.is_reached:
         return []
     choice = goal.plan.choice

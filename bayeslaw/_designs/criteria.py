@@ -217,7 +217,6 @@ class Choosing:
     def _compute_lowered_variances(
         self, precision: AnyPrecision
     ) -> Float[np.ndarray, " other"]:
-        """Compute by how much this precision lowers the variances of the differences."""
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 

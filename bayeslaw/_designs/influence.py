@@ -198,7 +198,6 @@ def _keeps_likelihood(posterior: Any) -> bool:
 
 
 def _make_cases(fit: Any) -> list[_Case]:
-    """Make a case for each run, left out with all its rows, and each prior, halved."""
     densities = kept_densities(fit)
     likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
@@ -215,7 +214,6 @@ def _make_cases(fit: Any) -> list[_Case]:
 
 
 def _find_runs(table: pd.DataFrame) -> dict[str, list[int]]:
-    """Find the rows of each run, by the run's name."""
     names = labels("run", table)
     if names is None or names.nunique() < 2:
         columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]

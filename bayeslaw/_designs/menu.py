@@ -316,7 +316,6 @@ def candidates(
 
 
 def _join_numbers(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
-    """Name each row by its numbers, joined by dashes."""
     texts = columns.map(text)
     return texts.agg("-".join, axis=1)
 

@@ -177,7 +177,6 @@ def hessian(
 def _read_noise(
     law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]
 ) -> float:
-    """Read the scale of a run's own error from a vector."""
     log_scale = from_vector(law, table.shared, vector)["sigma"]
     return float(np.exp(log_scale))
 

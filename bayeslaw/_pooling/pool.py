@@ -404,7 +404,6 @@ def _warn(message: str) -> None:
 def _arrange_domains(
     law: Law, runs: pd.DataFrame, names: pd.Series
 ) -> tuple[Domains, Shaped[np.ndarray, " domain"]]:
-    """Arrange the rows of all domains in blocks, and list the domains' names."""
     x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     code, levels = pd.factorize(names, sort=True)
     slots = np.zeros(len(levels))

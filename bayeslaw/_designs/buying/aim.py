@@ -70,7 +70,6 @@ def goal_now(
 def _build_view(
     posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
 ) -> Domain:
-    """Build a domain's view of runs to forecast."""
     menu_of_domain = replace(offered, table=as_read(offered.table, domain))
     view = domain_of(posterior, menu_of_domain, as_read(goal, domain), None)
     return replace(view, name=domain)
@@ -122,5 +121,4 @@ def planned_region(
 def _space_evenly(
     levels: Float[np.ndarray, " run"], count: int = 3
 ) -> Float[np.ndarray, " level"]:
-    """Space ``count`` numbers evenly from the lowest level to the highest."""
     return np.unique(np.linspace(levels.min(), levels.max(), count))

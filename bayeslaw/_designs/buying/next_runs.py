@@ -385,7 +385,6 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
 def _build_posterior(
     campaign: Campaign, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
-    """Build the posterior of a domain's losses from measured runs and priors."""
     column = losses_of(campaign.goal)[domain]
     gave = campaign.measured.dropna(subset=column)
     candidates, laws = campaign.table(domain), campaign.laws[domain]

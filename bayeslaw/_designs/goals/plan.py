@@ -262,7 +262,6 @@ def _compute_excess(
 def _convert_columns(
     table: pd.DataFrame, constraint: SampledConstraint
 ) -> pd.DataFrame:
-    """Convert a table to the columns that a constraint's laws read."""
     if constraint.name == TARGET:
         return table
     if not UNITS[constraint.unit].has_baseline:

@@ -522,6 +522,5 @@ def _list_places(process: Process) -> list[tuple[int, ...]]:
 
 
 def _count_cosines(process: Process, place: int, places: tuple[int, ...]) -> int:
-    """Count a piece's cosines along one of its axes."""
     axis = process.axes[place]
     return axis.functions if len(places) == 1 else axis.pair_functions

@@ -290,7 +290,6 @@ def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
 def _group_by_lab(
     tables: Sequence[LearnedTable], site: str
 ) -> dict[str, list[tuple[float, float]]]:
-    """Group the mean and sd of a parameter's log by lab."""
     by_lab: dict[str, list[tuple[float, float]]] = {}
     for table in tables:
         by_lab.setdefault(table.lab, []).append(table.logs[site])
@@ -300,7 +299,6 @@ def _group_by_lab(
 def _predict_same_lab(
     tables: Sequence[LearnedTable], site: str, within: float
 ) -> Population | None:
-    """Predict the parameter of a further table of the same lab."""
     if not tables:
         return None
     logs = np.array([table.logs[site] for table in tables])
