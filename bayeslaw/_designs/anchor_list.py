@@ -161,13 +161,12 @@ class Anchors:
         kind = KINDS[self.gain]
         count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
         return (
-            f"{count} for {self._price()} take {kind.sd_of} from "
+            f"{count} for {self._describe_price()} take {kind.sd_of} from "
             f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
-            f"{kind.of_what}{saving}{self._chosen()}; {self.stop}."
+            f"{kind.of_what}{saving}{self._describe_choice()}; {self.stop}."
         )
 
-    def _price(self) -> str:
-        """Describe the cost of all runs, in FLOPs or in money and days."""
+    def _describe_price(self) -> str:
         if self.days is None:
             return f"{self.spent:.3g} of {self.budget:.3g}"
         return (
@@ -175,7 +174,7 @@ class Anchors:
             f"{format_days(self.days)},"
         )
 
-    def _chosen(self) -> str:
+    def _describe_choice(self) -> str:
         """Describe the present choice, and how sure it will be, in words."""
         if self.choice is None:
             return ""

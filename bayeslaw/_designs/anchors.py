@@ -109,7 +109,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     gain
         ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
         of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
-        the same confidence; while no plan reaches it, the variance of the promises at
+        the same confidence; while no plan reaches it, the variance of the limited losses at
         the most probable plan), ``"best"`` (log loss saved by a better choice among
         recipes, which are the goal's rows, or its groups by a column ``recipe``),
         ``"law"`` (how sure it is which law of an average is right: a variance),
@@ -144,7 +144,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         negative.
     PlanError
         The budget buys nothing, a setting is out of range, or no draw keeps the
-        promises of the plan to improve.
+        limits of the plan to improve.
 
     Examples
     --------
@@ -165,21 +165,21 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         goal = {**goal, "costs": costs}
     runtime.start()
     offered = menu(candidates, costs)
-    limits = _limits(offered, arguments)
+    limits = _read_limits(offered, arguments)
     _check_readable(candidates, posterior, arguments)
     posteriors = [posterior, *arguments.sources.values()]
-    had = _had(candidates, posteriors)
-    begun = _had(candidates, posteriors, same_run=True)
+    had = _find_fitted(candidates, posteriors)
+    begun = _find_fitted(candidates, posteriors, same_run=True)
     offered = offered.without(begun).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
     once = np.where(offered.is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
-    aim = _goal(posterior, goal, offered, arguments)
+    aim = _build_goal(posterior, goal, offered, arguments)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
     appraisal, is_chance = best_list(approximation, criterion, limits)
-    least = _least_rate(arguments.least, aim.gain, criterion, limits)
+    least = _compute_least_rate(arguments.least, aim.gain, criterion, limits)
     count, stop = where_to_stop(
         approximation.offer, criterion, appraisal, limits, least, is_chance
     )
@@ -189,9 +189,9 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     sds = goal_sds(approximation, appraisal.picks)
     check = None
     if arguments.checks and appraisal.picks:
-        check = _check(offered, aim, appraisal.picks, sds, arguments)
+        check = _compare_with_reweighting(offered, aim, appraisal.picks, sds, arguments)
     return Anchors(
-        picks=_lines(offered, appraisal, sds),
+        picks=_build_records(offered, appraisal, sds),
         gain=aim.gain,
         unit=unit_of(aim.gain, costs),
         goal_sd_before=sds[0],
@@ -200,13 +200,13 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         budget=limits.budget,
         stop=stop,
         check=check,
-        plan=_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
+        plan=_record_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
         choice=foreseen(aim, approximation, appraisal.picks, arguments.seed),
         days=None if costs is None else days_of(offered, appraisal.picks, costs),
         warnings=[
-            *_warnings(posterior, arguments.sources),
-            *_left_out(had),
-            *_no_plan(aim),
+            *_collect_warnings(posterior, arguments.sources),
+            *_note_left_out(had),
+            *_note_no_plan(aim),
         ],
     )
 
@@ -259,7 +259,7 @@ def _check_readable(
         check_readable(table, columns_read(reader), "the table of candidates")
 
 
-def _had(
+def _find_fitted(
     candidates: pd.DataFrame, posteriors: Sequence[Posterior], *, same_run: bool = False
 ) -> Bool[np.ndarray, " row"]:
     """Tell which candidates all posteriors were fitted to, shape (row,)."""
@@ -267,7 +267,7 @@ def _had(
     return np.all(fitted, axis=0)
 
 
-def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
+def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     """Read the limits of the list: budget, replicates of each run, and number of picks.
 
     The budget must pay for the cheapest candidate.
@@ -291,7 +291,7 @@ def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     return Limits(budget, int(replicates), most)
 
 
-def _goal(
+def _build_goal(
     posterior: Posterior,
     goal: pd.DataFrame | Mapping[str, Any],
     offered: Menu,
@@ -310,7 +310,7 @@ def _goal(
 # -- the answer ------------------------------------------------------------------------
 
 
-def _least_rate(
+def _compute_least_rate(
     least: float | None, gain: GainName, criterion: Criterion, limits: Limits
 ) -> float:
     """Compute the gain per cost below which nothing is bought."""
@@ -322,19 +322,18 @@ def _least_rate(
     return least * (total / limits.budget)
 
 
-def _lines(
+def _build_records(
     offered: Menu, appraisal: Appraisal, sds: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Build a record for each pick, in JSON types."""
     lines = []
     replicates: dict[int, int] = {}
     for k, (run, stop) in enumerate(appraisal.picks):
         replicates[run] = replicates.get(run, 0) + 1
         measured = offered.measured_by((run, stop))
-        rows = [_label(offered.table.index[i]) for i in measured]
+        rows = [_format_label(offered.table.index[i]) for i in measured]
         lines.append(
             {
-                "row": _label(offered.table.index[offered.rows[run, stop]]),
+                "row": _format_label(offered.table.index[offered.rows[run, stop]]),
                 "rows": rows,
                 "run": offered.names(run),
                 "replicate": replicates[run],
@@ -347,11 +346,11 @@ def _lines(
     return lines
 
 
-def _label(row: Any) -> int | str:
+def _format_label(row: Any) -> int | str:
     return int(row) if isinstance(row, int | np.integer) else str(row)
 
 
-def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
+def _record_plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
     """Record the plan's FLOPs before and after the purchase, and its money if there is
     a price.
     """
@@ -367,18 +366,14 @@ def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
     return costs | {"money_before": price, "money_after": price - saved}
 
 
-def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
-    """Collect the posteriors' warnings, with the posterior's name if there are several."""
+def _collect_warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
     if not sources:
         return list(target.warnings)
     posteriors = {"target": target, **sources}
     return [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
 
 
-def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
-    """Note how many candidates are not offered because the posterior was fitted to
-    them.
-    """
+def _note_left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
     if not had.any():
         return []
     return [
@@ -387,20 +382,19 @@ def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
     ]
 
 
-def _no_plan(goal: Goal) -> list[str]:
-    """Note that no plan reaches the confidence yet, and which runs are chosen instead."""
+def _note_no_plan(goal: Goal) -> list[str]:
     if goal.plan is None or goal.plan.is_reached:
         return []
     choice = goal.plan.choice
     tokens = format_count(math.exp(choice.log_tokens))
     return [
         "no plan reaches the confidence yet, so that runs cannot be priced by what they "
-        "save: chosen are those that tell most of the promises at the most probable "
+        "save: chosen are those that tell most about the limited losses at the most probable "
         f"plan (D {tokens}, replay {choice.replay:.2f})"
     ]
 
 
-def _check(
+def _compare_with_reweighting(
     offered: Menu,
     goal: Goal,
     picks: Sequence[Pick],

@@ -67,7 +67,9 @@ def best_list(
         if not doubtful:
             return appraisal, bool(barred.any())
         certain = [picks[i] for i in np.flatnonzero(~is_chance)]
-        together, error = _joint_gain(approximation, criterion, certain, doubtful)
+        together, error = _compute_joint_gain(
+            approximation, criterion, certain, doubtful
+        )
         if together > errors * error:
             return appraisal, bool(barred.any())
         for run, stop in doubtful:
@@ -84,13 +86,13 @@ def appraisal_of(
     """
     offer = approximation.offer
     start = np.eye(offer.coordinates)
-    gain = np.diff(_values(offer, criterion, picks, start))
+    gain = np.diff(_compute_running_gains(offer, criterion, picks, start))
     price = [offer.price(picks[:count]) for count in range(len(picks) + 1)]
-    batches = _gains_by_batch(approximation, criterion, picks)
-    return Appraisal(picks, np.diff(price), gain, _batch_error(batches))
+    batches = _compute_gains_by_batch(approximation, criterion, picks)
+    return Appraisal(picks, np.diff(price), gain, _estimate_batch_error(batches))
 
 
-def _joint_gain(
+def _compute_joint_gain(
     approximation: Gaussian,
     criterion: Criterion,
     certain: list[Pick],
@@ -98,13 +100,13 @@ def _joint_gain(
 ) -> tuple[float, float]:
     """Compute the gain of some picks together after others, and its Monte Carlo error."""
     offer, picks = approximation.offer, [*certain, *added]
-    values = _values(offer, criterion, picks, np.eye(offer.coordinates))
-    batches = _gains_by_batch(approximation, criterion, picks)
-    error = _batch_error(batches[:, len(certain) :].sum(axis=1))
+    values = _compute_running_gains(offer, criterion, picks, np.eye(offer.coordinates))
+    batches = _compute_gains_by_batch(approximation, criterion, picks)
+    error = _estimate_batch_error(batches[:, len(certain) :].sum(axis=1))
     return values[-1] - values[len(certain)], float(error)
 
 
-def _values(
+def _compute_running_gains(
     offer: Offer,
     criterion: Criterion,
     picks: Sequence[Pick],
@@ -121,12 +123,14 @@ def _values(
     return values
 
 
-def _batch_error(gains: Float[np.ndarray, "batch *#pick"]) -> Float[Any, "*#pick"]:
+def _estimate_batch_error(
+    gains: Float[np.ndarray, "batch *#pick"],
+) -> Float[Any, "*#pick"]:
     """Estimate the Monte Carlo error of means by batch means, shape (batch, ...) -> (...)."""
     return np.std(gains, axis=0, ddof=1) / math.sqrt(len(gains))
 
 
-def _gains_by_batch(
+def _compute_gains_by_batch(
     approximation: Gaussian,
     criterion: Criterion,
     picks: Sequence[Pick],
@@ -147,7 +151,7 @@ def _gains_by_batch(
         covariance = np.atleast_2d(np.cov(of_batch.T, bias=True))
         start = np.eye(approximation.offer.coordinates)
         start[:rank, :rank] = np.linalg.inv(draws * covariance)
-        values = _values(approximation.offer, criterion, picks, start)
+        values = _compute_running_gains(approximation.offer, criterion, picks, start)
         gains.append(np.diff(values))
     return np.array(gains)
 
@@ -158,7 +162,9 @@ def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
     """
     variance = Variance(approximation.goals)
     start = np.eye(approximation.offer.coordinates)
-    reduction = np.array(_values(approximation.offer, variance, picks, start))
+    reduction = np.array(
+        _compute_running_gains(approximation.offer, variance, picks, start)
+    )
     remaining = np.maximum(variance.total - reduction, 0.0)
     return [float(sd) for sd in np.sqrt(remaining)]
 

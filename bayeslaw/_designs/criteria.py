@@ -59,7 +59,7 @@ def variances_at(
     return (rows * np.linalg.solve(marginal, rows.T).T).sum(axis=1)
 
 
-def _reductions(
+def _compute_reductions(
     precision: AnyPrecision,
     offer: Offer,
     rows: Float[np.ndarray, "goal coordinate"],
@@ -98,7 +98,7 @@ class Variance:
     def gains(
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
-        reductions = _reductions(precision, offer, self.rows)
+        reductions = _compute_reductions(precision, offer, self.rows)
         return reductions.mean(axis=2)
 
     def rounding(self) -> float:
@@ -199,9 +199,11 @@ class Choosing:
     @property
     def total(self) -> float:
         """Compute the gain of perfect information."""
-        return float(self._gain((self.rows**2).sum(axis=1)))
+        return float(self._compute_gain((self.rows**2).sum(axis=1)))
 
-    def _gain(self, learned: Float[np.ndarray, "*case other"]) -> Float[Any, "*case"]:
+    def _compute_gain(
+        self, learned: Float[np.ndarray, "*case other"]
+    ) -> Float[Any, "*case"]:
         """Compute the gain of runs that lower the variances of the differences by
         these, shape (..., other) -> (...).
         """
@@ -212,13 +214,14 @@ class Choosing:
         gained = sd * density - self.gap * ndtr(-z)
         return gained.sum(axis=-1)
 
-    def _learned(self, precision: AnyPrecision) -> Float[np.ndarray, " other"]:
-        """Compute by how much this precision lowers the variances of the differences."""
+    def _compute_lowered_variances(
+        self, precision: AnyPrecision
+    ) -> Float[np.ndarray, " other"]:
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 
     def value(self, precision: AnyPrecision) -> float:
-        return float(self._gain(self._learned(precision)))
+        return float(self._compute_gain(self._compute_lowered_variances(precision)))
 
     def gains(
         self, precision: AnyPrecision, offer: Offer
@@ -226,9 +229,9 @@ class Choosing:
         """Compute the further gain of each run up to each stop, shape (run, stop), in
         the options' unit.
         """
-        now = self._learned(precision)
-        after = now + _reductions(precision, offer, self.rows)
-        return self._gain(after) - self._gain(now)
+        now = self._compute_lowered_variances(precision)
+        after = now + _compute_reductions(precision, offer, self.rows)
+        return self._compute_gain(after) - self._compute_gain(now)
 
     def rounding(self) -> float:
         return ROUNDING * self.total
@@ -294,7 +297,7 @@ class Saving:
         the cost's unit.
         """
         now = variances_at(precision, self.rows)
-        after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
+        after = np.maximum(now - _compute_reductions(precision, offer, self.rows), 0.0)
         return self.expected_cost(now) - self.expected_cost(after)
 
     def rounding(self) -> float:

@@ -89,10 +89,10 @@ def _given_the_line(
     root = np.linalg.cholesky(conditional + jitter * np.eye(count))
     standard = rng.standard_normal((len(line), count))
     at_knots = line[:, None] * share + tau * (standard @ root.T)
-    return at_knots @ _between(knots, far)
+    return at_knots @ _interpolate_weights(knots, far)
 
 
-def _between(
+def _interpolate_weights(
     knots: Float[np.ndarray, " knot"], far: Float[np.ndarray, " candidate"]
 ) -> Float[np.ndarray, "knot candidate"]:
     """Compute the weights of the knots in values between them, shape (knot, candidate)."""

@@ -117,11 +117,11 @@ def already_had(
     names = [c for c in table if c in runs and c in settings]
     if not names or (same_run and "run" not in names):
         return none
-    had = set(_settings_of(runs[names]))
-    return np.array([row in had for row in _settings_of(table[names])], bool)
+    had = set(_format_settings(runs[names]))
+    return np.array([row in had for row in _format_settings(table[names])], bool)
 
 
-def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+def _format_settings(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """Format each row's settings with nine digits, because files round further digits."""
     for row in table.itertuples(index=False, name=None):
         yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
@@ -164,20 +164,20 @@ def gaussian(
     wanted = np.unique(np.concatenate([d.at for d in domains]))
     wanted = wanted[wanted >= 0]
     places = range(len(domains))
-    effects = [_effects(menu, domains, k, wanted) for k in places]
-    other_effects = [_other_effects(menu, domains, k, wanted) for k in places]
+    effects = [_build_effects(menu, domains, k, wanted) for k in places]
+    other_effects = [_build_other_effects(menu, domains, k, wanted) for k in places]
     of_goals = [
         np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)
         for d, by_checkpoint in zip(domains, effects, strict=True)
     ]
     offer = Offer(
-        loadings=_loadings(menu, law, effects),
-        noise=_noise(menu, domains),
+        loadings=_combine_loadings(menu, law, effects),
+        noise=_compute_error_covariance(menu, domains),
         per_stop=len(domains),
         cost=menu.cost,
         checkpoint=menu.checkpoint,
         checkpoint_cost=menu.checkpoint_cost,
-        effects=_loadings(menu, law[..., :0], other_effects),
+        effects=_combine_loadings(menu, law[..., :0], other_effects),
     )
     if menu.had.any():
         had = menu.begun(menu.had)
@@ -186,7 +186,7 @@ def gaussian(
     return Gaussian(offer, goals, draws, domains[0].batch)
 
 
-def _loadings(
+def _combine_loadings(
     menu: Menu,
     law: Float[np.ndarray, "domain row rank"],
     effects: Sequence[Float[np.ndarray, "checkpoint effect"]],
@@ -207,7 +207,7 @@ def _loadings(
     return padded.reshape(runs, stops * width, size)
 
 
-def _effects(
+def _build_effects(
     menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint effect"]:
     """Build loadings of each checkpoint's effect in a domain, shape (checkpoint,
@@ -219,11 +219,11 @@ def _effects(
     loadings = np.zeros((len(menu.checkpoint_cost), len(have) * size))
     if which in have:
         first = have.index(which) * size
-        loadings[wanted, first + np.arange(size)] = _size(domains[which])
+        loadings[wanted, first + np.arange(size)] = _compute_effect_size(domains[which])
     return loadings
 
 
-def _other_effects(
+def _build_other_effects(
     menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint domain"]:
     """Build the loadings of the effects of checkpoints that no goal has, in a domain,
@@ -232,7 +232,7 @@ def _other_effects(
     have = _with_effects(domains)
     loadings = np.zeros((len(menu.checkpoint_cost), len(have)))
     if which in have:
-        loadings[:, have.index(which)] = _size(domains[which])
+        loadings[:, have.index(which)] = _compute_effect_size(domains[which])
         loadings[wanted] = 0.0
     return loadings
 
@@ -241,12 +241,12 @@ def _with_effects(domains: Sequence[Domain]) -> list[int]:
     return [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
 
 
-def _size(domain: Domain) -> float:
+def _compute_effect_size(domain: Domain) -> float:
     """Compute the root mean square of a checkpoint's effect."""
     return float(np.sqrt(np.mean(domain.noise.tau_checkpoint**2)))
 
 
-def _noise(
+def _compute_error_covariance(
     menu: Menu, domains: Sequence[Domain]
 ) -> Float[np.ndarray, "run measurement measurement"]:
     """Compute the covariance of the errors along each run, shape (run, measurement,
@@ -255,7 +255,7 @@ def _noise(
     runs, stops = menu.rows.shape
     width = len(domains)
     covariance = np.zeros((runs, stops, width, stops, width))
-    gap = _gaps(menu)
+    gap = _measure_gaps(menu)
     for k, domain in enumerate(domains):
         noise = domain.noise
         shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
@@ -266,7 +266,7 @@ def _noise(
     return covariance.reshape(runs, stops * width, stops * width)
 
 
-def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
+def _measure_gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
     """Measure the distances between the stops of each run in e-folds, shape (run, stop,
     stop). They are infinite past a run's end, where stops are padding that needs a
     covariance of full rank.

@@ -51,7 +51,7 @@ def principal(
     columns, shape (column, rank): L L' is the covariance of the columns.
     """
     centred = (columns - columns.mean(axis=0)) / np.sqrt(len(columns) - 1)
-    basis, loadings = _random_basis(centred, tolerance, seed)
+    basis, loadings = _find_random_basis(centred, tolerance, seed)
     rank = basis.shape[1]
 
     # Rotate to principal axes, the largest first. Drop the last axes while no column
@@ -65,7 +65,7 @@ def principal(
     return basis @ rotation[:, :keep], loadings[:, :keep]
 
 
-def _random_basis(
+def _find_random_basis(
     centred: Float[np.ndarray, "draw column"],
     tolerance: float,
     seed: int,
@@ -285,7 +285,7 @@ class Offer:
     def information(self, pick: Pick) -> Precision:
         """Compute the precision that a pick adds."""
         if pick not in self._informations:
-            self._informations[pick] = self._information(*pick)
+            self._informations[pick] = self._compute_information(*pick)
         return self._informations[pick]
 
     @cached_property
@@ -293,7 +293,7 @@ class Offer:
         """Cache of `information`."""
         return {}
 
-    def _information(self, run: int, stop: int) -> Precision:
+    def _compute_information(self, run: int, stop: int) -> Precision:
         """Compute the precision that a run up to a stop adds to the coordinates and to
         its checkpoint's effects.
         """

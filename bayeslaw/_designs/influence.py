@@ -1,5 +1,5 @@
 """Measure which runs and priors a plan rests on: the probability that it keeps its
-promises without each measured run, and with half of each prior.
+limits without each measured run, and with half of each prior.
 
 Nothing is fitted again. Draws are weighed as if a run's likelihood were left out
 (Gelfand, Dey and Chang 1992) or a prior were raised to a power (Kallioinen et al.
@@ -44,12 +44,12 @@ class Influence:
     ----------
     rows
         A row for each run and prior: ``domain``, ``kind`` (``"run"`` or ``"prior"``),
-        ``name``, ``probability`` with which the plan keeps all promises without the
+        ``name``, ``probability`` with which the plan keeps all limits without the
         run, or with half the prior (its density to the power of a half), ``shift`` of
         this probability from now, ``k_hat`` of the weights, and ``D``, the tokens of a
         new plan (infinite if there is none; NaN if no new plan was made).
     probability
-        Probability with which the plan keeps its promises now, by the weighed draws.
+        Probability with which the plan keeps its limits now, by the weighed draws.
     """
 
     rows: pd.DataFrame
@@ -69,13 +69,13 @@ class Influence:
             if part.empty:
                 continue
             rows = part.to_dict("records")
-            shifts = [f"{without} {_said(cast(Any, row))}" for row in rows]
+            shifts = [f"{without} {_describe_case(cast(Any, row))}" for row in rows]
             lines.append(f"{kind}s that carry the plan: {'; '.join(shifts)}.")
-        now = f"the plan keeps its promises with {self.probability:.1%} now"
+        now = f"the plan keeps its limits with {self.probability:.1%} now"
         return "\n".join([now + ";", *lines])
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _describe_case(row: Mapping[str, Any]) -> str:
     """Describe one run or prior: the probability without it, the tokens then needed,
     and whether its weights are rough.
     """
@@ -127,7 +127,9 @@ def influence(
         raise PlanError("there is no plan, so that no run carries it")
     several = isinstance(source, Mapping)
     posteriors = {TARGET: as_posterior(target)} | by_name(source, FORGETTING)
-    cases = {name: _cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)}
+    cases = {
+        name: _make_cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)
+    }
     if not cases:
         raise PlanError(
             "influence is of fits of one law, which keep the likelihood of each run; "
@@ -144,7 +146,7 @@ def influence(
     rows, weights = [], []
     for constraint in problem.constraints:
         for k, case in enumerate(cases.get(constraint.name, ())):
-            of_case = _weights_of(constraint)[:, k]
+            of_case = _collect_weights(constraint)[:, k]
             chance = float(np.average(is_kept, weights=of_case))
             weights.append(of_case)
             rows.append(
@@ -163,11 +165,11 @@ def influence(
     rng = np.random.default_rng(0)
     is_run = (table["kind"] == "run").to_numpy()
     for index in [i for i in order if is_run[i]][:again]:
-        table.loc[index, "D"] = _tokens(problem, weights[index], rng)
+        table.loc[index, "D"] = _compute_tokens(problem, weights[index], rng)
     return Influence(table.loc[order].reset_index(drop=True), now)
 
 
-def _tokens(
+def _compute_tokens(
     problem: Problem, weights: Float[np.ndarray, " draw"], rng: np.random.Generator
 ) -> float:
     """Compute the tokens of the plan under weighed draws, infinite if there is no plan."""
@@ -195,13 +197,12 @@ def _keeps_likelihood(posterior: Any) -> bool:
     return {"log_likelihood", "log_prior"} <= set(groups)
 
 
-def _cases(fit: Any) -> list[_Case]:
-    """Make a case for each run, left out with all its rows, and each prior, halved."""
+def _make_cases(fit: Any) -> list[_Case]:
     densities = kept_densities(fit)
     likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
     cases = []
-    for name, rows in _runs(fit.runs).items():
+    for name, rows in _find_runs(fit.runs).items():
         weights, k_hat = pareto_smoothed(-by_row[:, rows].sum(axis=1))
         cases.append(_Case("run", name, weights, k_hat))
     for name, density in densities["log_prior"].items():
@@ -212,8 +213,7 @@ def _cases(fit: Any) -> list[_Case]:
     return cases
 
 
-def _runs(table: pd.DataFrame) -> dict[str, list[int]]:
-    """Find the rows of each run, by the run's name."""
+def _find_runs(table: pd.DataFrame) -> dict[str, list[int]]:
     names = labels("run", table)
     if names is None or names.nunique() < 2:
         columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
@@ -264,8 +264,7 @@ class _Tagged:
         return self.fit.log_loss(runs, noise=noise, seed=seed)
 
 
-def _weights_of(constraint: SampledConstraint) -> Float[np.ndarray, "draw case"]:
-    """Collect the weights that the draws of a constraint carry."""
+def _collect_weights(constraint: SampledConstraint) -> Float[np.ndarray, "draw case"]:
     (part,) = constraint.parts
     weights = np.empty_like(part.values[WEIGHTS])
     weights[part.rows] = part.values[WEIGHTS]

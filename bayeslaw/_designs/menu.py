@@ -163,14 +163,14 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     if not len(table):
         raise RunTableError("the table of candidates has no rows")
     if costs is not None:
-        table = _priced(table, costs)
-    cost, extra = _costs(table), _checkpoint_costs(table)
-    along = _along(table, cost)
-    runs = _run_codes(table)
-    rows = _stops(runs, along)
+        table = _price_table(table, costs)
+    cost, extra = _read_costs(table), _checkpoint_costs(table)
+    along = _place_along(table, cost)
+    runs = _index_runs(table)
+    rows = _find_stops(runs, along)
     along_runs = np.where(rows >= 0, cost[rows], np.inf)
     _check_costs_rise(table, rows, along_runs)
-    codes = _checkpoint_codes(table, runs)
+    codes = _index_checkpoints(table, runs)
     _check_one_checkpoint(table, rows, codes)
     dearest = np.zeros(codes.max() + 1)
     np.maximum.at(dearest, codes, extra)
@@ -178,7 +178,7 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest, had)
 
 
-def _stops(
+def _find_stops(
     runs: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
 ) -> Int[np.ndarray, "run stop"]:
     """Find the positions in the table of each run's stops in order, shape (run, stop),
@@ -214,7 +214,6 @@ def _check_one_checkpoint(
     rows: Int[np.ndarray, "run stop"],
     codes: Int[np.ndarray, " row"],
 ) -> None:
-    """Refuse a run that starts from two checkpoints."""
     first = codes[rows[:, 0]]
     differs = (rows >= 0) & (codes[rows] != first[:, None])
     if differs.any():
@@ -282,7 +281,7 @@ def candidates(
     runs = with_levels(as_design(runs))
     requested = {"N": N, "ptpp": ptpp, "replay": replay}
     levels = {
-        name: _levels(name, wanted, runs)
+        name: _choose_levels(name, wanted, runs)
         for name, wanted in requested.items()
         if wanted is not None or name in runs
     }
@@ -296,9 +295,9 @@ def candidates(
         )
     if D is None:
         per_parameter = TOKENS_PER_PARAMETER if atpp is None else atpp
-        stops = {"atpp": _checked("atpp", per_parameter)}
+        stops = {"atpp": _check_levels("atpp", per_parameter)}
     else:
-        stops = {"D": _checked("D", D)}
+        stops = {"D": _check_levels("D", D)}
     if costs is not None and not costs.has_money:
         costs = None  # FLOPs are then the price
     all_levels = levels | stops
@@ -306,18 +305,17 @@ def candidates(
     if D is None:
         table["D"] = table.pop("atpp") * table["N"]
     table["cost"] = [
-        _price(costs, N, D, once=True)
+        _price_run(costs, N, D, once=True)
         for N, D in zip(table["N"], table["D"], strict=True)
     ]
     table = _with_checkpoints(table, runs, costs)
     settings = [*levels] if along_run else [*levels, "D"]
-    table["run"] = "new " + _joined(table[settings], lambda level: f"{level:g}")
+    table["run"] = "new " + _join_numbers(table[settings], lambda level: f"{level:g}")
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
     return table
 
 
-def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
-    """Name each row by its numbers, joined by dashes."""
+def _join_numbers(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
     texts = columns.map(text)
     return texts.agg("-".join, axis=1)
 
@@ -329,21 +327,21 @@ def _with_checkpoints(
     with the cost of its pre-training.
     """
     keys = [c for c in ("N", "ptpp") if c in table]
-    table, there = with_common_levels(table, _checkpoints(runs, keys), keys)
+    table, there = with_common_levels(table, _list_checkpoints(runs, keys), keys)
     table = table.merge(there, on=keys, how="left")
     new = table["checkpoint"].isna()
-    named = _joined(table[keys], format_count)
+    named = _join_numbers(table[keys], format_count)
     table["checkpoint"] = table["checkpoint"].where(~new, named)
     ptpp = table["ptpp"] if "ptpp" in table else pd.Series(0.0, table.index)
     pretraining = [
-        _price(costs, N, tokens, once=False)
+        _price_run(costs, N, tokens, once=False)
         for N, tokens in zip(table["N"], table["N"] * ptpp, strict=True)
     ]
     table["checkpoint_cost"] = np.where(new, pretraining, 0.0)
     return table
 
 
-def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """List the checkpoints in a table with their own columns, which are constant over
     each checkpoint's rows; some may be empty.
     """
@@ -362,7 +360,7 @@ def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     ]
     table = by_checkpoint[constant].first().reset_index()
     if "checkpoint" not in table:
-        table["checkpoint"] = _joined(table[keys], format_count)
+        table["checkpoint"] = _join_numbers(table[keys], format_count)
     return table
 
 
@@ -383,11 +381,13 @@ def with_planned_checkpoint(
     )
 
 
-def _levels(name: str, wanted: Levels | None, runs: pd.DataFrame) -> list[float]:
-    return _checked(name, runs[name].dropna().unique() if wanted is None else wanted)
+def _choose_levels(name: str, wanted: Levels | None, runs: pd.DataFrame) -> list[float]:
+    return _check_levels(
+        name, runs[name].dropna().unique() if wanted is None else wanted
+    )
 
 
-def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:
+def _check_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:
     """Check the levels and sort them. A level far beyond any model is a mistake in its
     unit: ``1,5`` read as two levels, or parameters in billions.
     """
@@ -409,7 +409,7 @@ def _checked(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[floa
 # -- costs -----------------------------------------------------------------------------
 
 
-def _price(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
+def _price_run(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
     """Compute a run's price: 6 N D FLOPs, or money, plus the cost ``once`` of each run."""
     if costs is None:
         return FLOPS_PER_TOKEN * N * D
@@ -417,7 +417,7 @@ def _price(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
     return (bill + Bill(money=costs.fixed) if once else bill).money
 
 
-def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
+def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """Convert the costs of a table to money: its own costs, or those computed from N
     and D.
 
@@ -435,7 +435,7 @@ def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
         return table
     if "cost" not in table:
         pairs = zip(table["N"], table["D"], strict=True)
-        return table.assign(cost=[_price(costs, N, D, once=True) for N, D in pairs])
+        return table.assign(cost=[_price_run(costs, N, D, once=True) for N, D in pairs])
     flops = FLOPS_PER_TOKEN * table["N"] * table["D"]
     if np.allclose(table["cost"].astype(float), flops.astype(float), rtol=1e-6):
         raise PlanError(
@@ -465,10 +465,12 @@ def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float
     return costs.days_of(days)
 
 
-def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
+def _read_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
     """Read the cost of each row, shape (row,): the column ``cost``, else 6 N D FLOPs."""
     if "cost" in table:
-        return _money(table, "cost", "write what the run costs up to this row")
+        return _read_cost_column(
+            table, "cost", "write what the run costs up to this row"
+        )
     if not {"N", "D"} <= set(table):
         raise RunTableError(
             "candidates need a column 'cost', or N and D to price them at 6 N D FLOPs; "
@@ -476,16 +478,20 @@ def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
         )
     counts = table[["N", "D"]].astype(float)
     priced = counts.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])
-    return _money(priced, "cost", "N and D must be positive numbers")
+    return _read_cost_column(priced, "cost", "N and D must be positive numbers")
 
 
 def _checkpoint_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
     if "checkpoint_cost" not in table:
         return np.zeros(len(table))
-    return _money(table, "checkpoint_cost", "write 0 where the checkpoint exists")
+    return _read_cost_column(
+        table, "checkpoint_cost", "write 0 where the checkpoint exists"
+    )
 
 
-def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
+def _read_cost_column(
+    table: pd.DataFrame, column: str, do: str
+) -> Float[np.ndarray, " row"]:
     """Read a column of costs, shape (row,), or raise an error that names rows and the
     remedy.
     """
@@ -507,7 +513,7 @@ def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row
     return costs
 
 
-def _along(
+def _place_along(
     table: pd.DataFrame, cost: Float[np.ndarray, " row"]
 ) -> Float[np.ndarray, " row"]:
     """Compute the logarithm of each row's position along its run, shape (row,)."""
@@ -516,7 +522,7 @@ def _along(
     return np.log(np.maximum(far, 1.0))
 
 
-def _checkpoint_codes(
+def _index_checkpoints(
     table: pd.DataFrame, runs: Int[np.ndarray, " row"]
 ) -> Int[np.ndarray, " row"]:
     """Index each row's checkpoint, shape (row,); by its run if the table does not name
@@ -530,7 +536,7 @@ def _checkpoint_codes(
     return runs
 
 
-def _run_codes(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
+def _index_runs(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Index each row's run, shape (row,); a row without a name is its own run."""
     if "run" not in table:
         return np.arange(len(table))

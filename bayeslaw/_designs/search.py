@@ -123,12 +123,12 @@ def choose(
             for pick in _few_picks(offer, limits, effort.short_menu)
             for power in effort.fewer_powers
         ]
-    best = max(starts, key=lambda picks: _worth(offer, criterion, picks))
+    best = max(starts, key=lambda picks: _compute_worth(offer, criterion, picks))
     exchanged = exchange(offer, criterion, limits, best, effort)
     return order_by_worth(offer, criterion, exchanged)
 
 
-def _worth(offer: Offer, criterion: Criterion, picks: Sequence[Pick]) -> float:
+def _compute_worth(offer: Offer, criterion: Criterion, picks: Sequence[Pick]) -> float:
     precision = precision_of(offer, picks)
     return criterion.value(precision)
 
@@ -146,7 +146,7 @@ def _few_picks(offer: Offer, limits: Limits, most: int) -> list[Pick]:
     """List all affordable picks if there are at most ``most``, else none. Each is tried
     as the first pick (Sviridenko 2004).
     """
-    affordable = np.argwhere(_costs_now(offer, set()) <= limits.budget)
+    affordable = np.argwhere(_compute_present_costs(offer, set()) <= limits.budget)
     if len(affordable) > most:
         return []
     # plain numbers: picks are compared and sorted
@@ -182,8 +182,8 @@ def greedy(
     while True:
         # sums of costs may miss the budget by rounding
         remaining = (limits.budget - spent) * (1 + 1e-12)
-        new = _costs_of_new(offer, limits, picks, used, barred)
-        step = _next_step(offer, criterion, precision, picks, new, remaining, rate)
+        new = _compute_new_costs(offer, limits, picks, used, barred)
+        step = _find_next_step(offer, criterion, precision, picks, new, remaining, rate)
         if step is None:
             break
         picks, precision = step.picks, precision + step.information
@@ -195,7 +195,7 @@ def greedy(
     return lists[int(np.argmax(worth))]
 
 
-def _costs_of_new(
+def _compute_new_costs(
     offer: Offer,
     limits: Limits,
     picks: Sequence[Pick],
@@ -207,11 +207,11 @@ def _costs_of_new(
     """
     counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
     is_allowed = (counts < limits.replicates) & (len(picks) < limits.picks)
-    cost = np.where(is_allowed[:, None], _costs_now(offer, used), np.inf)
+    cost = np.where(is_allowed[:, None], _compute_present_costs(offer, used), np.inf)
     return cost if barred is None else np.where(barred, np.inf, cost)
 
 
-def _next_step(
+def _find_next_step(
     offer: Offer,
     criterion: Criterion,
     precision: Precision,
@@ -224,7 +224,7 @@ def _next_step(
     step is another run at the costs ``new``, or a later stop of a run in the list.
     """
     steps = []
-    best = _best(offer, criterion, precision, new, remaining, rate)
+    best = _find_best_run(offer, criterion, precision, new, remaining, rate)
     if best is not None:
         pick, score = best
         information = offer.information(pick)
@@ -232,7 +232,9 @@ def _next_step(
     begun = list(dict.fromkeys(picks))
     if begun and offer.cost.shape[1] > 1:
         farther = offer.going_on(begun)
-        best = _best(farther, criterion, precision, farther.cost, remaining, rate)
+        best = _find_best_run(
+            farther, criterion, precision, farther.cost, remaining, rate
+        )
         if best is not None:
             (which, stop), score = best
             place = picks.index(begun[which])
@@ -243,7 +245,7 @@ def _next_step(
     return max(steps, key=lambda step: step.score, default=None)
 
 
-def _best(
+def _find_best_run(
     offer: Offer,
     criterion: Criterion,
     precision: Precision,
@@ -256,7 +258,7 @@ def _best(
     if not is_affordable.any():
         return None
     gains = criterion.gains(precision, offer)
-    possible = is_affordable & _counts(gains, criterion)
+    possible = is_affordable & _is_beyond_rounding(gains, criterion)
     if not possible.any():
         return None
     scores = np.where(possible, rate.of(gains, cost), -np.inf)
@@ -264,7 +266,7 @@ def _best(
     return (int(run), int(stop)), float(scores[run, stop])
 
 
-def _counts(
+def _is_beyond_rounding(
     gains: Float[np.ndarray, "run stop"], criterion: Criterion
 ) -> Bool[np.ndarray, "run stop"]:
     """Tell whether each gain is beyond rounding, in the shape of ``gains``. A negative
@@ -279,7 +281,7 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
     run that the limits still allow.
     """
     used = {int(offer.checkpoint[run]) for run, _ in picks}
-    cost = _costs_now(offer, used).min(axis=1)
+    cost = _compute_present_costs(offer, used).min(axis=1)
     remaining = limits.budget - offer.price(list(picks))
     fits = cost <= remaining
     counts = np.bincount([run for run, _ in picks], minlength=len(cost))
@@ -287,7 +289,9 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
     return bool(fits.any()), bool((fits & allowed).any())
 
 
-def _costs_now(offer: Offer, used: set[int]) -> Float[np.ndarray, "run stop"]:
+def _compute_present_costs(
+    offer: Offer, used: set[int]
+) -> Float[np.ndarray, "run stop"]:
     """Compute the cost of each run up to each stop, with its checkpoint unless that is
     paid, shape (run, stop).
     """
@@ -307,16 +311,16 @@ def exchange(
     """Drop each pick in turn (in short lists also each pair) and spend its cost on
     others, as long as the list improves.
     """
-    best, worth = list(picks), _worth(offer, criterion, picks)
+    best, worth = list(picks), _compute_worth(offer, criterion, picks)
     for _ in range(effort.sweeps):
         before = worth
-        for dropped in list(_to_drop(best, effort.short_list)):
+        for dropped in list(_list_drops(best, effort.short_list)):
             if Counter(dropped) - Counter(best):
                 continue  # sold already
             remaining = list((Counter(best) - Counter(dropped)).elements())
             for power in effort.fewer_powers:
                 rebought = greedy(offer, criterion, limits, power, bought=remaining)
-                value = _worth(offer, criterion, rebought)
+                value = _compute_worth(offer, criterion, rebought)
                 if value > worth * (1 + effort.least_change):
                     best, worth = rebought, value
         if worth <= before * (1 + effort.least_sweep):
@@ -324,7 +328,7 @@ def exchange(
     return best
 
 
-def _to_drop(picks: Sequence[Pick], short: int) -> Iterator[tuple[Pick, ...]]:
+def _list_drops(picks: Sequence[Pick], short: int) -> Iterator[tuple[Pick, ...]]:
     """List each pick, and in a list of at most ``short`` picks each pair."""
     yield from ((pick,) for pick in sorted(set(picks)))
     if len(picks) <= short:
@@ -343,11 +347,11 @@ def order_by_worth(
     rate = Rate.among(offer, 1.0)
     while remaining:
         gains = criterion.gains(precision, offer)
-        counts = _counts(gains, criterion)
+        counts = _is_beyond_rounding(gains, criterion)
         useful = [pick for pick in remaining if counts[pick]]
         if not useful:
             break
-        scores = rate.of(gains, _costs_now(offer, used))
+        scores = rate.of(gains, _compute_present_costs(offer, used))
         best = max(useful, key=lambda pick: scores[pick])
         ordered.append(best)
         remaining.remove(best)

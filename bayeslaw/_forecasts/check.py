@@ -174,7 +174,7 @@ def check(
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     inside = {f"{p:g}": within(new, y, p) for p in LEVELS}
-    reach = reaches(y, low, point, high)
+    misses = standardised_misses(y, low, point, high)
     worst = worst_group(runs, inside["0.9"])
     by_draw = point_metrics(law, y)
     intervals = {
@@ -191,8 +191,8 @@ def check(
         crps=float(crps(np.exp(new), np.exp(y)).mean()),
         width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         interval_score90=float(interval_score(low, high, y).mean()),
-        stretch=stretch_of(reach),
-        group_stretch=stretch_of(reach[worst.rows]) if worst else None,
+        stretch=widening_factor(misses),
+        group_stretch=widening_factor(misses[worst.rows]) if worst else None,
         verdict="unknown",
         reason="",
         reasons=warnings,
@@ -281,23 +281,21 @@ class RunGroup(NamedTuple):
     rows: Int[np.ndarray, " member"]
 
 
-def reaches(
+def standardised_misses(
     y: Float[np.ndarray, " run"],
     low: Float[np.ndarray, " run"],
     point: Float[np.ndarray, " run"],
     high: Float[np.ndarray, " run"],
 ) -> Float[np.ndarray, " run"]:
-    """Measure how far log losses lie from the median of their forecast, in half widths
-    of the 90% interval on their side.
+    """Compute the distance of each log loss from its forecast's median, relative to the
+    half of its 90% interval on that side.
     """
     return np.abs(y - point) / np.where(y > point, high - point, point - low)
 
 
-def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
-    """Compute the distance within which 90% of the runs lie, in half widths of their
-    intervals.
-    """
-    return float(np.quantile(reach, 0.9))
+def widening_factor(misses: Float[np.ndarray, " run"]) -> float:
+    """Compute the factor by which 90% intervals would have to widen to hold 90%."""
+    return float(np.quantile(misses, 0.9))
 
 
 def worst_group(
@@ -325,12 +323,12 @@ def worst_group(
     return worst
 
 
-def _doubts(half: float, worst: RunGroup | None) -> list[str]:
+def _doubts(coverage50: float, worst: RunGroup | None) -> list[str]:
     """List reasons against trust although the 90% intervals hold over all runs."""
     doubts = []
     # with fewer runs inside 50% intervals, the medians misstate the risk
-    if half < 0.3:
-        doubts.append(f"but 50% intervals hold {half:.0%}")
+    if coverage50 < 0.3:
+        doubts.append(f"but 50% intervals hold {coverage50:.0%}")
     if worst is not None:
         size = len(worst.rows)
         doubts.append(

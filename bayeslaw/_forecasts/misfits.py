@@ -269,7 +269,7 @@ def _of_piece(
     # the part of the misfit that a regression on the law's loss predicts counts as
     # parameters, and the residual part as misfit. The two variances add up to that of
     # law plus misfit.
-    misfit = _apart(with_misfit - alone, alone)
+    misfit = _residual_variance(with_misfit - alone, alone)
     return centre, {
         "noise": piece.error_size(columns) ** 2 * np.mean(piece.noise.capped_variance),
         "parameters": np.maximum(with_misfit.var(axis=0) - misfit, 0.0),
@@ -278,14 +278,11 @@ def _of_piece(
     }
 
 
-def _apart(
-    values: Float[np.ndarray, "draw run"], foretelling: Float[np.ndarray, "draw run"]
+def _residual_variance(
+    y: Float[np.ndarray, "draw run"], x: Float[np.ndarray, "draw run"]
 ) -> Float[np.ndarray, " run"]:
-    """Compute the residual variance of draws after a linear regression on others, by
-    run.
-    """
-    x = foretelling - foretelling.mean(axis=0)
-    y = values - values.mean(axis=0)
+    """Compute the variance of y that a linear regression on x leaves, by run."""
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     spread = np.maximum(np.mean(x**2, axis=0), 1e-300)
     slope = np.mean(x * y, axis=0) / spread
     return np.mean((y - slope * x) ** 2, axis=0)

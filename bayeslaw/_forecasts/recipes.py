@@ -338,12 +338,12 @@ def names_of_rows(
         " ".join(f"{c}={short(c, row[c])}" for c in columns)
         for row in rows.to_dict("records")
     ]
-    told_apart = [
+    unique_names = [
         name if names.count(name) == 1 else f"{name} (row {label})"
         for name, label in zip(names, rows.index, strict=True)
     ]
     places = np.flatnonzero(~table[columns].duplicated()) if columns else [0]
-    return told_apart, [np.array([place]) for place in places]
+    return unique_names, [np.array([place]) for place in places]
 
 
 def short(column: str, value: float) -> str:
@@ -426,9 +426,9 @@ def _pair(
     prob: float,
 ) -> dict[str, Any]:
     """Compare two recipes, the likelier winner first."""
-    there, back = _chances(domains, one, other), _chances(domains, other, one)
-    if back["probability"] > there["probability"]:
-        one, other, there = other, one, back
+    forward, backward = _chances(domains, one, other), _chances(domains, other, one)
+    if backward["probability"] > forward["probability"]:
+        one, other, forward = other, one, backward
     quantiles = [0.5, (1 - prob) / 2, (1 + prob) / 2]
     of_domains = {}
     for domain in domains:
@@ -443,7 +443,7 @@ def _pair(
     return {
         "recipe": names[one],
         "other": names[other],
-        **there,
+        **forward,
         "domains": of_domains,
     }
 

@@ -106,7 +106,7 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
     # vary each covariate by itself, with all others at the middle of the table
     pair = {name: np.full(2, v) for name, v in middle.items()}
     runs = tuple(pair | {c: span[c]} for c in x)
-    at_ends, scales = map(np.asarray, _bases(law, runs, exponents))
+    at_ends, scales = map(np.asarray, _compute_bases(law, runs, exponents))
     ends, sizes = [], []
     for basis, scale in zip(at_ends, scales, strict=True):
         reach = np.abs(basis[:, 0] - basis[:, 1])
@@ -124,7 +124,7 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
 
 
 @compiled(static_argnums=0)
-def _bases(
+def _compute_bases(
     law: Law,
     runs: tuple[Mapping[str, Float[AnyArray, " 2"]], ...],
     exponents: Values,
@@ -137,10 +137,10 @@ def _bases(
         [jnp.broadcast_to(term.basis(pair, exponents), (2,)) for pair in runs]
         for term in terms
     ]
-    return jnp.asarray(at_runs), jnp.stack(_site_scales(law, terms, exponents))
+    return jnp.asarray(at_runs), jnp.stack(_compute_site_scales(law, terms, exponents))
 
 
-def _site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
+def _compute_site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
     """Compute the factor from a coefficient to its term's site, each of shape (): the
     basis at the reference run for a site in nats, else 1.
     """
@@ -185,7 +185,7 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
 
 
 @cache
-def _owners(law: Law) -> dict[str, Term]:
+def _find_owners(law: Law) -> dict[str, Term]:
     """Find the first term whose basis each exponent changes, at a run off the
     reference; exponents that change none are left out.
     """
@@ -193,7 +193,7 @@ def _owners(law: Law) -> dict[str, Term]:
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
     # Called while a program is traced: the comparison needs numbers.
     with jax.ensure_compile_time_eval():
-        changes = np.asarray(_changes(law, run, exponents))
+        changes = np.asarray(_find_changes(law, run, exponents))
     terms = [term for term in law.terms if not term.is_floor]
     return {
         name: terms[int(np.argmax(is_changed))]
@@ -203,7 +203,7 @@ def _owners(law: Law) -> dict[str, Term]:
 
 
 @compiled(static_argnums=0)
-def _changes(
+def _find_changes(
     law: Law, run: Mapping[str, Float[AnyArray, ""]], exponents: Values
 ) -> Bool[Array, "exponent term"]:
     """Tell whether another value of each exponent changes the basis of each term at a
@@ -219,14 +219,14 @@ def _changes(
     return jnp.asarray(changes)
 
 
-def _log_effect(
+def _compute_log_effect(
     law: Law, points: ContrastPoints, exponents: Values, name: str, soft: float = 0.02
 ) -> Float[Array, ""]:
     """Compute the log of the effect of an exponent, at its median, on its term's log
     basis along its covariate. Effects below ``soft`` are not resolved further.
     """
     exponent = next(e for e in law.exponents if e.name == name)
-    owner = _owners(law).get(name)
+    owner = _find_owners(law).get(name)
     if owner is None or exponent.covariate not in points.span:
         return jnp.zeros(())
     runs = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in points.middle.items()}
@@ -265,13 +265,13 @@ def _move_exponents(
         else:
             # a shift by a function of later exponents has no Jacobian
             sign = -1 if to_site else 1
-            moved[e.name] = v + sign * _log_effect(law, points, values, e.name)
+            moved[e.name] = v + sign * _compute_log_effect(law, points, values, e.name)
         site = {e.name: moved[e.name] if to_site else v}
         values = values | constrain(law, site, {e.name})
     return moved, values, logdet
 
 
-def _log_positive(
+def _compute_log_positive(
     remainder: Float[AnyArray, ""],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Compute the log of a contribution from its coordinate, and the log of the
@@ -288,8 +288,7 @@ def _log_positive(
     return log_value, jnp.where(is_plain, -plain, -jnp.log(RESOLUTION))
 
 
-def _remainder_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
-    """Invert `_log_positive`."""
+def _invert_log_positive(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
     is_plain = log_value > jnp.log(RESOLUTION)
     return jnp.where(
         is_plain,
@@ -324,14 +323,14 @@ class _Contrast(NamedTuple):
         """
         if self.is_signed:
             return remainder * jnp.exp(-self.log_size), -self.log_size
-        log_value, log_slope = _log_positive(remainder)
+        log_value, log_slope = _compute_log_positive(remainder)
         return log_value - self.log_size, log_slope
 
     def remainder(self, site: Float[Array, ""]) -> Float[Array, ""]:
         """Invert `site`."""
         if self.is_signed:
             return site * jnp.exp(self.log_size)
-        return _remainder_of(site + self.log_size)
+        return _invert_log_positive(site + self.log_size)
 
     def value(self, site: Float[Array, ""]) -> Float[Array, ""]:
         """Compute the value of the term."""
@@ -349,7 +348,9 @@ class _Bases(NamedTuple):
     ends: dict[str, Float[Array, "contrast 2"]]
 
 
-def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Bases:
+def _compute_bases_at_points(
+    law: Law, points: ContrastPoints, exponents: Values
+) -> _Bases:
     """Evaluate the basis of each term at the reference run, at the middle of the table,
     and at the ends of all contrasts.
     """
@@ -369,7 +370,9 @@ def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Ba
     return _Bases(scale, middle, ends)
 
 
-def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contrast]:
+def _build_contrasts(
+    law: Law, points: ContrastPoints, bases: _Bases
+) -> list[_Contrast]:
     """Build the contrast of each scaled term, in the order of the law."""
     terms = scaled_terms(law)
     if not terms:
@@ -396,7 +399,7 @@ def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contras
     ]
 
 
-def _loss_without_floor(
+def _compute_loss_without_floor(
     law: Law, points: ContrastPoints, sites: Unconstrained, bases: _Bases
 ) -> Float[Array, ""]:
     """Compute the loss at the middle of the table without the floor, shape ()."""
@@ -426,7 +429,7 @@ def _move_terms(
     moved, logdet = {}, jnp.zeros(())
     # sum of the terms so far, between the two runs of each term
     added = jnp.zeros(len(points.size))
-    for i, c in enumerate(_contrasts(law, points, bases)):
+    for i, c in enumerate(_build_contrasts(law, points, bases)):
         # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.
         before = added[i]
@@ -448,7 +451,7 @@ def to_sites(
     """
     moved, exponents, logdet = _move_exponents(law, points, z, to_site=True)
     sites = z | moved
-    bases = _bases_at_points(law, points, exponents)
+    bases = _compute_bases_at_points(law, points, exponents)
     moved, log_slope = _move_terms(law, points, z, bases, to_site=True)
     sites, logdet = sites | moved, logdet + log_slope
     floor = floor_term(law)
@@ -456,8 +459,8 @@ def to_sites(
         return sites, logdet
     # The floor's coordinate is the loss at the middle of the table, the number that the
     # data determine best.
-    remainder = z[floor.site] - _loss_without_floor(law, points, sites, bases)
-    log_value, log_slope = _log_positive(remainder)
+    remainder = z[floor.site] - _compute_loss_without_floor(law, points, sites, bases)
+    log_value, log_slope = _compute_log_positive(remainder)
     return sites | {floor.site: log_value}, logdet + log_slope
 
 
@@ -465,10 +468,10 @@ def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Uncons
     """Invert `to_sites`."""
     moved, exponents, _ = _move_exponents(law, points, sites, to_site=False)
     z = sites | moved
-    bases = _bases_at_points(law, points, exponents)
+    bases = _compute_bases_at_points(law, points, exponents)
     z = z | _move_terms(law, points, sites, bases, to_site=False)[0]
     floor = floor_term(law)
     if floor is None:
         return z
-    without_floor = _loss_without_floor(law, points, sites, bases)
-    return z | {floor.site: _remainder_of(sites[floor.site]) + without_floor}
+    without_floor = _compute_loss_without_floor(law, points, sites, bases)
+    return z | {floor.site: _invert_log_positive(sites[floor.site]) + without_floor}

@@ -203,7 +203,7 @@ def approximate(
     """
     evaluate = _evaluate_once if level == ONCE else _evaluate
     nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
-    minima = [_minimum(law, table, points, start) for start in _distinct(nearer)]
+    minima = [_minimise(law, table, points, start) for start in _drop_similar(nearer)]
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
         nowhere = np.zeros((0, len(mode)))
@@ -341,7 +341,7 @@ def draw_from(
     return mixture.centre[chosen] + spread
 
 
-def _components(
+def _evaluate_components(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> tuple[Float[np.ndarray, "component draw"], Float[np.ndarray, "component draw"]]:
     """Compute the log density of each component times its share, and squared distances,
@@ -368,7 +368,7 @@ def log_density_of(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> Float[np.ndarray, " draw"]:
     """Compute the log density, shape (draw,)."""
-    log_each, _ = _components(mixture, vectors)
+    log_each, _ = _evaluate_components(mixture, vectors)
     return np.logaddexp.reduce(log_each, axis=0)
 
 
@@ -386,7 +386,7 @@ def fitted_to(
     each as wide as all draws together.
     """
     centre = weight @ vectors
-    covariance = _scatter(vectors, centre, weight)
+    covariance = _compute_scatter(vectors, centre, weight)
     # a Student-t's scale matrix from its covariance
     pooled = covariance * (amis.dof - 2) / amis.dof
     # Few effective draws may span fewer directions than there are coordinates. A small
@@ -419,7 +419,7 @@ def _em_step(
     draws, ``pooled``.
     """
     d = vectors.shape[1]
-    log_each, far = _components(mixture, vectors)
+    log_each, far = _evaluate_components(mixture, vectors)
     # E step: the probability that a draw is of each component, times its weight.
     part = weight * np.exp(log_each - np.logaddexp.reduce(log_each, axis=0))
     # draws far out have less weight in centre and scale, as for a Student-t
@@ -431,7 +431,7 @@ def _em_step(
     centres = heavy @ vectors / heavy.sum(axis=1, keepdims=True)
     roots = []
     for centre, h, s in zip(centres, heavy, share, strict=True):
-        scale = _scatter(vectors, centre, h) / s
+        scale = _compute_scatter(vectors, centre, h) / s
         # Wider than the fit: if a proposal has lighter tails than the posterior,
         # weights have infinite variance. One that is too wide only wastes some draws.
         wide = (1 - amis.shrink) * scale * amis.inflate + amis.shrink * pooled
@@ -439,7 +439,7 @@ def _em_step(
     return Mixture(share / share.sum(), centres, np.stack(roots), amis.dof)
 
 
-def _scatter(
+def _compute_scatter(
     vectors: Float[np.ndarray, "draw coordinate"],
     centre: Float[np.ndarray, " coordinate"],
     weight: Float[np.ndarray, " draw"],
@@ -503,7 +503,7 @@ def _starts_near(
     return jax.vmap(one)(values)
 
 
-def _evaluated(
+def _evaluate_vectors(
     law: Law,
     table: Padded,
     points: ContrastPoints,
@@ -523,9 +523,9 @@ def _evaluated(
     return jax.lax.map(one, vectors, batch_size=at_once(table))
 
 
-_evaluate = compiled(_evaluated, static_argnums=0, level=OFTEN)
+_evaluate = compiled(_evaluate_vectors, static_argnums=0, level=OFTEN)
 # for Form 3 it takes .2 CPU s to compile and 5 ms a round; the other takes 1 s and 3 ms
-_evaluate_once = compiled(_evaluated, static_argnums=0, many=60_000)
+_evaluate_once = compiled(_evaluate_vectors, static_argnums=0, many=60_000)
 
 
 def _least_squares(
@@ -549,10 +549,9 @@ def _least_squares(
     return moved if heights[1] < heights[0] else x
 
 
-def _distinct(
+def _drop_similar(
     vectors: Sequence[Float[np.ndarray, " coordinate"]], tolerance: float = 1e-3
 ) -> list[Float[np.ndarray, " coordinate"]]:
-    """Drop vectors that nearly equal an earlier one."""
     distinct: list[np.ndarray] = []
     for vector in vectors:
         is_close = partial(np.allclose, vector, rtol=tolerance, atol=tolerance)
@@ -561,7 +560,7 @@ def _distinct(
     return distinct
 
 
-def _minimum(
+def _minimise(
     law: Law,
     table: Padded,
     points: ContrastPoints,

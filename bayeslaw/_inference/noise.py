@@ -203,7 +203,7 @@ def log_student(
     return log_norm - 0.5 * (dof + 1) * np.log1p(standard**2 / dof)
 
 
-def _none() -> Float[np.ndarray, " 1"]:
+def _make_absent() -> Float[np.ndarray, " 1"]:
     """Return the scale of an absent effect, shape (1,), for all draws."""
     return np.zeros(1)
 
@@ -228,11 +228,11 @@ class RunNoise:
 
     sigma: Float[np.ndarray, " draw"]
     dof: Float[np.ndarray, " draw"]
-    tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
-    tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
-    tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_none)
-    run_length: Float[np.ndarray, " #draw"] = field(default_factory=_none)
-    tau_model: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_make_absent)
+    tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_make_absent)
+    tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_make_absent)
+    run_length: Float[np.ndarray, " #draw"] = field(default_factory=_make_absent)
+    tau_model: Float[np.ndarray, " #draw"] = field(default_factory=_make_absent)
 
     @classmethod
     def of(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:

@@ -125,18 +125,18 @@ STATS = {
 }
 
 
-def _unwhitened(
+def _unwhiten(
     problem: WhitenedPosterior, w: Float[Array, " coordinate"]
 ) -> Float[Array, " coordinate"]:
     moved = problem.scale @ w
     return problem.centre + moved
 
 
-def _sites(
+def _convert_to_sites(
     law: Law, problem: WhitenedPosterior, w: Float[Array, " coordinate"]
 ) -> Unconstrained:
     """Convert whitened coordinates to NumPyro's unconstrained sites."""
-    vector = _unwhitened(problem, w)
+    vector = _unwhiten(problem, w)
     return sites_of(
         law,
         problem.table,
@@ -145,19 +145,19 @@ def _sites(
     )
 
 
-def _whitened(
+def _build_potential(
     law: Law, problem: WhitenedPosterior
 ) -> Callable[[Float[Array, " coordinate"]], Float[Array, ""]]:
     """Return the negative log density as a function of whitened coordinates."""
 
     def whitened(w: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        vector = _unwhitened(problem, w)
+        vector = _unwhiten(problem, w)
         return potential(law, problem.table, problem.points, vector)
 
     return whitened
 
 
-def _kernel(potential_fn: Callable) -> infer.NUTS:
+def _make_kernel(potential_fn: Callable) -> infer.NUTS:
     """Make NumPyro's NUTS with a dense mass matrix and bounded trees."""
     from numpyro import infer
 
@@ -173,13 +173,16 @@ def _kernel(potential_fn: Callable) -> infer.NUTS:
     )
 
 
-def _first(problem: WhitenedPosterior, key: Array) -> Float[Array, " coordinate"]:
-    """Choose a first point around the mode."""
+def _choose_first_point(
+    problem: WhitenedPosterior, key: Array
+) -> Float[Array, " coordinate"]:
     shape = problem.centre.shape
     return jax.random.normal(key, shape)
 
 
-ONE_TABLE = Program(_whitened, _kernel, _first, _sites)
+ONE_TABLE = Program(
+    _build_potential, _make_kernel, _choose_first_point, _convert_to_sites
+)
 
 
 def prepare(
@@ -232,13 +235,11 @@ def _by_chain(f: Callable, chains: int) -> Callable:
 
 
 @compiled(static_argnums=(0, 1, 2))
-def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
-    """Build the first state of every chain."""
-
+def _start_chains(program: Program, law: Law, warmup: int, problem, keys: Array):
     def one(problem, key):
         spread, key = jax.random.split(key)
         potential_fn = program.potential(law, problem)
-        w = _nearer(potential_fn, program.first(problem, spread))
+        w = _move_nearer(potential_fn, program.first(problem, spread))
         return program.kernel(potential_fn).init(
             key, warmup, init_params=w, model_args=(), model_kwargs={}
         )
@@ -246,7 +247,7 @@ def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
     return _by_chain(one, len(keys))(problem, keys)
 
 
-def _nearer(potential_fn: Callable, w: Any) -> Any:
+def _move_nearer(potential_fn: Callable, w: Any) -> Any:
     """Move a start towards the mode, halving its distance until its density is defined,
     because NUTS never leaves a point of undefined density.
     """
@@ -264,7 +265,7 @@ def _nearer(potential_fn: Callable, w: Any) -> Any:
 
 
 @compiled(static_argnums=(0, 1, 2), level=OFTEN)
-def _advance(program: Program, law: Law, warmup: int, problem, states):
+def _advance_chains(program: Program, law: Law, warmup: int, problem, states):
     """Run a chunk of iterations of every chain. Returns the new states, and the chunk's
     draws and statistics.
     """
@@ -320,11 +321,11 @@ def sample(
     most = sampler.max_draws or draws
     total = sampler.warmup + sampler.draws
     keys = jax.random.split(jax.random.PRNGKey(seed), sampler.chains)
-    states = _start(program, law, warmup, problem, keys)
+    states = _start_chains(program, law, warmup, problem, keys)
     done, halvings, chunks = 0, 0, []
     while True:
         for _ in range((draws if done else warmup + draws) // CHUNK):
-            states, chunk = _advance(program, law, warmup, problem, states)
+            states, chunk = _advance_chains(program, law, warmup, problem, states)
             done += CHUNK
             if done > warmup:
                 chunks.append(jax.tree.map(np.asarray, chunk))
@@ -365,7 +366,7 @@ def draw(
     chains = sample(law, problem, sampler, seed=seed)
     rhat, ess = diagnostics.of_chains(chains.sites)
     sites = {name: v.reshape(-1) for name, v in chains.sites.items()}
-    values = _values(law, problem.table, sites)
+    values = _convert_to_values(law, problem.table, sites)
     diverging = chains.stats["diverging"]
     note = {
         "sampler": f"NUTS, R-hat {rhat:.3f}",
@@ -378,7 +379,7 @@ def draw(
 
 
 @compiled(static_argnums=0)
-def _values(law: Law, table: Padded, sites):
+def _convert_to_values(law: Law, table: Padded, sites):
     """Convert sites of draws to the law's values and the error's, in one compiled
     program.
     """

@@ -155,13 +155,15 @@ def point_fit(
     # so that starts need exponents only.
     vectors = start_points(law, table, points, starts, seed)
     best, cost = least_cost(law, table, points, vectors, Objective(delta))
-    best_parameters = _published(law, points, jax.tree.map(lambda v: v[None], best))
+    best_parameters = _convert_to_published(
+        law, points, jax.tree.map(lambda v: v[None], best)
+    )
     resampled: dict[str, np.ndarray] = {}
     if bootstrap:
         weights = np.zeros((bootstrap, len(table.weight)))
         weights[:, : len(runs)] = _resampled_counts(len(runs), bootstrap, seed)
         refitted = _refit(law, table, points, best, weights, delta)
-        published = _published(law, points, refitted)
+        published = _convert_to_published(law, points, refitted)
         resampled = {name: np.asarray(v) for name, v in published.items()}
     parameters = {name: float(v[0]) for name, v in best_parameters.items()}
     return PointFit(law, parameters, cost / len(runs), delta, resampled)
@@ -187,11 +189,13 @@ def start_points(
     for e in law.exponents:
         exponents[e.name][0] = e.prior.median
     draws = as_arrays(exponents)
-    return _starts(law, starts, table, points, draws)
+    return _solve_starts(law, starts, table, points, draws)
 
 
 @compiled(static_argnums=(0, 1))
-def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, exponents):
+def _solve_starts(
+    law: Law, starts: int, table: Padded, points: ContrastPoints, exponents
+):
     """Solve for the coefficients by relative least squares given the exponents;
     positive coefficients are kept positive.
 
@@ -227,7 +231,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
 
 
 @compiled(static_argnums=0)
-def _published(law: Law, points: ContrastPoints, z) -> dict[str, Array]:
+def _convert_to_published(law: Law, points: ContrastPoints, z) -> dict[str, Array]:
     """Convert vectors to parameters in the paper's units, each of shape (fit,)."""
 
     def one(z):
@@ -272,7 +276,7 @@ class Objective(NamedTuple):
         return cls(1.5 * sd, sd, 1.0)
 
 
-def _residuals(
+def _compute_residuals(
     law: Law,
     table: Padded,
     points: ContrastPoints,
@@ -301,7 +305,7 @@ def _residuals(
 
 
 @compiled(static_argnums=0)
-def _linearised(
+def _linearise(
     law: Law,
     table: Padded,
     points: ContrastPoints,
@@ -314,7 +318,7 @@ def _linearised(
 
     def flat(v):
         z = dict(zip(law.free_priors, v, strict=True))
-        parts = _residuals(law, table, points, z, objective)
+        parts = _compute_residuals(law, table, points, z, objective)
         return jnp.concatenate(parts)
 
     # Forward mode: there are more residuals than coordinates.
@@ -344,7 +348,7 @@ def least_cost(
     def linearised(v):
         if v.tobytes() not in last:
             last.clear()
-            last[v.tobytes()] = _linearised(law, table, points, v, objective)
+            last[v.tobytes()] = _linearise(law, table, points, v, objective)
         return last[v.tobytes()]
 
     # MINPACK writes into its arrays, so it gets copies
@@ -386,7 +390,7 @@ def _refit(
         def residuals(z, _):
             part = table._replace(weight=weight)
             objective = Objective(delta)
-            return _residuals(law, part, points, z, objective)
+            return _compute_residuals(law, part, points, z, objective)
 
         solution = optimistix.least_squares(
             residuals, solver, z, max_steps=300, throw=False
@@ -430,5 +434,5 @@ def misses(
     # With a huge delta (1e6) the objective is quadratic, so its residuals are the plain
     # differences. The residuals of the priors come after those of the rows.
     plain = Objective(1e6, 1.0, 1.0)
-    residuals, _ = _linearised(law, once, points, vector, plain)
+    residuals, _ = _linearise(law, once, points, vector, plain)
     return np.asarray(residuals)[: len(table.weight)]

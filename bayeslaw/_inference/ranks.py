@@ -56,12 +56,14 @@ def shares_below(
         n: np.abs(with_truth[n]) if n == "tau_checkpoint" else with_truth[n]
         for n in names
     }
-    sizes["log likelihood"] = np.asarray(_log_likelihoods(law, table, with_truth))
+    sizes["log likelihood"] = np.asarray(
+        _compute_log_likelihoods(law, table, with_truth)
+    )
     return {name: float(weight @ (v[:-1] < v[-1])) for name, v in sizes.items()}
 
 
 @compiled(static_argnums=0)
-def _log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
+def _compute_log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
     """Compute the log likelihood of a table under each draw, shape (draw,)."""
 
     def one(draw):
@@ -83,8 +85,8 @@ def uniformity(
     """
     shares = np.asarray(shares, float)
     n = len(shares)
-    statistic = _extreme(shares[None], n)[0]
-    null = _null(n)
+    statistic = _compute_extremes(shares[None], n)[0]
+    null = _simulate_null(n)
     as_extreme = np.searchsorted(null, statistic, side="right")
     band = (1 + as_extreme) / (1 + len(null))
     outermost = np.sum(np.minimum(shares, 1 - shares) < tail)
@@ -92,7 +94,9 @@ def uniformity(
     return float(min(1.0, 2 * min(band, tails)))
 
 
-def _extreme(shares: Float[np.ndarray, "set n"], n: int) -> Float[np.ndarray, " set"]:
+def _compute_extremes(
+    shares: Float[np.ndarray, "set n"], n: int
+) -> Float[np.ndarray, " set"]:
     """Compute the statistic of Sailynoja et al. 2022, section 2.2, for each set of
     shares: the smallest binomial tail of the empirical distribution at 1/n, 2/n, ...
     """
@@ -102,11 +106,11 @@ def _extreme(shares: Float[np.ndarray, "set n"], n: int) -> Float[np.ndarray, " 
     numbers = (bins + offset).ravel()
     counts = np.bincount(numbers, minlength=len(shares) * n).reshape(-1, n)
     below = np.cumsum(counts, axis=1)[:, :-1]
-    return _tails(n)[below, np.arange(n - 1)].min(axis=1)
+    return _compute_tails(n)[below, np.arange(n - 1)].min(axis=1)
 
 
 @lru_cache
-def _tails(n: int) -> Float[np.ndarray, "count point"]:
+def _compute_tails(n: int) -> Float[np.ndarray, "count point"]:
     """Compute the smaller tail probability of a binomial count of n at each point."""
     counts = np.arange(n + 1)[:, None]
     points = np.arange(1, n)[None] / n
@@ -116,8 +120,8 @@ def _tails(n: int) -> Float[np.ndarray, "count point"]:
 
 
 @lru_cache
-def _null(n: int) -> Float[np.ndarray, " set"]:
+def _simulate_null(n: int) -> Float[np.ndarray, " set"]:
     """Simulate the statistic of 200,000 sets of uniform shares, in order."""
     rng = np.random.default_rng(214)
-    sets = [_extreme(rng.random((10_000, n)), n) for _ in range(20)]
+    sets = [_compute_extremes(rng.random((10_000, n)), n) for _ in range(20)]
     return np.sort(np.concatenate(sets))

@@ -128,7 +128,7 @@ def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
     needed, naming = _TELLING[kind]
     if not set(needed) <= set(runs):
         return None
-    texts = [_texts(runs[column]) for column in naming if column in runs]
+    texts = [_format_names(runs[column]) for column in naming if column in runs]
     rows = [" ".join(row) for row in zip(*texts, strict=True)]
     return pd.Series(rows, index=runs.index)
 
@@ -142,7 +142,7 @@ _TELLING = {
 }
 
 
-def _texts(column: pd.Series) -> list[str]:
+def _format_names(column: pd.Series) -> list[str]:
     return [f"{v:g}" if isinstance(v, float) else str(v) for v in column]
 
 
@@ -154,19 +154,21 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
     of a run are correlated. A single checkpoint or run gets no effect, because its
     effect could not be distinguished from the law.
     """
-    run, along = labels("run", runs), _efolds(runs)
-    row_sd = _row_sds(runs)
+    run, along = labels("run", runs), _compute_efolds(runs)
+    row_sd = _read_row_sds(runs)
     if run is None or along is None or run.nunique() == len(run):
-        checkpoint = _group(labels("checkpoint", runs))
+        checkpoint = _index_groups(labels("checkpoint", runs))
         return SharedError(checkpoint=checkpoint, row_sd=row_sd)
-    previous, gap = _before(pd.factorize(run)[0], along)
+    previous, gap = _find_predecessors(pd.factorize(run)[0], along)
     if run.value_counts().max() >= curve:
-        return SharedError(run=_group(run), previous=previous, gap=gap, row_sd=row_sd)
-    checkpoint = _group(labels("checkpoint", runs))
+        return SharedError(
+            run=_index_groups(run), previous=previous, gap=gap, row_sd=row_sd
+        )
+    checkpoint = _index_groups(labels("checkpoint", runs))
     return SharedError(checkpoint, previous=previous, gap=gap, row_sd=row_sd)
 
 
-def _row_sds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
+def _read_row_sds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
     """Read the sds of log loss that a table of measured runs states, shape (row,)."""
     return sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
 
@@ -238,7 +240,7 @@ def group_labels(
     """
     if kind != "setting":
         return labels(kind, runs)
-    texts = [_texts(runs[column]) for column in columns]
+    texts = [_format_names(runs[column]) for column in columns]
     rows = [" ".join(row) for row in zip(*texts, strict=True)]
     return pd.Series(rows, index=runs.index)
 
@@ -255,10 +257,10 @@ def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
         code = pd.factorize(names, sort=True)[0]
         if not any(_same_partition(code, earlier) for earlier in groups.values()):
             groups[kind] = code
-    run, along = labels("run", runs), _efolds(runs)
+    run, along = labels("run", runs), _compute_efolds(runs)
     if run is None or along is None or run.nunique() == len(run):
         return Sharing(groups)
-    return Sharing(groups, *_before(pd.factorize(run)[0], along))
+    return Sharing(groups, *_find_predecessors(pd.factorize(run)[0], along))
 
 
 def _same_partition(
@@ -277,7 +279,7 @@ def twice(shared: SharedError) -> SharedError:
         code = np.asarray(shared.group.code)
         groups = int(code.max()) + 1
         codes = np.concatenate([code, code + groups])
-        doubled[shared.kind] = Group.of(codes, _slots(2 * groups))
+        doubled[shared.kind] = Group.of(codes, _make_slots(2 * groups))
     if shared.previous is not None and shared.gap is not None:
         previous = np.asarray(shared.previous)
         doubled["previous"] = np.concatenate([previous, previous + len(previous)])
@@ -287,7 +289,7 @@ def twice(shared: SharedError) -> SharedError:
     return SharedError(**doubled)
 
 
-def _efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
+def _compute_efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
     """Compute the position of each row along its run, in e-folds of steps or else of
     tokens, shape (row,).
     """
@@ -297,15 +299,14 @@ def _efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
     return None
 
 
-def _group(names: pd.Series | None) -> Group | None:
+def _index_groups(names: pd.Series | None) -> Group | None:
     if names is None or not 1 < names.nunique() < len(names):
         return None
     code, levels = pd.factorize(names, sort=True)
-    return Group.of(code, _slots(len(levels)))
+    return Group.of(code, _make_slots(len(levels)))
 
 
-def _slots(groups: int) -> Float[np.ndarray, " slot"]:
-    """Make one slot for each group, and some spare ones."""
+def _make_slots(groups: int) -> Float[np.ndarray, " slot"]:
     return np.zeros(_with_spare(groups))
 
 
@@ -314,7 +315,7 @@ def _with_spare(groups: int, multiple: int = 8) -> int:
     return -(-groups // multiple) * multiple
 
 
-def _before(
+def _find_predecessors(
     run: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
 ) -> tuple[Int[np.ndarray, " row"], Float[np.ndarray, " row"]]:
     """Find each row's predecessor in its run, and the gap to it, each of shape (row,)."""

@@ -18,7 +18,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._law.law import power
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _raise_to_power(base: Any, exponent: Any) -> Any:
     """Raise to a power like `power`, but with the usual results for a negative base
     (NaN) and for a base of 0 in a denominator (infinity).
     """
@@ -33,7 +33,7 @@ OPERATORS: dict[type[ast.operator], Callable] = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.Pow: _power,
+    ast.Pow: _raise_to_power,
 }
 
 
@@ -51,8 +51,8 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
             f"the formula has {len(text)} characters; at most {most_characters}"
         )
     try:
-        tree = _tree(text)
-        _check(tree)
+        tree = _parse_tree(text)
+        _check_node(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, LawError):
             raise
@@ -63,7 +63,7 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
     return _WithoutUnits().visit(tree)
 
 
-def _tree(text: str) -> ast.expr:
+def _parse_tree(text: str) -> ast.expr:
     return ast.parse(text.strip().replace("^", "**"), mode="eval").body
 
 
@@ -76,7 +76,7 @@ def units(text: str) -> dict[str, str]:
         A column has two units.
     """
     stated: dict[str, str] = {}
-    for node in ast.walk(_tree(text)):
+    for node in ast.walk(_parse_tree(text)):
         match node:
             case ast.Subscript(value=ast.Name(id=column), slice=unit):
                 said = ast.unparse(unit).strip("'\"").replace(" ", "")
@@ -95,20 +95,20 @@ class _WithoutUnits(ast.NodeTransformer):
         return node.value
 
 
-def _check(node: ast.AST, depth: int = 0) -> None:
+def _check_node(node: ast.AST, depth: int = 0) -> None:
     """Refuse everything but the few nodes of a formula."""
     if depth > 100:
         raise LawError("the formula is nested more than 100 deep")
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            _check(left, depth + 1)
-            _check(right, depth + 1)
+            _check_node(left, depth + 1)
+            _check_node(right, depth + 1)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            _check(operand, depth + 1)
+            _check_node(operand, depth + 1)
         case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if (
             function in FUNCTIONS
         ):
-            _check(argument, depth + 1)
+            _check_node(argument, depth + 1)
         case ast.Constant(value=value) if _is_number(value):
             pass
         case ast.Name(id=name) if name not in FUNCTIONS:

@@ -159,7 +159,6 @@ def units_of(law: Law) -> dict[str, str]:
 
 
 def _check_units(text: str, own_columns: Collection[str]) -> None:
-    """Refuse units of the schema's columns, and units of names that are not columns."""
     for name, unit in units(text).items():
         if name in REFERENCE:
             raise LawError(
@@ -174,9 +173,6 @@ def _check_units(text: str, own_columns: Collection[str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse names that a formula cannot use, and propose the schema's spelling of a
-    column.
-    """
     if name in NO_COVARIATES or name.endswith(NATS):
         why = NO_COVARIATES.get(name, "that name has a meaning of its own")
         raise LawError(f"a formula cannot use {name!r} as a name: {why}")
@@ -191,7 +187,6 @@ def _check_name(name: str) -> None:
 
 
 def _check_identified(text: str, terms: tuple[Term, ...]) -> None:
-    """Refuse a formula without a parameter, or with two constants."""
     if not terms:
         raise LawError(f"formula {text!r} has no parameter to learn")
     floors = [t.coefficient for t in terms if t.is_floor]

@@ -88,22 +88,24 @@ class Offset:
         return jnp.asarray(sum(sign * basis(x, {}) for sign, basis in self.parts))
 
 
-def _summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
+def _iterate_summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
     """Yield (sign, summand) for each summand of a formula, with signs multiplied out."""
     match node:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            yield from _summands(left, sign)
-            yield from _summands(right, sign)
+            yield from _iterate_summands(left, sign)
+            yield from _iterate_summands(right, sign)
         case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            yield from _summands(left, sign)
-            yield from _summands(right, -sign)
+            yield from _iterate_summands(left, sign)
+            yield from _iterate_summands(right, -sign)
         case ast.UnaryOp(op=op, operand=operand):
-            yield from _summands(operand, -sign if isinstance(op, ast.USub) else sign)
+            yield from _iterate_summands(
+                operand, -sign if isinstance(op, ast.USub) else sign
+            )
         case _:
             yield sign, node
 
 
-def _factors(
+def _iterate_factors(
     node: ast.expr, above: bool = True
 ) -> Iterator[tuple[int, ast.expr | None, bool]]:
     """Yield (sign, factor, in the numerator) for each factor of a product, with signs
@@ -111,14 +113,14 @@ def _factors(
     """
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            yield from _factors(left, above)
-            yield from _factors(right, above)
+            yield from _iterate_factors(left, above)
+            yield from _iterate_factors(right, above)
         case ast.BinOp(left=left, op=ast.Div(), right=right):
-            yield from _factors(left, above)
-            yield from _factors(right, not above)
+            yield from _iterate_factors(left, above)
+            yield from _iterate_factors(right, not above)
         case ast.UnaryOp(op=op, operand=operand):
             yield (-1 if isinstance(op, ast.USub) else 1), None, above
-            yield from _factors(operand, above)
+            yield from _iterate_factors(operand, above)
         case _:
             yield 1, node, above
 
@@ -129,15 +131,16 @@ def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
     once = {name for name in used if used.count(name) == 1}
     candidates = once - set(columns)
     return tuple(
-        _part(sign, summand, candidates, columns) for sign, summand in _summands(tree)
+        _read_term(sign, summand, candidates, columns)
+        for sign, summand in _iterate_summands(tree)
     )
 
 
-def _part(
+def _read_term(
     sign: int, summand: ast.expr, candidates: set[str], columns: Collection[str]
 ) -> FormulaTerm:
     """Read one term; ``candidates`` are the parameters that occur once in the formula."""
-    signed = list(_factors(summand))
+    signed = list(_iterate_factors(summand))
     sign *= math.prod(s for s, _, _ in signed)
     factors = [(factor, above) for _, factor, above in signed if factor is not None]
     coefficients = [

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NUMBER = lognormal(1.0, 1.0, "guessed")
 
 
-def _nearest(columns: Collection[str]) -> list[Law]:
+def _sort_by_similarity(columns: Collection[str]) -> list[Law]:
     """Sort the laws of the catalogue by the similarity of their columns to these."""
     return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
@@ -65,7 +65,7 @@ def term_of(
     ``equal_law``: law of the catalogue that equals the formula.
     """
     basis: Basis = part.basis if part.basis.factors else constant
-    written = _latex(part)
+    written = _write_latex(part)
     if part.coefficient is None:
         unit_prior = fixed(1.0, "the term has no coefficient of its own")
         name = f"one{index + 1}"
@@ -75,23 +75,23 @@ def term_of(
     in_nats = math.isfinite(size) and size > 1e-30
     lenders = [equal_law] if equal_law else []
     if _is_published(part, reference):
-        lenders += _nearest(reference)
-    moves = _moves_of(part, reference)
+        lenders += _sort_by_similarity(reference)
+    moves = _find_formula_moves(part, reference)
     cited = [
-        _borrowed(t.prior, law)
+        _borrow_prior(t.prior, law)
         for law in lenders
         for t in law.terms
         if t.coefficient == part.coefficient
         and t.is_floor == (basis is constant)
         and t.in_nats == in_nats
         and t.prior.support == "positive"
-        and (law is equal_law or _moves_in(law, t) == moves)
+        and (law is equal_law or _find_law_moves(law, t) == moves)
     ]
-    prior = cited[0] if cited else _guess(basis is constant, in_nats)
+    prior = cited[0] if cited else _guess_prior(basis is constant, in_nats)
     return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
 
 
-def _moves(
+def _find_moves(
     basis: Basis, sign: int, reference: Mapping[str, float], exponents: Values
 ) -> dict[str, int]:
     """Tell whether a term rises (1) or falls (-1) with each column near the reference
@@ -107,20 +107,22 @@ def _moves(
     return moves
 
 
-def _moves_of(part: FormulaTerm, reference: Mapping[str, float]) -> dict[str, int]:
+def _find_formula_moves(
+    part: FormulaTerm, reference: Mapping[str, float]
+) -> dict[str, int]:
     """Tell how a formula's term moves, at exponents of usual size."""
     usual = jnp.asarray(0.3)
     powers = dict.fromkeys(part.basis.names - set(reference), usual)
-    return _moves(part.basis, part.sign, reference, powers)
+    return _find_moves(part.basis, part.sign, reference, powers)
 
 
-def _moves_in(law: Law, term: Term) -> dict[str, int]:
+def _find_law_moves(law: Law, term: Term) -> dict[str, int]:
     """Tell how a term of a law moves, at the medians of its exponents' priors."""
     medians = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
-    return _moves(term.basis, term.sign, law.reference, medians)
+    return _find_moves(term.basis, term.sign, law.reference, medians)
 
 
-def _guess(is_floor: bool, in_nats: bool) -> Prior:
+def _guess_prior(is_floor: bool, in_nats: bool) -> Prior:
     """Guess the prior of a coefficient that no law of the catalogue has."""
     if is_floor:
         source = "guessed: floors of published laws are .8-2.5 nats"
@@ -130,8 +132,7 @@ def _guess(is_floor: bool, in_nats: bool) -> Prior:
     return NUMBER
 
 
-def _borrowed(prior: Prior, law: Law) -> Prior:
-    """Copy a law's prior, and name the law in its source."""
+def _borrow_prior(prior: Prior, law: Law) -> Prior:
     return replace(prior, source=f"of law {law.name!r}: {prior.source}")
 
 
@@ -159,7 +160,7 @@ def _act_as_one(columns: Collection[str]) -> bool:
     )
 
 
-def _latex(part: FormulaTerm) -> str:
+def _write_latex(part: FormulaTerm) -> str:
     """Write the term without its sign, in LaTeX."""
     factors = [
         latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
@@ -184,10 +185,12 @@ def exponents_of(
     for part in parts:
         for factor, _ in part.basis.factors:
             for name in sorted(names(factor) - set(reference) - set(exponents)):
-                where, acts_on = _home(name, part.basis.factors, reference)
+                where, acts_on = _find_subexpression(
+                    name, part.basis.factors, reference
+                )
                 together = names(where) & set(reference)
-                prior = _of_law(name, equal_law) or _cited(
-                    name, together, _moves_of(part, reference), reference
+                prior = _find_prior_in_law(name, equal_law) or _find_cited_prior(
+                    name, together, _find_formula_moves(part, reference), reference
                 )
                 if prior is None and _is_power(name, where):
                     source = "guessed: exponents of published laws are .05-1"
@@ -199,12 +202,12 @@ def exponents_of(
     medians = {n: jnp.asarray(e.prior.median) for n, e in exponents.items()}
     at = {**reference, **medians, **dict.fromkeys(scales, jnp.ones(()))}
     for name, (where, acts_on) in scales.items():
-        prior = _scale(name, where, at)
+        prior = _guess_scale_prior(name, where, at)
         exponents[name] = Exponent(name, prior, acts_on, symbol(name))
     return tuple(exponents.values())
 
 
-def _home(
+def _find_subexpression(
     name: str,
     factors: tuple[tuple[ast.expr, bool], ...],
     columns: Collection[str],
@@ -238,15 +241,15 @@ def _is_power(name: str, where: ast.expr) -> bool:
     )
 
 
-def _of_law(name: str, equal_law: Law | None) -> Prior | None:
+def _find_prior_in_law(name: str, equal_law: Law | None) -> Prior | None:
     """Find the exponent's prior in the law that equals the formula."""
     if equal_law is None:
         return None
     priors = {e.name: e.prior for e in equal_law.exponents}
-    return _borrowed(priors[name], equal_law) if name in priors else None
+    return _borrow_prior(priors[name], equal_law) if name in priors else None
 
 
-def _cited(
+def _find_cited_prior(
     name: str,
     together: Collection[str],
     moves: Mapping[str, int],
@@ -256,7 +259,7 @@ def _cited(
     the same columns, in a law that does not fall with a column where the term rises, or
     rise where it falls.
     """
-    for law in _nearest(columns):
+    for law in _sort_by_similarity(columns):
         if any(law.monotone.get(c, move) != move for c, move in moves.items()):
             continue
         for e in law.exponents:
@@ -264,11 +267,11 @@ def _cited(
                 {e.covariate},
                 {e.covariate, *e.also},
             ):
-                return _borrowed(e.prior, law)
+                return _borrow_prior(e.prior, law)
     return None
 
 
-def _scale(name: str, where: ast.expr, at: Values) -> Prior:
+def _guess_scale_prior(name: str, where: ast.expr, at: Values) -> Prior:
     """Guess the prior of a scale k in k*x or x/k: its median makes the subexpression 1 at
     the reference run. Other parameters get a prior around 1.
     """

@@ -183,7 +183,7 @@ class Exponent:
             )
 
 
-def _same(parameters: Values) -> dict[str, Array]:
+def _copy(parameters: Values) -> dict[str, Array]:
     return dict(parameters)
 
 
@@ -233,8 +233,8 @@ class Law:
     reference: Mapping[str, float]
     plausible: Mapping[str, float]
     offset: Callable[[Covariates], AnyArray] | None = None
-    publish: Callable[[Values], dict[str, Array]] = _same
-    unpublish: Callable[[Values], dict[str, Array]] = _same
+    publish: Callable[[Values], dict[str, Array]] = _copy
+    unpublish: Callable[[Values], dict[str, Array]] = _copy
     reduces_to: tuple[tuple[str, Mapping[str, float]], ...] = ()
     monotone: Mapping[str, int] = field(default_factory=dict)
     version: str = "1"

@@ -122,9 +122,11 @@ class Prior:
         match self.family, self.args:
             case "lognormal", (median, sigma):
                 log_value = jnp.log(value)
-                return _log_normal(log_value, math.log(median), sigma) - log_value
+                return (
+                    _compute_log_normal(log_value, math.log(median), sigma) - log_value
+                )
             case "normal", (mean, sd):
-                return _log_normal(value, mean, sd)
+                return _compute_log_normal(value, mean, sd)
             case "beta", (a, b):
                 log_size = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
                 inside = (a - 1) * jnp.log(value) + (b - 1) * jnp.log1p(-value)
@@ -145,7 +147,9 @@ class Prior:
         raise LawError(f"prior {self} is a fixed value and is not sampled")
 
 
-def _log_normal(x: Float[Array, ""], mean: float, sd: float) -> Float[Array, ""]:
+def _compute_log_normal(
+    x: Float[Array, ""], mean: float, sd: float
+) -> Float[Array, ""]:
     """Compute the log density of a normal distribution."""
     height = -math.log(sd) - 0.5 * math.log(2 * math.pi)
     return height - 0.5 * ((x - mean) / sd) ** 2
@@ -183,7 +187,7 @@ def parse_prior(text: object) -> Prior:
     if isinstance(text, Prior):
         return text
     match = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", str(text))
-    args = _numbers(match[2]) if match else None
+    args = _parse_numbers(match[2]) if match else None
     if match is None or args is None:
         raise LawError(
             f"prior {str(text)[:80]!r} is not understood; write family and numbers, like "
@@ -192,7 +196,7 @@ def parse_prior(text: object) -> Prior:
     return Prior(match[1].lower(), args, "set by the user")
 
 
-def _numbers(text: str) -> tuple[float, ...] | None:
+def _parse_numbers(text: str) -> tuple[float, ...] | None:
     """Parse numbers between commas; None if a part is not a number."""
     try:
         return tuple(float(number) for number in text.split(","))

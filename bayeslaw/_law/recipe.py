@@ -25,7 +25,7 @@ def recipe_of(law: Law) -> dict:
         "version": law.version,
         "origin": law.origin,
         # numbers, because a prior's text has only six digits
-        "priors": {n: _numbers(p) for n, p in law.priors.items()},
+        "priors": {n: _list_numbers(p) for n, p in law.priors.items()},
         "reference": {c: float(v) for c, v in law.reference.items()},
     }
     return recipe | ({"digest": law.digest} if law.digest else {})
@@ -55,19 +55,19 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
             f"here is version {base.version}; fit again"
         )
     changed = {
-        n: _prior_of(p)
+        n: _rebuild_prior(p)
         for n, p in recipe["priors"].items()
-        if base.priors.get(n) != _prior_of(p)
+        if base.priors.get(n) != _rebuild_prior(p)
     }
     moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
     return base.with_priors(changed).with_reference(moved) if changed or moved else base
 
 
-def _numbers(prior: Prior) -> dict:
+def _list_numbers(prior: Prior) -> dict:
     return asdict(prior) | {"args": [float(a) for a in prior.args]}
 
 
-def _prior_of(entry: dict) -> Prior:
+def _rebuild_prior(entry: dict) -> Prior:
     return Prior(entry["family"], tuple(entry["args"]), entry["source"])
 
 

@@ -121,7 +121,7 @@ def _log_spread(
     return near + v - 0.5 * below**2, jnp.log(slope)
 
 
-def _potential(
+def _build_potential(
     law: Law, problem: WhitenedPool
 ) -> Callable[[Mapping[str, Float[Array, " ..."]]], Float[Array, ""]]:
     """Return the negative log density of a pool as a function of whitened coordinates."""
@@ -134,14 +134,16 @@ def _potential(
     return potential
 
 
-def _kernel(potential_fn: Callable) -> infer.NUTS:
+def _make_kernel(potential_fn: Callable) -> infer.NUTS:
     blocks: Any = [("population",)]  # dense mass matrix; diagonal for ``domain``
     return infer.NUTS(
         potential_fn=potential_fn, dense_mass=blocks, target_accept_prob=TARGET_ACCEPT
     )
 
 
-def _first(problem: WhitenedPool, key: Array) -> dict[str, Float[Array, " ..."]]:
+def _draw_first_point(
+    problem: WhitenedPool, key: Array
+) -> dict[str, Float[Array, " ..."]]:
     """Draw standard normal starting coordinates, which lie around the mode."""
     shapes = {"population": problem.centre.shape, "domain": problem.near.u.shape}
     keys = jax.random.split(key, len(shapes))
@@ -151,11 +153,11 @@ def _first(problem: WhitenedPool, key: Array) -> dict[str, Float[Array, " ..."]]
     }
 
 
-def _sites(
+def _convert_to_sites(
     law: Law, problem: WhitenedPool, w: Mapping[str, Float[Array, " ..."]]
 ) -> dict[str, Float[Array, " ..."]]:
     state, _ = to_state(law, problem, w)
     return state._asdict()
 
 
-POOLED = Program(_potential, _kernel, _first, _sites)
+POOLED = Program(_build_potential, _make_kernel, _draw_first_point, _convert_to_sites)

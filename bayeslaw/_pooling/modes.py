@@ -122,7 +122,7 @@ class _Step(NamedTuple):
     information: Float[Array, "domain site site"]
 
 
-def _newton(
+def _take_newton_step(
     law: Law,
     search: ModeSearch,
     domains: Domains,
@@ -191,7 +191,9 @@ def _expand_at_modes(
 
     def turn(i, carry):
         u, mean, spread = carry
-        step = jax.lax.map(lambda v: _newton(law, search, domains, v, mean, spread), u)
+        step = jax.lax.map(
+            lambda v: _take_newton_step(law, search, domains, v, mean, spread), u
+        )
         # Each domain keeps its own best of all starts.
         best = jnp.argmax(step.height, axis=0)
         modes = step.u[best, jnp.arange(k)]
@@ -212,7 +214,7 @@ def _expand_at_modes(
     turns = search.newton_steps + search.population_steps
     u, mean, spread = jax.lax.fori_loop(0, turns, turn, (u, centre, sd))
     u = u[0]
-    step = _newton(law, search, domains, u, mean, spread)
+    step = _take_newton_step(law, search, domains, u, mean, spread)
     # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
     slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
     curve = leading.curve_at(law, domains, u)

@@ -302,13 +302,13 @@ def pool(arguments: PoolArguments) -> Pool:
     by, spread, seed = arguments.by, arguments.spread, arguments.seed
     runs = as_runs(arguments.runs)
     law = arguments.find(arguments.law, runs)
-    names = _domain_names(runs, by)
+    names = _read_domain_names(runs, by)
     _refuse_evaluation_sets(law, names)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    _check(law, runs, names, arguments.requested)
+    _check_poolable(law, runs, names, arguments.requested)
     runtime.start()
-    domains, levels = _domains(law, runs, names)
+    domains, levels = _arrange_domains(law, runs, names)
     chains = sample(
         law,
         prepare(law, domains, spread, seed),
@@ -329,7 +329,7 @@ def pool(arguments: PoolArguments) -> Pool:
     return result
 
 
-def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
+def _read_domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
     """Read each row's domain as text; refuse a table of one domain."""
     if by not in runs:
         raise RunTableError(
@@ -367,7 +367,7 @@ def _refuse_evaluation_sets(law: Law, names: pd.Series) -> None:
         )
 
 
-def _check(
+def _check_poolable(
     law: Law, runs: pd.DataFrame, names: pd.Series, requested: list[str]
 ) -> None:
     """Refuse a table that cannot be pooled by the domains of its rows, and warn if it
@@ -401,10 +401,9 @@ def _warn(message: str) -> None:
     warn(message, FitWarning)  # where `pool` was called
 
 
-def _domains(
+def _arrange_domains(
     law: Law, runs: pd.DataFrame, names: pd.Series
 ) -> tuple[Domains, Shaped[np.ndarray, " domain"]]:
-    """Arrange the rows of all domains in blocks, and list the domains' names."""
     x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     code, levels = pd.factorize(names, sort=True)
     slots = np.zeros(len(levels))
@@ -431,7 +430,7 @@ def _to_arviz(
     """Arrange a pool's draws for ArviZ; ``chains.sites`` are the fields of a
     `hierarchy.State`.
     """
-    by_domain, common = _posterior(law, chains.sites)
+    by_domain, common = _compute_posterior(law, chains.sites)
     groups = {
         "posterior": by_domain | common,
         "sample_stats": dict(chains.stats),
@@ -443,13 +442,13 @@ def _to_arviz(
     tree["constant_data"] = artifact.constant_data(runs)
     import xarray
 
-    shares = _shares(law, domains, chains.sites)
+    shares = _average_shares(law, domains, chains.sites)
     by_site = {name: ("domain", share) for name, share in shares.items()}
     tree["own"] = xarray.DataTree(xarray.Dataset(by_site, coords={"domain": levels}))
     return tree
 
 
-def _posterior(
+def _compute_posterior(
     law: Law, sites: Mapping[str, Float[np.ndarray, "chain draw ..."]]
 ) -> tuple[
     dict[str, Float[np.ndarray, "chain draw domain"]],
@@ -472,7 +471,7 @@ def _posterior(
     return by_domain, common
 
 
-def _shares(
+def _average_shares(
     law: Law,
     domains: Domains,
     sites: Mapping[str, Float[np.ndarray, "chain draw ..."]],

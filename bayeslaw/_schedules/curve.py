@@ -109,8 +109,8 @@ def loss_curve(
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]
     (side,) = sides_of(posterior, None, 1.0, seed, reads)
     first, second = paths(phases)
-    looked_at = _shown_steps(first, second, steps, points)
-    schedule, areas = _along(first, second, looked_at)
+    looked_at = _choose_steps(first, second, steps, points)
+    schedule, areas = _compute_columns(first, second, looked_at)
     runs = pd.DataFrame({**areas, **phases.covariates}, index=range(len(looked_at)))
     curves = side.loss({str(c): runs[c].to_numpy() for c in runs})
     start = None
@@ -122,7 +122,7 @@ def loss_curve(
     return Curve(curves[:, -1], table, curves, start, prob)
 
 
-def _shown_steps(
+def _choose_steps(
     first: PhaseAreas | None, second: PhaseAreas | None, steps: Any, points: int
 ) -> Float[np.ndarray, " step"]:
     """Choose whole steps to look at, counted through both phases, shape (step,)."""
@@ -142,7 +142,7 @@ def _shown_steps(
     return whole_steps
 
 
-def _along(
+def _compute_columns(
     first: PhaseAreas | None,
     second: PhaseAreas | None,
     steps: Float[np.ndarray, " step"],

@@ -86,9 +86,11 @@ class BestValue(Answer):
             f"{about} is expected to be least at {self.name} "
             f"{self.best:.3g} (90% interval {low:.3g} to {high:.3g})"
         )
-        return "; ".join([best, *self._ends(), *self._changes()]) + "."
+        return (
+            "; ".join([best, *self._describe_ends(), *self._describe_changes()]) + "."
+        )
 
-    def _ends(self) -> Iterator[str]:
+    def _describe_ends(self) -> Iterator[str]:
         """Describe each end of the range that is the best value with a probability of
         5% or more.
         """
@@ -101,8 +103,7 @@ class BestValue(Answer):
                     f"probability {format_probability(p)}"
                 )
 
-    def _changes(self) -> Iterator[str]:
-        """Describe how the losses change."""
+    def _describe_changes(self) -> Iterator[str]:
         changes = {"source": self.source_change, "target": self.target_change}
         for name, change in changes.items():
             if change is not None:
@@ -153,10 +154,10 @@ def best_replay(
     True
     """
     sides = sides_of(source, target, source_weight, seed, ("replay",))
-    grid = _range("replay", low, high, 0.0, 1.0)
+    grid = _make_grid("replay", low, high, 0.0, 1.0)
     areas = {name: float(area) for name, area in after_both(phases).items()}
     constants = dict(phases.covariates) | areas
-    return _least_loss("replay", sides, grid, {"replay": grid}, constants)
+    return _minimise_loss("replay", sides, grid, {"replay": grid}, constants)
 
 
 def best_peak_lr(
@@ -199,21 +200,23 @@ def best_peak_lr(
     >>> 1e-5 <= best.best <= 4e-4
     True
     """
-    grid = _range("peak learning rate", low, high, 1e-12, math.inf, even_in_log=True)
+    grid = _make_grid(
+        "peak learning rate", low, high, 1e-12, math.inf, even_in_log=True
+    )
     if not isinstance(phases, Phases):
         sides = sides_of(source, target, source_weight, seed, ("lr",))
         run = {name: finite_number(name, value) for name, value in phases.items()}
-        return _least_loss(
+        return _minimise_loss(
             "peak learning rate", sides, grid, {"lr": grid}, run, when=""
         )
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
-    rates = schedule or _scaled(phases.adaptation)
+    rates = schedule or _make_scaling(phases.adaptation)
 
     def at(peak: float) -> Phases:
         adaptation = rates(peak)
         return replace(phases, adaptation=adaptation)
 
-    return _over_schedules("peak learning rate", sides, grid, at)
+    return _minimise_over_schedules("peak learning rate", sides, grid, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +289,7 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
         raise PlanError(
             "the phases have no adaptation: Phases(pretraining, adaptation)"
         )
-    rates = arguments.schedule or _stretched(phases.pretraining)
+    rates = arguments.schedule or _make_stretching(phases.pretraining)
     steps = len(phases.adaptation)
     annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
 
@@ -295,11 +298,11 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
         second = phases.adaptation if arguments.rewarm else first[-1] * annealing
         return replace(phases, pretraining=first, adaptation=second)
 
-    grid = _range("loss potential", arguments.low, arguments.high, 0.0, 1.0)
-    return _over_schedules("loss potential", sides, grid, at)
+    grid = _make_grid("loss potential", arguments.low, arguments.high, 0.0, 1.0)
+    return _minimise_over_schedules("loss potential", sides, grid, at)
 
 
-def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
+def _make_scaling(rates: Float[np.ndarray, " step"] | None) -> Schedule:
     """Return a function that scales rates to a peak."""
     if rates is None or not rates.max() > 0:
         raise PlanError(
@@ -309,7 +312,7 @@ def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
     return lambda peak: rates * (peak / rates.max())
 
 
-def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
+def _make_stretching(rates: Float[np.ndarray, " step"]) -> Schedule:
     """Return a function that stretches the decline after the peak to a final rate."""
     peak = rates.max()
     decline = len(rates) - int(np.argmax(rates[::-1]))
@@ -325,7 +328,7 @@ def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
     )
 
 
-def _range(
+def _make_grid(
     name: str,
     low: float,
     high: float,
@@ -345,7 +348,7 @@ def _range(
     return np.linspace(low, high, size)
 
 
-def _over_schedules(
+def _minimise_over_schedules(
     name: str,
     sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],
@@ -355,10 +358,10 @@ def _over_schedules(
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
     columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
-    return _least_loss(name, sides, grid, columns, dict(schedules[0].covariates))
+    return _minimise_loss(name, sides, grid, columns, dict(schedules[0].covariates))
 
 
-def _least_loss(
+def _minimise_loss(
     name: str,
     sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],
@@ -397,11 +400,11 @@ def _least_loss(
         losses = weighted(values.ravel())
         return losses.mean(axis=0, keepdims=True)
 
-    draws = _argmin(weighted, grid)
-    best = _argmin(expected, grid)
+    draws = _find_minimum(weighted, grid)
+    best = _find_minimum(expected, grid)
     # Expected value of perfect information (Raiffa and Schlaifer 1961).
     regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
-    changes = _changes_over_adaptation(sides, covariates(best)) if when else {}
+    changes = _compute_changes(sides, covariates(best)) if when else {}
     after = weighted(grid)
     low, high = np.quantile(after, [0.05, 0.95], axis=0)
     return BestValue(
@@ -418,7 +421,7 @@ def _least_loss(
     )
 
 
-def _changes_over_adaptation(
+def _compute_changes(
     sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, " 1"] | float],
 ) -> dict[str, Float[np.ndarray, " draw"]]:
@@ -434,7 +437,7 @@ def _changes_over_adaptation(
     return changes
 
 
-def _argmin(
+def _find_minimum(
     loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
     grid: Float[np.ndarray, " value"],
     rounds: int = 3,

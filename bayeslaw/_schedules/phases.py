@@ -62,7 +62,7 @@ class Phases:
             )
         for name in ("pretraining", "adaptation"):
             if getattr(self, name) is not None:
-                rates = _checked_rates(name, getattr(self, name))
+                rates = _check_rates(name, getattr(self, name))
                 object.__setattr__(self, name, rates)
         object.__setattr__(
             self,
@@ -74,7 +74,7 @@ class Phases:
         finite_number("lr_power", self.lr_power)
 
 
-def _checked_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
+def _check_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
     """Check learning rates, shape (step,), or refuse them by name."""
     try:
         numbers = np.asarray(rates, float)
@@ -167,7 +167,7 @@ class PhaseAreas(NamedTuple):
         return np.unique(np.round(np.concatenate(parts)))
 
 
-def _phase_areas(
+def _compute_phase_areas(
     rates: Float[np.ndarray, " step"],
     phases: Phases,
     before: float = 0.0,
@@ -195,14 +195,14 @@ def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
     """
     first = None
     if phases.pretraining is not None:
-        first = _phase_areas(phases.pretraining, phases)
+        first = _compute_phase_areas(phases.pretraining, phases)
     if phases.adaptation is None:
         return first, None
     before = first.last if first else 0.0
     momentum = 0.0
     if first and phases.carry_momentum:
         momentum = float(first.areas.momentum[-1])
-    second = _phase_areas(
+    second = _compute_phase_areas(
         phases.adaptation, phases, before, momentum, phases.batch_ratio
     )
     return first, second

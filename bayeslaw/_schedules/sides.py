@@ -50,7 +50,7 @@ class WeightedDomain(NamedTuple):
         losses: Float[np.ndarray, "draw point"] | None = None
         for part in self.parts:
             piece, rows = part.piece, part.rows
-            inputs = _needed(piece, columns, self.name)
+            inputs = _select_columns(piece, columns, self.name)
             if by_draw:
                 shape = (self.pairs, points)
                 inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
@@ -78,7 +78,7 @@ def _over_draws_and_rows(log_loss: Callable, draws, covariates):
     return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
 
 
-def _needed(
+def _select_columns(
     piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
 ) -> dict[str, Float[np.ndarray, "*#point"]]:
     """Select the columns that a formula reads. If one is missing, the error says how to
@@ -133,7 +133,7 @@ def sides_of(
         sum(piece.draws for piece in of_domain) for of_domain in pieces.values()
     )
     sides = tuple(
-        _side(name, weights[name], of_domain, pairs, seed)
+        _pair_side(name, weights[name], of_domain, pairs, seed)
         for name, of_domain in pieces.items()
     )
     covariates = {c for piece in chain(*pieces.values()) for c in piece.covariates}
@@ -144,7 +144,7 @@ def sides_of(
     return sides
 
 
-def _side(
+def _pair_side(
     name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
 ) -> WeightedDomain:
     """Pair a domain's draws: keep the source's order, permute the target's, and recycle

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SAME = 1e-12  # relative difference up to which two losses are equal
 
 
-def _steps(count: float) -> str:
+def _format_steps(count: float) -> str:
     if math.isinf(count):
         return "never"
     return format_count(count) if count < 1e15 else f"{count:.0e}"
@@ -77,7 +77,7 @@ class TurningLength(Answer):
             )
         in_time = format_probability(self.probability(high=self.planned))
         planned = (
-            f"within the {_steps(self.planned)} steps planned, it returns with "
+            f"within the {_format_steps(self.planned)} steps planned, it returns with "
             f"probability {in_time}"
         )
         never = format_probability(self.never)
@@ -88,8 +88,8 @@ class TurningLength(Answer):
             )
         low, high = self.interval
         return (
-            f"{about} is back where it was after {_steps(self.median)} steps of "
-            f"adaptation (90% interval {_steps(low)} to {_steps(high)}); with "
+            f"{about} is back where it was after {_format_steps(self.median)} steps of "
+            f"adaptation (90% interval {_format_steps(low)} to {_format_steps(high)}); with "
             f"probability {never} it never is; {planned}."
         )
 
@@ -204,8 +204,8 @@ class CriticalPoint(Answer):
     def statement(self) -> str:
         low, high = self.interval
         where = (
-            f"at step {_steps(self.median)} of pre-training (90% interval "
-            f"{_steps(low)} to {_steps(high)})"
+            f"at step {_format_steps(self.median)} of pre-training (90% interval "
+            f"{_format_steps(low)} to {_format_steps(high)})"
         )
         if math.isinf(self.median):
             nowhere = format_probability(self.probability(low=math.inf))
@@ -215,7 +215,7 @@ class CriticalPoint(Answer):
             )
         return (
             f"The critical point is {where}. With probability "
-            f"{format_probability(self.passed)} the {_steps(self.pretrained)} steps "
+            f"{format_probability(self.passed)} the {_format_steps(self.pretrained)} steps "
             "given are past it: by adaptation without end the source loss goes from "
             f"{np.median(self.start):.4g} to {np.median(self.limit):.4g} nats per "
             "token (medians)."
@@ -291,11 +291,11 @@ def critical_point(
         return limit <= before * (1 + SAME)
 
     start, limit = losses(np.array([float(first.steps)]))
-    point = _last_true(returns, first.grid())
+    point = _find_last_true(returns, first.grid())
     return CriticalPoint(point, first.steps, start[:, 0], limit[:, 0])
 
 
-def _last_true(
+def _find_last_true(
     holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
     grid: Float[np.ndarray, " step"],
 ) -> Float[np.ndarray, " draw"]:

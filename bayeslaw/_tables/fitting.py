@@ -410,10 +410,9 @@ def _warn_ladder(
     if apart < least:
         warn(
             f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
-            f"{apart:.1%}): the losses tell of both together, and what size and tokens "
-            "do by themselves is as the priors say, so that forecasts at other tokens "
-            "for a size are, too; runs off this line would tell. Draw with chains: "
-            "previews lose tails here"
+            f"{apart:.1%}): N and D are collinear, so their separate effects come from "
+            "the priors. Add runs at another D/N, and draw with chains: previews lose "
+            "tails here"
         )
 
 

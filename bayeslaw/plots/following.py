@@ -37,7 +37,7 @@ def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> A
         label="measured",
         **dots,
     )
-    _limit(ax, followed)
+    _draw_limit(ax, followed)
     token_axis(ax, followed.unit)
     ax.set_ylabel("loss (nats per token)")
     return ax
@@ -52,10 +52,10 @@ def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) 
     ends = {"low": "final_low", "median": "final_median", "high": "final_high"}
     after = history[list(ends.values())].set_axis(list(ends), axis="columns")
     first = pd.DataFrame([followed.final_before])
-    start = pd.Series([_before_the_run(followed)])
-    _bars(ax, start, first, color=GREY, label="before the run")
-    _bars(ax, history["at"], after, color=colour, label="after each point")
-    _limit(ax, followed)
+    start = pd.Series([_place_before_the_run(followed)])
+    _draw_bars(ax, start, first, color=GREY, label="before the run")
+    _draw_bars(ax, history["at"], after, color=colour, label="after each point")
+    _draw_limit(ax, followed)
     token_axis(ax, followed.unit)
     ax.set_ylabel(f"loss at {format_count(followed.final[followed.unit])}")
     return ax
@@ -79,9 +79,9 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     }
     if not limited:
         raise PlanError("no limit was given, so there is no probability: give max_loss")
-    start = min(_before_the_run(followed) for followed in limited.values())
+    start = min(_place_before_the_run(followed) for followed in limited.values())
     chances = pd.DataFrame(
-        {name: _chances(followed, start) for name, followed in limited.items()}
+        {name: _list_chances(followed, start) for name, followed in limited.items()}
     )
     # a domain's probability stays the same until its next point
     chances = chances.sort_index().ffill()
@@ -99,7 +99,7 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     return ax
 
 
-def _chances(followed: Followed, start: float) -> pd.Series:
+def _list_chances(followed: Followed, start: float) -> pd.Series:
     """List the probability by tokens so far; the one from before the run is at
     ``start``.
     """
@@ -109,7 +109,7 @@ def _chances(followed: Followed, start: float) -> pd.Series:
     return pd.Series(chances, places)
 
 
-def _before_the_run(followed: Followed) -> float:
+def _place_before_the_run(followed: Followed) -> float:
     """Choose the position of the forecast from before the run on a logarithmic axis: a
     factor left of the first point.
     """
@@ -119,8 +119,7 @@ def _before_the_run(followed: Followed) -> float:
     return first / 1.6
 
 
-def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
-    """Draw joined medians, with their intervals as bars."""
+def _draw_bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
     median = rows["median"]
     away = [median - rows["low"], rows["high"] - median]
     ax.errorbar(
@@ -134,7 +133,7 @@ def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
     )
 
 
-def _limit(ax: Axes, followed: Followed) -> None:
+def _draw_limit(ax: Axes, followed: Followed) -> None:
     if followed.max_loss is not None:
         ax.axhline(followed.max_loss, label="limit", color=COLOURS[1], lw=1.2, ls=":")
 

@@ -150,7 +150,7 @@ def coverage(ax: Axes, check: Check) -> Axes:
     # A central interval of probability p holds the runs whose PIT is within p/2 of .5.
     distance = np.abs(check.pit - 0.5)
     inside = distance[:, None] <= stated[None, :] / 2  # (run, probability)
-    low, high = _counts_by_chance(check.n, stated)
+    low, high = _compute_count_intervals(check.n, stated)
     ax.fill_between(
         stated,
         low / check.n,
@@ -181,7 +181,7 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     band holds 90% of the heights that the same number of independent runs would give
     under a calibrated forecast.
     """
-    low, high = _counts_by_chance(check.n, np.array(1 / bins))
+    low, high = _compute_count_intervals(check.n, np.array(1 / bins))
     ax.axhspan(
         float(low),
         float(high),
@@ -205,7 +205,7 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     return ax
 
 
-def _counts_by_chance(
+def _compute_count_intervals(
     runs: int, probability: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the 90% interval of the count of independent runs, low and high, each

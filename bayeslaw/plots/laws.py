@@ -45,7 +45,7 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
         # Quantiles of weighted draws, from the draws' distribution function.
         below = np.cumsum(scaled_weights(fit, part, power)[order])
         quantiles = np.interp(LEVELS, below, mean[order])
-        _interval(ax, y, quantiles, COLOURS[0 if part == "prior" else 1])
+        _draw_interval(ax, y, quantiles, COLOURS[0 if part == "prior" else 1])
     names = [f"{part} to the {power:g}" for part, power in reversed(rows)]
     _name_rows(ax, names)
     ax.set_xlabel(f"mean loss of {len(runs)} runs (nats per token)")
@@ -70,7 +70,7 @@ def contributions(
             bottom=np.where(height >= 0, top, bottom),
             width=0.7,
             color=COLOURS[i % len(COLOURS)],
-            label=_formula(name, terms),
+            label=_write_formula(name, terms),
         )
         top += np.maximum(height, 0)
         bottom += np.minimum(height, 0)
@@ -79,7 +79,7 @@ def contributions(
     return ax
 
 
-def _formula(name: str, terms: Mapping[str, Term]) -> str:
+def _write_formula(name: str, terms: Mapping[str, Term]) -> str:
     """Write a term as in its law; the known offset has no formula."""
     if name not in terms:
         return "measured before"
@@ -97,7 +97,7 @@ def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.nd
     law, (piece,) = fit.law, fit.pieces()
     covariates = fitting.covariates(law, runs)
     draws = {name: piece.values[name] for name in law.priors}
-    by_draw = _contributions(law, covariates, draws)
+    by_draw = _compute_contributions(law, covariates, draws)
     means = {}
     if law.offset is not None:
         means["known"] = np.asarray(law.offset(covariates))
@@ -107,7 +107,7 @@ def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.nd
 
 
 @compiled(static_argnums=0)
-def _contributions(
+def _compute_contributions(
     law: Law,
     covariates: Mapping[str, Float[AnyArray, " run"]],
     draws: Mapping[str, Float[AnyArray, " draw"]],
@@ -160,7 +160,7 @@ def exponents(
             lw=9,
             solid_capstyle="butt",
         )
-        _interval(ax, y, np.quantile(fit.posterior[name], LEVELS), COLOURS[0])
+        _draw_interval(ax, y, np.quantile(fit.posterior[name], LEVELS), COLOURS[0])
         if published and name in published:
             estimate, error = published[name]
             style = {"fmt": "D", "ms": 4, "lw": 1, "color": COLOURS[1]}
@@ -208,7 +208,7 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
     return ax
 
 
-def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
+def _draw_interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
     """Draw 90% thin, 50% thick, and the median as a dot; quantiles at `LEVELS`, shape
     (5,).
     """
@@ -225,7 +225,6 @@ def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Write names of rows on the y axis, from bottom to top."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(-0.6, len(names) - 0.4)
 
@@ -269,7 +268,7 @@ def learned_priors(
     band = populations(record, kind)
     of_law = learned().of_law(record.name)
     tables = [t for t in of_law if t.kind == kind and site in t.logs]
-    _check(name, site, band, tables)
+    _check_informed(name, site, band, tables)
     own = own_populations(record)[site]
     for population, style in ((band[site], "-"), (own, "--")):
         ends = population.mean + Z90 * population.sd * np.array([-1, 1])
@@ -290,7 +289,7 @@ def learned_priors(
         ax.plot(middle, len(labs), "D", color=BLACK, ms=5)
         names = [*labs, "yours"]
     ax.set_yticks(range(len(names)), names)
-    share = "" if site == name else f", share of the floor{_at(record)}"
+    share = "" if site == name else f", share of the floor{_describe_reference(record)}"
     ax.set(xscale="log", xlabel=f"{name}{share}", ylabel=None)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter("{x:g}")
@@ -298,8 +297,9 @@ def learned_priors(
     return ax
 
 
-def _check(name: str, site: str, band: dict, tables: Sequence[LearnedTable]) -> None:
-    """Refuse a parameter that no table informs."""
+def _check_informed(
+    name: str, site: str, band: dict, tables: Sequence[LearnedTable]
+) -> None:
     if site not in band or not tables:
         raise LawError(
             f"no table teaches of {name!r}; there is "
@@ -319,7 +319,7 @@ def _draw_lab(
         ax.plot(middle, y, "o", color=colour, ms=3)
 
 
-def _at(law: Law) -> str:
+def _describe_reference(law: Law) -> str:
     """Describe the run at which contributions are shares."""
     catalogue = learned()
     run = catalogue.reference.get(catalogue.same.get(law.name, law.name), {})

@@ -35,7 +35,7 @@ def ternary(ax: Axes, plan: MixturePlan, levels: int = 10) -> Axes:
             f"a ternary map is of three domains, and this plan has {len(plan.shares)}: "
             "draw share_probability"
         )
-    x, y = _on_triangle(np.array(plan.region["shares"]))
+    x, y = _place_on_triangle(np.array(plan.region["shares"]))
     chance = np.array(plan.region["probability"])
     filled = ax.tricontourf(
         x, y, chance, levels=np.linspace(0, 1, levels + 1), cmap="cividis"
@@ -54,16 +54,15 @@ def ternary(ax: Axes, plan: MixturePlan, levels: int = 10) -> Axes:
         x_corner, y_corner = corner
         ax.text(x_corner, y_corner, f"all {name}", ha=side, va=vertical)
     star = np.array([list(plan.shares.values())])
-    ax.plot(*_on_triangle(star), **STAR)
+    ax.plot(*_place_on_triangle(star), **STAR)
     ax.set_aspect("equal")
     ax.set_axis_off()
     return ax
 
 
-def _on_triangle(
+def _place_on_triangle(
     shares: Float[np.ndarray, "mixture domain"],
 ) -> Float[np.ndarray, "axis mixture"]:
-    """Compute the places of mixtures in the triangle."""
     return (shares @ CORNERS).T
 
 

@@ -28,7 +28,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     else in ATPP.
     """
     rows = [row for row in plan.frontier if row["atpp"] is not None]
-    price, unit = _price_of(plan.cost)
+    price, unit = _choose_price(plan.cost)
     ax.plot(
         [row["confidence"] for row in rows],
         [price(row) for row in rows],
@@ -52,13 +52,13 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     # A plan without adaptation costs zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
-    ax.set_xlabel("probability that all promises are kept")
+    ax.set_xlabel("probability that all limits are kept")
     ax.set_ylabel(unit)
     ax.legend()
     return ax
 
 
-def _price_of(
+def _choose_price(
     cost: Mapping[str, float] | None,
 ) -> tuple[Callable[[Mapping[str, Any]], float], str]:
     """Choose the cost of a plan's rows, and its unit, by the costs that it has."""
@@ -71,7 +71,7 @@ def _price_of(
 
 
 def region(ax: Axes, plan: Plan) -> Axes:
-    """Draw the probability that all promises are kept, over replay and ATPP. The line
+    """Draw the probability that all limits are kept, over replay and ATPP. The line
     is the confidence asked for.
     """
     percent = 100 * np.array(plan.region["replay"])
@@ -85,9 +85,9 @@ def region(ax: Axes, plan: Plan) -> Axes:
         levels=shares,
         cmap="cividis",
     )
-    ax.figure.colorbar(filled, ax=ax, label="probability that all promises are kept")
+    ax.figure.colorbar(filled, ax=ax, label="probability that all limits are kept")
     if isinstance(plan.confidence, float):
-        _line(
+        _draw_contour(
             ax,
             percent,
             atpp,
@@ -181,7 +181,7 @@ def forgetting_landscape(
     ax.figure.colorbar(filled, ax=ax, label="median forgetting (%)", format="%.2g")
     if limit is not None:
         share_kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
-        _line(
+        _draw_contour(
             ax,
             100 * replay,
             tokens,
@@ -195,7 +195,7 @@ def forgetting_landscape(
     return ax
 
 
-def _line(
+def _draw_contour(
     ax: Axes,
     x: np.ndarray,
     y: np.ndarray,
@@ -234,11 +234,11 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
         colour = COLOURS[1] if is_target else next(others)
         label = "target loss" if is_target else name
         on = twin if unit == "loss" else ax
-        _band(on, percent, _scaled(bands[name], scale), colour, label)
+        _draw_band(on, percent, _scale_band(bands[name], scale), colour, label)
     if plan.replay is not None:
         ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
     ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
-    ax.set_ylabel(_left_axis(set(units.values())))
+    ax.set_ylabel(_name_left_axis(set(units.values())))
     losses = [name for name, unit in units.items() if unit == "loss"]
     twin.set_ylabel(
         f"{'target loss' if losses == ['target'] else 'loss'} (nats per token)"
@@ -251,15 +251,14 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
     return ax
 
 
-def _left_axis(units: set[str]) -> str:
-    """Name the quantity on the left axis, and its unit."""
+def _name_left_axis(units: set[str]) -> str:
     there = [unit for name, unit in UNITS.items() if name in units and name != "loss"]
     quantities = dict.fromkeys(unit.quantity for unit in there)
     scale = "%" if all(unit.is_share for unit in there) else "nats per token"
     return f"{', '.join(quantities) or 'forgetting'} ({scale})"
 
 
-def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
+def _scale_band(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
     """Convert low, median and high, each of shape (replay,), and the limit to the
     axis's unit.
     """
@@ -267,21 +266,20 @@ def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
     return {key: scale * np.array(band[key], float) for key in keys}
 
 
-def _band(
+def _draw_band(
     ax: Axes,
     replay: np.ndarray,
     band: Mapping[str, np.ndarray],
     colour: str,
     label: str,
 ) -> None:
-    """Draw median, 90% band and limit of one promise."""
     line_in_band(ax, replay, band, colour, label)
     ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)
 
 
 def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     """Draw the cost of each scenario's plan, with the probability that it keeps its
-    promises.
+    limits.
 
     Parameters
     ----------
@@ -292,7 +290,7 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     names = list(looked_at.plans)
     shown = [answer.most_probable() for answer in looked_at.plans.values()]
     possible = [choice for choice in shown if choice["D"] is not None]
-    price, unit = _price_of(possible[0].get("cost") if possible else None)
+    price, unit = _choose_price(possible[0].get("cost") if possible else None)
     labels = []
     for place, (answer, choice) in enumerate(
         zip(looked_at.plans.values(), shown, strict=True)

@@ -27,24 +27,24 @@ def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
     """Draw the forecast of each run before and after: the median in its interval."""
     rows = domain.forecasts
     for when, (colour, offset) in WHEN.items():
-        _intervals(ax, rows, when, offset, colour)
-    _names(ax, [str(name) for name in rows.index])
+        _draw_intervals(ax, rows, when, offset, colour)
+    _write_names(ax, [str(name) for name in rows.index])
     ax.set_xlabel(f"{domain.name} loss (nats per token)")
-    _legend(ax)
+    _place_legend(ax)
     return ax
 
 
 def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     """Draw the cheapest plan at each confidence, before and after. Stars are the plans;
     the cross is the old plan as judged now. The dotted line is the confidence asked
-    for. Where none of these confidences can be promised, a line says so.
+    for. Where no plan reaches any of them, a line says so.
     """
     ax.set_ylim(-0.04, 1.04)
-    ax.set_ylabel("promises kept, probability")
+    ax.set_ylabel("probability that all limits are kept")
     plans = change.before, change.after
     if not any(row["D"] for plan in plans for row in plan.frontier):
         ax.set_xticks([])
-        said = "no probability of the list can be promised yet"
+        said = "no plan reaches a probability of the list yet"
         ax.text(0.5, 0.5, said, ha="center", transform=ax.transAxes)
         return ax
     for when, (colour, _) in WHEN.items():
@@ -68,7 +68,7 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     if not isinstance(wanted, dict):
         ax.axhline(wanted, color=GREY, lw=0.8, ls=":", zorder=0)
     token_axis(ax, "D")
-    _legend(ax)
+    _place_legend(ax)
     return ax
 
 
@@ -80,12 +80,12 @@ def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
     ends = rows[[c for c in rows if str(c).startswith(("before", "after"))]]
     scaled = ends.sub(rows["before"], axis=0).div(rows["sd"], axis=0)
     for when, (colour, offset) in WHEN.items():
-        _intervals(ax, scaled, when, offset, colour)
+        _draw_intervals(ax, scaled, when, offset, colour)
     for edge in (-0.5, 0.5):
         ax.axvline(edge, color=GREY, lw=0.8, ls=":", zorder=0)
-    _names(ax, [str(name) for name in rows.index])
+    _write_names(ax, [str(name) for name in rows.index])
     ax.set_xlabel("sds before the new rows")
-    _legend(ax)
+    _place_legend(ax)
     return ax
 
 
@@ -118,7 +118,7 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
     if along:
         token_axis(ax, "D")
     ax.set_ylabel("measured over forecast (%)")
-    _legend(ax)
+    _place_legend(ax)
     return ax
 
 
@@ -142,27 +142,25 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     colours = [COLOURS[0], GREY, *[COLOURS[4]] * len(groups)]
     ax.barh(-np.arange(len(names)), sizes, color=colours, height=0.7)
     ax.axvline(0, color=BLACK, lw=0.8)
-    _names(ax, names)
+    _write_names(ax, names)
     ax.set_xlabel(f"shift of {domain.name}, {domain.headline.name} (%)")
     return ax
 
 
-def _intervals(
+def _draw_intervals(
     ax: Axes, rows: pd.DataFrame, when: str, offset: float, colour: str
 ) -> None:
-    """Draw medians in their intervals, one below the other."""
     y = offset - np.arange(len(rows))
     style: dict[str, Any] = {"color": colour, "lw": 5, "alpha": 0.45}
     ax.hlines(y, rows[f"{when}_low"], rows[f"{when}_high"], **style)
     ax.plot(rows[when], y, "o", ms=5, color=colour, label=when)
 
 
-def _names(ax: Axes, names: list[str]) -> None:
+def _write_names(ax: Axes, names: list[str]) -> None:
     ax.set_yticks(-np.arange(len(names)), names)
     ax.set_ylim(-len(names) + 0.4, 0.6)
 
 
-def _legend(ax: Axes) -> None:
-    """Put the legend above the picture, where it hides nothing."""
+def _place_legend(ax: Axes) -> None:
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
     ax.legend(fontsize=8, frameon=False, columnspacing=1.0, **place)

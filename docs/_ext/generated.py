@@ -311,7 +311,7 @@ def poster_page() -> str:
         ),
         (
             f"{at_90}",
-            "of plans at a stated 90% keep both promises where every law is wrong by 1%; "
+            "of plans at a stated 90% keep both limits where every law is wrong by 1%; "
             f"plans from best estimates: {plug_in}",
             "discrepancy.html#plans-where-every-law-misses",
         ),
@@ -393,17 +393,19 @@ class Kept:
 
 # since then rows are weighed, and what checkpoints, runs and settings share is learned
 # beside the misfit
-ERRORS = "8be9506"
+WEIGHED = "8be9506"
+EARLIER = "rows were weighed (8be9506): the present code may give other figures"
 
 
 def made_by(path: Path) -> str:
-    """The commit that kept a file, and whether its error structure is today's."""
+    """The commit that kept a file, and whether rows were weighed by then."""
     kept = git(*LAST_CHANGE, "--", str(path)).split()
     if not kept:
         return "*Not committed yet.*"
     commit, day = kept
-    is_earlier = git("rev-list", "--count", f"{commit}..{ERRORS}") != "0"
-    says = ", of an earlier error structure: not run again since" if is_earlier else ""
+    is_earlier = git("rev-list", "--count", f"{commit}..{WEIGHED}") != "0"
+    is_timing = path.parent != RESULTS
+    says = f", before {EARLIER}" if is_earlier and not is_timing else ""
     return f"*Kept on {day}, commit {commit}{says}.*"
 
 

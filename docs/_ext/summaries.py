@@ -123,7 +123,7 @@ def abstract(
         f"{real['case'].nunique()} published tables 90% intervals of larger runs hold "
         f"{held['average']:.0%} of them, where a point fit with a bootstrap holds "
         f"{held['point fit, bootstrap']:.0%}. In a hundred simulated worlds in which every "
-        f"law is wrong, plans at 90% keep both promises in {cells[0]}, plans from best "
+        f"law is wrong, plans at 90% keep both limits in {cells[0]}, plans from best "
         f"estimates in {cells[1]}. Chosen runs give {ratio:.0%} of the interval score of "
         "random runs of the same cost (median over two pools and three budgets). Not "
         "everything holds: of tiny models at a stage that no fit had seen, "

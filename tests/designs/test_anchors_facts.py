@@ -42,14 +42,16 @@ def test_the_errors_of_a_run_are_its_own_and_what_its_points_share():
     beside it the run's effect, common to all points.
     """
     draws = RNG.standard_normal((2, 4))
-    told = evidence._noise(MENU, [domain(draws, draws[:, :1], [-1])])
+    told = evidence._compute_error_covariance(MENU, [domain(draws, draws[:, :1], [-1])])
     own = np.mean([0.01**2 * 7 / 5, 0.02**2 * 12 / 10])  # (dof + 3) / (dof + 1)
     shared = np.mean([0.004**2, 0.006**2])
     gap = np.abs(ALONG[:3, None] - ALONG[:3])
     np.testing.assert_allclose(told[0], own * np.exp(-gap / 0.5) + shared)
     assert told[1, 0, 0] == pytest.approx(own + shared)
     assert (told[1, 0, 1:] == 0).all()
-    two = evidence._noise(MENU, [domain(draws, draws[:, :1], [-1])] * 2)
+    two = evidence._compute_error_covariance(
+        MENU, [domain(draws, draws[:, :1], [-1])] * 2
+    )
     np.testing.assert_allclose(two[0, ::2, ::2], told[0])
     assert (two[0, ::2, 1::2] == 0).all()
 

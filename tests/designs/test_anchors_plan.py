@@ -135,7 +135,7 @@ def test_a_run_beyond_the_data_teaches_a_plan_what_a_refit_learns_of_the_drift()
 
 
 ILL_POSED = {
-    "no draw keeps the promises": QUESTION | {"max_target_loss": 0.5},
+    "no draw keeps the limits": QUESTION | {"max_target_loss": 0.5},
     "kept without adapting at all": QUESTION
     | {"max_target_loss": 19.0, "max_forgetting": "900%"},
     "needs max_target_loss, max_forgetting": {"N": 8.1e9},

@@ -68,7 +68,7 @@ def problem(seed: int):
         "target", nothing, nothing[:, :1], np.array([-1]), NOISE, np.zeros(DRAWS, int), sizes
     )  # fmt: skip
     errors = np.zeros((RUNS * STOPS, RUNS * STOPS))
-    for run, block in enumerate(evidence._noise(whole, [view])):
+    for run, block in enumerate(evidence._compute_error_covariance(whole, [view])):
         rows = whole.rows[run]
         errors[np.ix_(rows, rows)] = block
     # what the draws say once the rows that are had are fitted

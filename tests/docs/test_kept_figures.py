@@ -23,16 +23,16 @@ def shares(table: str, column: int, rows: str) -> list[float]:
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("docs/howto/plan.md", "kept both promises in {}, plug-in plans in {} "),
+        ("docs/howto/plan.md", "kept both limits in {}, plug-in plans in {} "),
         ("docs/discrepancy.md", "in {} of a hundred worlds; plans without .* in {}[.]"),
-        ("docs/decisions.md", "kept both promises in {} of them, plug-in plans in {} "),
-        ("docs/calibration.md", "kept both promises in {} of worlds"),
-        ("notebooks/plan.ipynb", "kept both promises in {}, plug-in plans in {} "),
+        ("docs/decisions.md", "kept both limits in {} of them, plug-in plans in {} "),
+        ("docs/calibration.md", "kept both limits in {} of worlds"),
+        ("notebooks/plan.ipynb", "kept both limits in {}, plug-in plans in {} "),
         ("notebooks/story.ipynb", "in {} of those worlds, plug-in plans in {}[.]"),
     ],
 )
 def test_every_page_says_what_became_of_the_plans(page, words):
-    """How often both promises were kept in the worlds of the present study."""
+    """How often both limits were kept in the worlds of the present study."""
     kept = (DOCS / "results/missed_worlds.txt").read_text()
     of_worlds = [line.split("|")[3].strip() for line in kept.splitlines()[2:]]
     text = (ROOT / page).read_text().replace('\\n",\n', "").replace('    "', " ")

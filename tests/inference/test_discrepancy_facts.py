@@ -408,12 +408,12 @@ def problem():
 def test_the_law_s_uncertainty_is_its_covariance(problem):
     assert problem.law.shape == (RUNS, 3)
     draws = RNG.standard_normal((50, 6)) @ RNG.standard_normal((6, RUNS))
-    columns = marginal._directions(draws)
+    columns = marginal._find_directions(draws)
     np.testing.assert_allclose(columns @ columns.T, np.cov(draws.T), atol=1e-9)
     many = RNG.standard_normal((50, RUNS))
-    assert marginal._directions(many).shape == (RUNS, 14)
+    assert marginal._find_directions(many).shape == (RUNS, 14)
     faint = draws + 1e-7 * RNG.standard_normal((50, RUNS))
-    assert marginal._directions(faint).shape == (RUNS, 6)
+    assert marginal._find_directions(faint).shape == (RUNS, 6)
 
 
 def test_scales_have_their_priors(problem):
@@ -531,7 +531,7 @@ def test_degrees_of_freedom_follow_the_tails():
 
 def test_blocks_cover_all_draws_once():
     for draws, rows in ((10, 3), (7, 2_000_000), (5, 9_000_000)):
-        blocks = learning._blocks(draws, rows)
+        blocks = learning._split_draws(draws, rows)
         covered = [i for block in blocks for i in range(draws)[block]]
         assert covered == list(range(draws))
         assert max(len(range(draws)[b]) for b in blocks) * rows <= max(4_000_000, rows)

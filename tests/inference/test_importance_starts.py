@@ -31,17 +31,17 @@ def case():
 def test_starts_come_together_and_are_searched_from_once(case):
     law, table, points, starts = case
     nearer = [importance._least_squares(law, table, points, s) for s in starts]
-    kept = importance._distinct(nearer)
+    kept = importance._drop_similar(nearer)
     assert len(kept) == 1
-    _, height = importance._minimum(law, table, points, kept[0])
-    alone = [importance._minimum(law, table, points, s)[1] for s in starts]
+    _, height = importance._minimise(law, table, points, kept[0])
+    alone = [importance._minimise(law, table, points, s)[1] for s in starts]
     assert height == pytest.approx(min(alone), abs=1e-3)
 
 
 def test_least_squares_that_are_no_better_are_left(case, monkeypatch):
     """The mode is by the density, of heavy tails and shared errors."""
     law, table, points, starts = case
-    mode, _ = importance._minimum(law, table, points, starts[0])
+    mode, _ = importance._minimise(law, table, points, starts[0])
 
     def elsewhere(law, table, points, z, objective):
         return {name: jnp.asarray(v[0] + 1.0) for name, v in z.items()}, 0.0
@@ -53,7 +53,10 @@ def test_least_squares_that_are_no_better_are_left(case, monkeypatch):
 
 def test_starts_that_differ_are_all_kept():
     some = [np.array([0.0, 1.0]), np.array([0.0, 1.0005]), np.array([0.0, 1.1])]
-    assert [v.tolist() for v in importance._distinct(some)] == [[0.0, 1.0], [0.0, 1.1]]
+    assert [v.tolist() for v in importance._drop_similar(some)] == [
+        [0.0, 1.0],
+        [0.0, 1.1],
+    ]
 
 
 def test_rows_of_one_table_take_one_gamma_function():

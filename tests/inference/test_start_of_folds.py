@@ -50,9 +50,9 @@ def test_a_chain_starts_where_its_density_is_defined():
         return jnp.where(size < 1, size, jnp.nan)
 
     far = {"a": jnp.asarray(2.0), "b": jnp.asarray([-1.0, 0.5])}
-    near = nuts._nearer(potential, far)
+    near = nuts._move_nearer(potential, far)
     assert near["a"] == 0.5
     assert near["b"].tolist() == [-0.25, 0.125]
-    assert nuts._nearer(potential, near)["b"].tolist() == near["b"].tolist()
-    nowhere = nuts._nearer(lambda w: jnp.inf * jnp.ones(()), far)
+    assert nuts._move_nearer(potential, near)["b"].tolist() == near["b"].tolist()
+    nowhere = nuts._move_nearer(lambda w: jnp.inf * jnp.ones(()), far)
     assert 0 < nowhere["a"] < 0.01

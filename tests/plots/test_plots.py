@@ -120,7 +120,7 @@ def test_a_parameter_that_is_not_sampled_is_refused():
 
 
 @pytest.mark.parametrize("tokens", [None, 0.0])
-def test_plans_that_cannot_be_promised_before_nor_after_are_drawn_as_such(tokens):
+def test_no_plan_before_nor_after_is_drawn_as_such(tokens):
     """An axis of no tokens has no logarithm."""
     row = {"confidence": 0.9, "D": tokens}
     nothing = SimpleNamespace(frontier=[row], D=None, probability=None, confidence=0.9)
@@ -128,4 +128,4 @@ def test_plans_that_cannot_be_promised_before_nor_after_are_drawn_as_such(tokens
     figure = Figure()
     ax = plots.moved_plan(figure.subplots(), change)
     figure.savefig(io.BytesIO())
-    assert "promised yet" in ax.texts[0].get_text()
+    assert "no plan reaches" in ax.texts[0].get_text()

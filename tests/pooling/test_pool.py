@@ -27,7 +27,7 @@ from bayeslaw._inference import nuts
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import log_loss
 from bayeslaw._pooling import coordinates, hierarchy, modes
-from bayeslaw._pooling.pool import _check, _domains
+from bayeslaw._pooling.pool import _arrange_domains, _check_poolable
 
 DOMAINS = 12
 short = partial(pool, chains=2, warmup=500)
@@ -65,7 +65,7 @@ def pooled(five):
 def problem(request, five):
     """A law, its table of five runs a domain, and the coordinates found for it."""
     law = bayeslaw.law(request.param)
-    domains, _ = _domains(law, five, five["domain"])
+    domains, _ = _arrange_domains(law, five, five["domain"])
     found = modes.prepare(law, domains, 1.0, 0)
     rng = np.random.default_rng(0)
     sites = len(found.half_normal)
@@ -146,7 +146,7 @@ def test_own_runs_weigh_what_the_formula_of_shrinkage_says(world):
             rows.query("domain == 'domain 01'").head(3),
         ]
     )
-    domains, _ = _domains(law, rows, rows["domain"])
+    domains, _ = _arrange_domains(law, rows, rows["domain"])
     u, spread, dof = (
         jnp.log(jnp.array([[0.74, 0.005], [0.6, 0.01]])),
         jnp.array([0.02, 0.5]),
@@ -312,12 +312,12 @@ def test_a_domain_is_a_posterior_like_any_other(world, pooled):
 
 def test_same_seed_same_numbers(five, pooled):
     """The first draws of a shorter run with the same seed are those of the longer; a short run that fails says so."""
-    before = nuts._advance.count()
+    before = nuts._advance_chains.count()
     with pytest.warns(FitWarning, match="law forgetting pooled by domain: "):
         again = short(
             five, "forgetting", seed=1, draws=100, max_draws=100, on_failure="warn"
         )
-    assert nuts._advance.count() == before  # nothing is compiled again
+    assert nuts._advance_chains.count() == before  # nothing is compiled again
     assert any(
         "too few effective draws; draw more (draws)" in line for line in again.warnings
     )
@@ -383,6 +383,6 @@ def test_what_pooling_cannot_tell_is_warned_about(five):
     """Three domains do not tell their spread; rows of one checkpoint are not independent."""
     law, few = bayeslaw.law("forgetting"), five[five["domain"] < "domain 03"]
     with pytest.warns(FitWarning, match="3 domains only"):
-        _check(law, few, few["domain"], [])
+        _check_poolable(law, few, few["domain"], [])
     with pytest.warns(FitWarning, match="share their error"):
-        _check(law, five.assign(ptpp=100.0), five["domain"], [])
+        _check_poolable(law, five.assign(ptpp=100.0), five["domain"], [])

@@ -86,5 +86,5 @@ def test_the_domains_that_are_pooled_are_no_settings():
     table = pd.concat(each, ignore_index=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        pool._check(LAW, table, table["language"], [])
+        pool._check_poolable(LAW, table, table["language"], [])
     assert not [w for w in caught if "alike in all" in str(w.message)]

@@ -52,14 +52,14 @@ def test_another_table_of_the_same_padded_size_compiles_nothing(fitted, table):
     """Folds, seeds and tables share one compiled program."""
     from bayeslaw._inference import nuts
 
-    before = nuts._advance.count()
+    before = nuts._advance_chains.count()
     plain_fit(
         table.iloc[:-3].assign(loss=lambda t: t["loss"] * 1.1),
         "chinchilla",
         seed=7,
         independent=True,
     )
-    assert nuts._advance.count() == before
+    assert nuts._advance_chains.count() == before
 
 
 def test_a_saved_fit_forecasts_the_same_in_another_process(fitted, table, tmp_path):

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 import bayeslaw
 from bayeslaw._forecasts.sensitivity import few_levels
-from bayeslaw._posteriors.averaging.folds import default_axes, folds, stages_towards
+from bayeslaw._posteriors.averaging.folds import (
+    default_axes,
+    folds,
+    stages_in_direction,
+)
 from bayeslaw._running.updating.rows import row_changes
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import at_levels
@@ -236,4 +240,4 @@ def test_the_direction_of_a_run_is_not_that_of_a_level_it_has():
     runs = pd.DataFrame({"N": [1e8, 2e8, 4e8], "ptpp": [20.0, 100.0, 100.0]})
     goal = pd.DataFrame({"N": [8e8], "ptpp": [100.00000000000001]})
     stages = ["N >= 400M", "ptpp >= 100"]
-    assert stages_towards(stages, runs, goal) == ["N >= 400M"]
+    assert stages_in_direction(stages, runs, goal) == ["N >= 400M"]

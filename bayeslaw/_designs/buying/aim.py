@@ -43,7 +43,7 @@ def goal_now(
         The plan's question is ill-posed.
     """
     if isinstance(campaign.goal, pd.DataFrame):
-        view = _forecast(posteriors[TARGET], offered, campaign.goal, TARGET)
+        view = _build_view(posteriors[TARGET], offered, campaign.goal, TARGET)
         # with few runs one law is fitted, so they cannot tell yet which law is right
         is_one_law = len(posteriors[TARGET].pieces()) == 1
         gain = "variance" if campaign.gain == "law" and is_one_law else campaign.gain
@@ -59,26 +59,27 @@ def goal_now(
             domains = domains_of(plan, offered, None)
             is_priced = plan.is_reached and can_save(plan, domains)
             return Goal(domains, "plan" if is_priced else "variance", plan=plan)
-        # no draw keeps the promises: perhaps the posterior is still wrong
-    region = where_a_plan_may_be(campaign.goal, campaign.candidates)
-    views = [_forecast(posteriors[name], offered, region, name) for name in posteriors]
+        # no draw keeps the limits: perhaps the posterior is still wrong
+    region = planned_region(campaign.goal, campaign.candidates)
+    views = [
+        _build_view(posteriors[name], offered, region, name) for name in posteriors
+    ]
     return Goal(views, "variance")
 
 
-def _forecast(
+def _build_view(
     posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
 ) -> Domain:
-    """Build a domain's view of runs to forecast."""
     menu_of_domain = replace(offered, table=as_read(offered.table, domain))
     view = domain_of(posterior, menu_of_domain, as_read(goal, domain), None)
     return replace(view, name=domain)
 
 
-def where_a_plan_may_be(
+def planned_region(
     question: Mapping[str, Any], candidates: pd.DataFrame
 ) -> pd.DataFrame:
-    """Make runs of the planned model, at replays and tokens per parameter that span
-    those on offer.
+    """Make runs over the range of possible plans: of the planned model, at replays and
+    tokens per parameter that span those on offer.
 
     Raises
     ------
@@ -106,17 +107,18 @@ def where_a_plan_may_be(
         covariates[SOURCE_LOSS_BEFORE] = np.mean(question["baseline_loss"])
     # evenly spaced in the logarithm of tokens per parameter, like budgets
     per_parameter = np.log(candidates["D"].to_numpy() / candidates["N"].to_numpy())
-    tokens = float(model["N"]) * np.exp(_spread(per_parameter))
+    tokens = float(model["N"]) * np.exp(_space_evenly(per_parameter))
     # laws of size and tokens read no replay, so any value will do
     replays = (
-        _spread(candidates["replay"].to_numpy()) if "replay" in candidates else [0]
+        _space_evenly(candidates["replay"].to_numpy())
+        if "replay" in candidates
+        else [0]
     )
     rows = [model | covariates | {"D": d, "replay": r} for d in tokens for r in replays]
     return pd.DataFrame(rows)
 
 
-def _spread(
+def _space_evenly(
     levels: Float[np.ndarray, " run"], count: int = 3
 ) -> Float[np.ndarray, " level"]:
-    """Space ``count`` numbers evenly from the lowest level to the highest."""
     return np.unique(np.linspace(levels.min(), levels.max(), count))

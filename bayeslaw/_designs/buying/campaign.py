@@ -109,7 +109,9 @@ def read_measured(
             f"measured row {strange[0]!r} is none of the candidates: give the table "
             "they were chosen from"
         )
-    table = measured[["row"]].assign(**{c: _numbers(measured, c) for c in losses})
+    table = measured[["row"]].assign(
+        **{c: _convert_losses(measured, c) for c in losses}
+    )
     _check_whole(table, losses)
     # if a failed run was repeated, only the row with its losses counts
     gave = table.dropna(subset=losses)
@@ -123,7 +125,7 @@ def read_measured(
     return table[is_kept].reset_index(drop=True)
 
 
-def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:
+def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
     """Convert losses to numbers, with NaN for failed runs."""
     losses = pd.to_numeric(measured[column], errors="coerce")
     written = measured[column].notna() & (

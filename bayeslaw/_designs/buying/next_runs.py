@@ -22,7 +22,7 @@ from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
-from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
+from bayeslaw._designs.buying.aim import goal_now, planned_region
 from bayeslaw._designs.buying.campaign import (
     Campaign,
     as_read,
@@ -68,7 +68,7 @@ class NextRuns:
         of the run up to the row. Fill in ``loss``, and for a plan ``source_loss``.
     goal_sd
         Present sd of the goal's log losses (root mean square over its runs, or over the
-        promises of a plan).
+        limited losses of a plan).
     goal_sd_after
         The same after all runs chosen for the rest of the budget are measured.
     spent, budget
@@ -124,7 +124,7 @@ class NextRuns:
         all_rows = pd.concat(batches, ignore_index=True) if batches else None
         columns = losses_of(self.campaign.goal)
         measured = read_measured(self.campaign.candidates, all_rows, columns)
-        return _next(replace(self.campaign, measured=measured))
+        return _choose_batch(replace(self.campaign, measured=measured))
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
@@ -159,28 +159,26 @@ class NextRuns:
         kind = KINDS[self.gain]
         now = (
             f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
-            f"{self._planned()}{self._chosen()}"
+            f"{self._describe_plan()}{self._describe_choice()}"
         )
         if self.stop:
             return f"Buy nothing more: {self.stop}; {now}."
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
         return (
-            f"Measure these {count} run{'s' * (count > 1)}{self._days()} and come back; "
+            f"Measure these {count} run{'s' * (count > 1)}{self._describe_days()} and come back; "
             f"{now}, {kind.shown(self.goal_sd_after)} expected once the budget of "
             f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
         )
 
-    def _days(self) -> str:
+    def _describe_days(self) -> str:
         return "" if self.days is None else f" (done in {format_days(self.days)})"
 
-    def _chosen(self) -> str:
-        """Describe the present choice in words."""
+    def _describe_choice(self) -> str:
         if self.choice is None:
             return ""
         return f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
 
-    def _planned(self) -> str:
-        """Describe the present plan in words."""
+    def _describe_plan(self) -> str:
         if self.plan is None:
             return ""
         tokens, replay = self.plan["tokens"], self.plan["replay"]
@@ -198,7 +196,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     needs for a fit. Then laws are averaged on the measured runs, and the best list for
     the rest of the budget is bought: whole, or its cheapest runs first. For a plan the
     best list is the one that lowers the plan's cost most. While no plan reaches its
-    confidence, it is the list that lowers the variance of the promises most, at the
+    confidence, it is the list that lowers the variance of the limited losses most, at the
     most probable plan.
 
     Parameters
@@ -254,7 +252,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     candidates, goal = arguments.candidates, arguments.goal
     columns = losses_of(goal)
     gain = gain_for(arguments.gain, goal, FORGETTING in columns)
-    _check(candidates, arguments, columns)
+    _check_arguments(candidates, arguments, columns)
     losses = [*columns.values()]
     offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
     costs = arguments.costs
@@ -263,7 +261,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     else:
         costs = costs or goal.get("costs")
         goal = {**goal, "costs": costs}
-    laws = _laws(offered, arguments, [*columns])
+    laws = _find_laws(offered, arguments, [*columns])
     _check_readable(offered, goal, laws)
     campaign = Campaign(
         candidates=offered,
@@ -271,24 +269,24 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         budget=positive("budget", arguments.budget),
         measured=read_measured(offered, arguments.measured, columns),
         laws=laws,
-        batch=arguments.batch or _side_by_side(costs),
+        batch=arguments.batch or _choose_batch_size(costs),
         enough=arguments.enough,
         least=arguments.least,
         gain=gain,
         seed=arguments.seed,
         costs=costs,
     )
-    return _next(campaign)
+    return _choose_batch(campaign)
 
 
-def _side_by_side(costs: Costs | None) -> int | None:
+def _choose_batch_size(costs: Costs | None) -> int | None:
     """Choose the number of runs to buy at once: as many as train side by side, if more
     than one.
     """
     return costs.side_by_side if costs and costs.side_by_side > 1 else None
 
 
-def _check(
+def _check_arguments(
     candidates: pd.DataFrame, arguments: NextArguments, columns: Mapping[str, str]
 ) -> None:
     """Refuse a wrong batch size, columns of one name, candidates that share a row
@@ -317,14 +315,14 @@ def _check_readable(
     if isinstance(goal, pd.DataFrame):
         tables["the goal's table"] = goal
     else:
-        where_a_plan_may_be(goal, offered)
+        planned_region(goal, offered)
     for domain, of_domain in laws.items():
         names = dict.fromkeys(column for law in of_domain for column in law.covariates)
         for what, table in tables.items():
             check_readable(as_read(table, domain), names, what)
 
 
-def _laws(
+def _find_laws(
     offered: pd.DataFrame, arguments: NextArguments, domains: Sequence[str]
 ) -> dict[str, tuple[Law, ...]]:
     """Find the laws of each domain, restated at the given reference run."""
@@ -340,13 +338,15 @@ def _laws(
 # -- what is known ---------------------------------------------------------------------
 
 
-def _next(campaign: Campaign) -> NextRuns:
+def _choose_batch(campaign: Campaign) -> NextRuns:
     """Choose the next batch: update the posteriors, find the best list for the rest of
     the budget, and decide whether to stop.
     """
     runtime.start()
     bought = campaign.candidates.index.isin(campaign.measured["row"])
-    posteriors = {domain: _known(campaign, bought, domain) for domain in campaign.laws}
+    posteriors = {
+        domain: _build_posterior(campaign, bought, domain) for domain in campaign.laws
+    }
     offered = menu(campaign.candidates, campaign.costs)
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
@@ -370,11 +370,11 @@ def _next(campaign: Campaign) -> NextRuns:
         spent=spent,
         budget=campaign.budget,
         stop=stop,
-        odd=_odd(campaign, posteriors),
+        odd=_find_odd_runs(campaign, posteriors),
         failed=failed.tolist(),
         posterior=posteriors[TARGET],
         source=posteriors.get(FORGETTING),
-        plan=_plan_record(aim),
+        plan=_record_plan(aim),
         choice=choice,
         gain=aim.gain,
         campaign=campaign,
@@ -382,10 +382,9 @@ def _next(campaign: Campaign) -> NextRuns:
     )
 
 
-def _known(
+def _build_posterior(
     campaign: Campaign, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
-    """Build the posterior of a domain's losses from measured runs and priors."""
     column = losses_of(campaign.goal)[domain]
     gave = campaign.measured.dropna(subset=column)
     candidates, laws = campaign.table(domain), campaign.laws[domain]
@@ -400,7 +399,9 @@ def _known(
     return what_is_known(table, is_measured, laws, campaign.seed)
 
 
-def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
+def _find_odd_runs(
+    campaign: Campaign, posteriors: Mapping[str, Posterior]
+) -> list[Any]:
     """Find measured runs with losses outside their forecasts."""
     odd = []
     for domain, column in losses_of(campaign.goal).items():
@@ -417,8 +418,7 @@ def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
     return list(dict.fromkeys(odd))
 
 
-def _plan_record(aim: Goal) -> dict[str, Any] | None:
-    """Convert the present plan to JSON types."""
+def _record_plan(aim: Goal) -> dict[str, Any] | None:
     if aim.plan is None:
         return None
     choice = aim.plan.choice

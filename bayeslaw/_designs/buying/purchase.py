@@ -46,7 +46,7 @@ class Chosen:
 def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> Chosen:
     """Find the best list for the ``remaining`` budget."""
     trifle = campaign.rules.trifle * campaign.budget
-    approximation = gaussian(_on_sale(unsold, trifle, remaining), aim.domains)
+    approximation = gaussian(_drop_trifles(unsold, trifle, remaining), aim.domains)
     offer = approximation.offer
     criterion = aim.criterion(approximation)
     limits = Limits(remaining, 1, len(offer.cost))
@@ -68,7 +68,7 @@ def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> C
     return Chosen([picks[i] for i in order], cost[order], sds, gain, worthwhile)
 
 
-def _on_sale(unsold: Menu, trifle: float, remaining: float) -> Menu:
+def _drop_trifles(unsold: Menu, trifle: float, remaining: float) -> Menu:
     """Take runs that cost less than ``trifle`` off the menu, as long as other runs are
     affordable.
     """

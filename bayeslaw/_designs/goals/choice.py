@@ -43,8 +43,8 @@ def foreseen(
     rng = generator(seed, Stream.CHOICES)
     mean = goal.options.worse.mean(axis=0)
     learned = np.eye(len(covariance)) - covariance
-    posterior_mean = mean + _draws(rows, learned, outcomes, rng)
-    truth = posterior_mean + _draws(rows, covariance, outcomes, rng)
+    posterior_mean = mean + _draw_losses(rows, learned, outcomes, rng)
+    truth = posterior_mean + _draw_losses(rows, covariance, outcomes, rng)
     chosen = np.argmin(posterior_mean, axis=1)
     lost = truth[np.arange(outcomes), chosen] - truth.min(axis=1)
     return now | {
@@ -67,7 +67,7 @@ def simulated(
     }
 
 
-def _draws(
+def _draw_losses(
     rows: Float[np.ndarray, "option coordinate"],
     covariance: Float[np.ndarray, "coordinate coordinate"],
     count: int,

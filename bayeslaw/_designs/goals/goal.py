@@ -153,7 +153,7 @@ def goal_of_plan(
     run_length: float | None,
 ) -> Goal:
     """Build the goal of a plan; while no plan reaches its confidence, the goal is the
-    variance of its promises.
+    variance of its limited losses.
     """
     from bayeslaw._designs.goals import plan
 

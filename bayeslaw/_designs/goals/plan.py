@@ -1,5 +1,5 @@
 """Use the plan as a goal: compute the value of new runs for the cheapest adaptation
-that keeps its constraints.
+that keeps its limits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PlanGoal(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Tell whether any draw keeps the promises somewhere."""
+        """Tell whether any draw keeps the limits somewhere."""
         return math.isfinite(self.choice.log_tokens)
 
     def flops_of(self, choice: Choice) -> float:
@@ -110,19 +110,18 @@ def cheapest_plan(
     Raises
     ------
     PlanError
-        The question is ill-posed, no draw keeps the promises anywhere, or the plan
+        The question is ill-posed, no draw keeps the limits anywhere, or the plan
         costs nothing.
     """
     goal = present_plan(target, source, keywords)
     if not goal.is_possible:
         raise PlanError(
-            "no draw keeps the promises with any tokens and replay, so that no run "
+            "no draw keeps the limits with any tokens and replay, so that no run "
             "leads to a plan; loosen the limits"
         )
     if goal.is_reached and goal.choice.log_tokens <= goal.problem.span[0]:
         raise PlanError(
-            "the promises are kept without adapting at all: no run can make that "
-            "cheaper"
+            "the limits are kept without adapting at all: no run can make that cheaper"
         )
     return goal
 
@@ -145,7 +144,7 @@ def present_plan(
     PlanError
         The question is ill-posed.
     """
-    question = _question(target, source, keywords)
+    question = _build_question(target, source, keywords)
     problem = pose(question, question.models[0])
     choice = search(problem)
     pieces = [piece for group in question.pieces.values() for piece in group]
@@ -153,7 +152,7 @@ def present_plan(
     return PlanGoal(problem, choice, covariates)
 
 
-def _question(
+def _build_question(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
     keywords: Mapping[str, Any],
@@ -208,15 +207,15 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     at = checkpoints_of(offered, model)
     domains = []
     for constraint in goal.problem.constraints:
-        parts = _parts(goal, constraint)
-        table = _as_read(offered.table, constraint)
+        parts = _group_draws(goal, constraint)
+        table = _convert_columns(offered.table, constraint)
         of_candidates = log_losses(parts, table, "the table of candidates")
-        planned = _planned(goal, constraint)
+        planned = _build_planned_run(goal, constraint)
         domains.append(
             Domain(
                 name=constraint.name,
                 log_loss=of_candidates + less_drift(parts, table, planned),
-                goal=_excess(goal, constraint)[:, None],
+                goal=_compute_excess(goal, constraint)[:, None],
                 at=at,
                 noise=noise_of(parts, run_length),
                 batch=batches(parts),
@@ -226,8 +225,7 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     return domains
 
 
-def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
-    """Group a constraint's draws by formula."""
+def _group_draws(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
     parts = []
     for part in constraint.parts:
         values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
@@ -237,7 +235,7 @@ def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
     return parts
 
 
-def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
+def _build_planned_run(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
     """Build the planned run with the columns that a constraint's laws read; draws are
     replaced by their means.
     """
@@ -250,7 +248,7 @@ def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
     return pd.DataFrame([means | chosen])
 
 
-def _excess(
+def _compute_excess(
     goal: PlanGoal, constraint: SampledConstraint
 ) -> Float[np.ndarray, " draw"]:
     """Compute the log loss at the plan above its limit, without a new run's noise,
@@ -261,8 +259,9 @@ def _excess(
     return log_loss - constraint.log_limit - constraint.noise
 
 
-def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame:
-    """Convert a table to the columns that a constraint's laws read."""
+def _convert_columns(
+    table: pd.DataFrame, constraint: SampledConstraint
+) -> pd.DataFrame:
     if constraint.name == TARGET:
         return table
     if not UNITS[constraint.unit].has_baseline:
@@ -288,9 +287,9 @@ def saving(
     pairs = list(zip(constraints, domains, strict=True))
     return Saving(
         rows=rows,
-        unlearnable=np.array([_unlearnable(c, domain) for c, domain in pairs]),
-        price=np.array([_price(c, worth[c.name]) for c in constraints]),
-        z=np.array([_sds_kept(goal, c) for c in constraints]),
+        unlearnable=np.array([_compute_unlearnable(c, domain) for c, domain in pairs]),
+        price=np.array([_price_limit(c, worth[c.name]) for c in constraints]),
+        z=np.array([_compute_margin(goal, c) for c in constraints]),
         cost=goal.price,
     )
 
@@ -306,7 +305,7 @@ def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
     return bool(after < goal.price)
 
 
-def _price(constraint: SampledConstraint, log_tokens: float) -> float:
+def _price_limit(constraint: SampledConstraint, log_tokens: float) -> float:
     """Compute the log tokens saved for each unit of log loss by which the limit is
     raised; a step of the limit saves ``log_tokens``.
     """
@@ -316,7 +315,7 @@ def _price(constraint: SampledConstraint, log_tokens: float) -> float:
     return log_tokens / step
 
 
-def _sds_kept(goal: PlanGoal, constraint: SampledConstraint) -> float:
+def _compute_margin(goal: PlanGoal, constraint: SampledConstraint) -> float:
     """Compute the mean margin to the limit at the plan, in sds."""
     choice = goal.choice
     log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
@@ -325,7 +324,7 @@ def _sds_kept(goal: PlanGoal, constraint: SampledConstraint) -> float:
     return float(sds)
 
 
-def _unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
+def _compute_unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
     """Compute the variance of the planned run that no run lowers: its noise, without
     the effect of its checkpoint if runs on offer start from it.
     """

@@ -89,7 +89,9 @@ def recipes(
     RunTableError
         A row has no recipe.
     """
-    names, places = _by_name(goal) if RECIPE in goal else names_of_rows(parts, goal)
+    names, places = (
+        _group_by_name(goal) if RECIPE in goal else names_of_rows(parts, goal)
+    )
     if len(names) < 2:
         raise PlanError(
             "gain 'best' needs two recipes or more to choose between: rows of the goal "
@@ -97,12 +99,11 @@ def recipes(
         )
     means = [domain.goal[:, rows].mean(axis=1) for rows in places]
     worse = np.stack(means, axis=1)
-    at = np.array([_common(domain.at[rows]) for rows in places])
+    at = np.array([_find_common(domain.at[rows]) for rows in places])
     return replace(domain, goal=worse, at=at), OptionDraws(names, worse)
 
 
-def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
-    """Group rows by the names of recipes."""
+def _group_by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
     if goal[RECIPE].isna().any():
         row = goal.index[goal[RECIPE].isna()][0]
         raise RunTableError(f"the goal's table, row {row}: column {RECIPE!r} is empty")
@@ -111,7 +112,7 @@ def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
     return names, [np.flatnonzero(named == name) for name in names]
 
 
-def _common(at: Int[np.ndarray, " row"]) -> int:
+def _find_common(at: Int[np.ndarray, " row"]) -> int:
     """Find the common checkpoint of all rows, -1 if there is none."""
     return int(at[0]) if (at == at[0]).all() else -1
 
@@ -171,7 +172,7 @@ def optimum(
     levels = goal[name].to_numpy(float)
     order = np.argsort(levels)
     along = levels[order] if _is_share(name) else np.log(levels[order])
-    position = _least_along(along, domain.goal[:, order])
+    position = _find_vertex(along, domain.goal[:, order])
     if np.ptp(position) == 0 and not may_be_settled:
         end = short(name, levels[order][0 if position[0] == along[0] else -1])
         raise PlanError(
@@ -217,7 +218,7 @@ def swept(parts: Sequence[Draws], goal: pd.DataFrame, fewest: int = 3) -> str:
     return name
 
 
-def _least_along(
+def _find_vertex(
     along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
 ) -> Float[np.ndarray, " draw"]:
     """Find the vertex of the parabola through each draw's lowest point and its

@@ -14,7 +14,7 @@ from bayeslaw._base.errors import FitWarning, LawError, RunTableError, RunTableW
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
-from bayeslaw._forecasts.check import FEW, reaches, stretch_of
+from bayeslaw._forecasts.check import FEW, standardised_misses, widening_factor
 from bayeslaw._forecasts.checking.exchangeable import Stage, StagesCheck
 from bayeslaw._posteriors.averaging.folds import (
     MIN_ROWS,
@@ -174,11 +174,11 @@ def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> St
     y = fitting.log_losses(held)
     new = below.log_loss(held, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
-    reach = reaches(y, low, point, high)
+    misses = standardised_misses(y, low, point, high)
     return Stage(
         name,
         n=len(y),
-        coverage90=float(np.mean(reach <= 1.0)),
-        stretch=stretch_of(reach),
+        coverage90=float(np.mean(misses <= 1.0)),
+        stretch=widening_factor(misses),
         failed=bool(below.warnings),
     )

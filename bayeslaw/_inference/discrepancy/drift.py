@@ -243,7 +243,7 @@ def draw_scales(
         # far out the likelihood would overflow, and the prior excludes these scales
         # anyway
         near = np.clip(standard, -sampler.farthest, sampler.farthest)
-        scales = _scales(near, prior.scale)
+        scales = _compute_scales(near, prior.scale)
         mean = tested_prior.mean_drift(scales)
         log_p = -0.5 * np.sum(standard**2, axis=1)
         for summary in summaries:
@@ -262,10 +262,10 @@ def draw_scales(
     everywhere = rng.standard_normal((sampler.draws, 1 + sides))
     everywhere[:, 0] = draws[:, 0]
     everywhere[:, 1:][:, is_tested] = draws[:, 1:]
-    return _scales(everywhere, prior.scale)
+    return _compute_scales(everywhere, prior.scale)
 
 
-def _scales(
+def _compute_scales(
     standard: Float[np.ndarray, "draw scale"], common_prior: Prior, side: float = 1.0
 ) -> Float[np.ndarray, "draw side"]:
     """Compute the scales of sides. ``standard`` has the log of the common scale, then

@@ -155,7 +155,7 @@ def learn(
     count = min(256, draws)  # draws of the scales; several draws of weights share one
     scales, khat = problem.draw_scales(mode, tries, count, rng)
     which = rng.permutation(np.arange(draws) % len(scales))
-    projected = _projected(problem, rows, y, means, draws)
+    projected = _project_residuals(problem, rows, y, means, draws)
     linear = np.empty_like(projected)
     for i, log_scales in enumerate(scales):
         chosen = np.flatnonzero(which == i)
@@ -225,7 +225,7 @@ def fading_power(
     return float(p @ tried / p.sum())
 
 
-def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
+def _split_draws(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
     """Split draws into slices of at most ``cells`` values over all rows."""
     size = max(1, cells // rows)
     starts = range(0, draws, size)
@@ -239,12 +239,12 @@ def _some_residuals(
     for their mean and covariance.
     """
     step = max(1, draws // sample)
-    blocks = _blocks(draws, len(y))
+    blocks = _split_draws(draws, len(y))
     parts = [y - means(block)[::step] for block in blocks]
     return np.concatenate(parts)
 
 
-def _projected(
+def _project_residuals(
     problem: Marginal,
     rows: Rows,
     y: Float[np.ndarray, " row"],
@@ -254,7 +254,7 @@ def _projected(
     """Compute X' W r, X the linear columns, r a draw's residuals: (draw, column)."""
     weighted = problem.linear * problem.weight[:, None]
     parts = []
-    for block in _blocks(draws, len(y)):
+    for block in _split_draws(draws, len(y)):
         residuals = rows.combine(y - means(block))
         parts.append(residuals @ weighted)
     return np.concatenate(parts)

@@ -116,11 +116,11 @@ class Marginal:
         priors = scale_priors(process, list(rows.groups))
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
-        law = _directions(residuals)
+        law = _find_directions(residuals)
         row_sd = _stated_errors(rows)
         of_unit_variance = row_sd.shape[1] + law.shape[1]
         return cls(
-            _spectrum(process, sizes, of_unit_variance, len(priors)),
+            _collect_variances(process, sizes, of_unit_variance, len(priors)),
             np.hstack([rows.features, *rows.groups.values(), row_sd]),
             law,
             residuals.mean(axis=0),
@@ -163,9 +163,9 @@ class Marginal:
 
     def log_density(self, log_scales: Float[np.ndarray, " scale"]) -> float:
         """Compute the log marginal likelihood plus log prior, up to a constant."""
-        return self._solved(log_scales)[0]
+        return self._solve(log_scales)[0]
 
-    def _solved(self, log_scales: Float[np.ndarray, " scale"]):
+    def _solve(self, log_scales: Float[np.ndarray, " scale"]):
         """Compute the log density, the Cholesky factor, the whitened solution and the
         prior sds, for columns that are reached.
         """
@@ -176,7 +176,7 @@ class Marginal:
         # the basis are factored.
         root = self._root_variances(log_scales)[self._reached]
         noise = np.exp(-2 * log_scales[self._sigma])
-        factor = _factored(self._gram, np.sqrt(noise) * root)
+        factor = _factor_gram(self._gram, np.sqrt(noise) * root)
         half, _ = lapack.dtrtrs(factor, noise * root * self._product, lower=True)
         rows = len(self.residual)
         log_p = -0.5 * (
@@ -197,7 +197,7 @@ class Marginal:
         For a weight of prior variance v and posterior mean m and variance s, the slope
         in log v is (m^2 / v + s / v - 1) / 2.
         """
-        log_p, factor, half, root = self._solved(log_scales)
+        log_p, factor, half, root = self._solve(log_scales)
         # The posterior of the scaled weights is normal with covariance B^-1 = L^-T
         # L^-1, of which only the diagonal is needed, and mean L^-T half.
         inverse, _ = lapack.dtrtri(factor, lower=True)
@@ -263,7 +263,7 @@ class Marginal:
         """Compute the mean square of each row's noise over sigma's square, shape
         (row,).
         """
-        _, factor, half, root = self._solved(log_scales)
+        _, factor, half, root = self._solve(log_scales)
         columns = self._columns * root
         mean, _ = lapack.dtrtrs(factor, half, lower=True, trans=True)
         # Var of the fit at a row: |L^-1 V^1/2 x|^2.
@@ -322,7 +322,7 @@ class Marginal:
         coefficients = rng.standard_normal((columns, len(projected)))
         of_linear = slice(np.count_nonzero(reached))
         gram = self._gram[of_linear, of_linear]
-        factor = _factored(gram, np.sqrt(noise) * root[reached, 0])
+        factor = _factor_gram(gram, np.sqrt(noise) * root[reached, 0])
         right = noise * root[reached] * projected.T[reached]
         # mean L^-T L^-1 right, and L^-T z has covariance B^-1: an exact draw around it
         half, _ = lapack.dtrtrs(factor, right, lower=True)
@@ -357,7 +357,7 @@ def _stated_errors(rows: Rows) -> Float[np.ndarray, "row column"]:
     return rows.combine(errors).T
 
 
-def _spectrum(
+def _collect_variances(
     process: Process, groups: Sequence[int], of_unit_variance: int, scales: int
 ) -> Spectrum:
     """Collect prior variances: of the process's functions, then of groups (each kind
@@ -376,7 +376,7 @@ def _spectrum(
     return Spectrum(offset, linear, square)
 
 
-def _factored(
+def _factor_gram(
     gram: Float[np.ndarray, "column column"], scale: Float[np.ndarray, " column"]
 ) -> Float[np.ndarray, "column column"]:
     """Compute the lower Cholesky factor of I + S G S.
@@ -397,7 +397,7 @@ def _factored(
     return factor
 
 
-def _directions(
+def _find_directions(
     residuals: Float[np.ndarray, "draw row"], count: int = 14
 ) -> Float[np.ndarray, "row direction"]:
     """Find the principal directions of the law's uncertainty at the runs, up to a

@@ -321,9 +321,11 @@ class Process:
             walk.spline(piece_weights)
             for walk, piece_weights in zip(self.walks, walks, strict=True)
         ]
-        return Partial(partial(self._at, column), level, slopes, splines, fixed)
+        return Partial(
+            partial(self._evaluate_at, column), level, slopes, splines, fixed
+        )
 
-    def _at(self, column, level, slopes, splines, fixed, value):
+    def _evaluate_at(self, column, level, slopes, splines, fixed, value):
         """Evaluate the misfit at a value of the column, from the sums of `along`."""
         covariates = fixed | {column: value}
         total = level
@@ -368,13 +370,13 @@ def process_of(
     # checkpoint's loss is an axis, because an unseen model size lies far outside the
     # data on that axis.
     margin = 1.0 if start is None else 0.7
-    axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
-    pairs = _pairs(tuple(at), start)
+    axes = [_build_axis(name, x, margin, units[name]) for name, x in at.items()]
+    pairs = _choose_pairs(tuple(at), start)
     # A table of adaptations has few sizes. What one of them does along its tokens would
     # become a trend that a walk, or a piece over start and tokens, carries to the next
     # size (docs/state_laws.md).
     trends = walk_names(tuple(covariates)) if start is None else ()
-    walks = [_walk(name, covariates) for name in trends]
+    walks = [_build_walk(name, covariates) for name in trends]
     of_size = set(covariates) == {"N", "D"}
     return Process(
         tuple(axes),
@@ -384,7 +386,9 @@ def process_of(
     )
 
 
-def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], ...]:
+def _choose_pairs(
+    names: tuple[str, ...], start: str | None
+) -> tuple[tuple[int, int], ...]:
     """Choose the pairs of axes that get a piece, as indices into ``names``."""
     index = {name: i for i, name in enumerate(names)}
     if start is None:
@@ -405,7 +409,9 @@ def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], 
     return tuple((index[a], index[b]) for a, b in present)
 
 
-def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> Axis:
+def _build_axis(
+    name: str, x: Float[AnyArray, " run"], margin: float, unit: float
+) -> Axis:
     """Build the interval of an axis with a margin around the data, and choose its
     number of cosines.
     """
@@ -418,7 +424,7 @@ def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> 
     return Axis(name, low, high, count(1.6, 4, 18), count(1.0, 3, 9), unit)
 
 
-def _walk(
+def _build_walk(
     name: str, covariates: Mapping[str, Float[np.ndarray, " run"]]
 ) -> Walk | None:
     """Build a walk from the data to 14 e-folds beyond; None if its range is short."""
@@ -493,9 +499,9 @@ class Spectrum(NamedTuple):
         index = {name: i for i, name in enumerate(process.priors)}
         lengths = [index[f"length {axis.name}"] for axis in process.axes]
         blocks = []
-        for places, size in zip(_places(process), process.sizes, strict=True):
+        for places, size in zip(_list_places(process), process.sizes, strict=True):
             linear, square = np.zeros((2, size, len(index)))
-            counts = [_count(process, place, places) for place in places]
+            counts = [_count_cosines(process, place, places) for place in places]
             numbers = np.unravel_index(np.arange(size), counts or [size])
             # as in `features`, the index of the second axis varies fastest
             for place, number in zip(places, numbers, strict=bool(places)):
@@ -509,13 +515,12 @@ class Spectrum(NamedTuple):
         return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-def _places(process: Process) -> list[tuple[int, ...]]:
+def _list_places(process: Process) -> list[tuple[int, ...]]:
     """List the indices of the axes of each piece; a walk has none."""
     single = [(place,) for place in range(len(process.axes))]
     return [*single, *process.pairs, *(() for _ in process.walks)]
 
 
-def _count(process: Process, place: int, places: tuple[int, ...]) -> int:
-    """Count a piece's cosines along one of its axes."""
+def _count_cosines(process: Process, place: int, places: tuple[int, ...]) -> int:
     axis = process.axes[place]
     return axis.functions if len(places) == 1 else axis.pair_functions

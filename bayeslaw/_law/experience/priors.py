@@ -149,11 +149,11 @@ def populations(
             of_kind = base[site]
             for kind in (BASES.get(name), name):
                 chosen = [table for table in of_site if table.kind == kind]
-                of_kind = between_labs(_by_lab(chosen, site), of_kind)
+                of_kind = between_labs(_group_by_lab(chosen, site), of_kind)
         else:
             chosen = [table for table in of_site if table.is_called(name)]
             within = within_labs(experience.tables).sd(base[site].sd)
-            of_kind = _same_lab(chosen, site, within)
+            of_kind = _predict_same_lab(chosen, site, within)
         if of_kind is not None and of_kind.labs:
             learned_priors[site] = of_kind
     return learned_priors
@@ -198,7 +198,7 @@ def experienced(
     if not learned_priors:
         return law
     runtime.start()
-    restated = _at_tables(law, experience)
+    restated = _restate_at_tables(law, experience)
     rng = np.random.default_rng(0)
     values = {site: prior.draw(rng, draws) for site, prior in restated.priors.items()}
     for site, population in learned_priors.items():
@@ -208,16 +208,16 @@ def experienced(
     floors = [term.site for term in law.terms if term.is_floor]
     if floors:
         if measured is not None:
-            values[floors[0]] = _floors(restated, floors[0], values, measured)
+            values[floors[0]] = _compute_floors(restated, floors[0], values, measured)
             sites[floors[0]] = None
         for site in sites:
             if _is_share(law, site):
                 values[site] = values[site] * values[floors[0]]
     result = restated.with_reference(dict(reference or {}))
-    contributions = _contributions(restated, result, values)
-    source = _source(name, max(p.labs for p in learned_priors.values()))
+    contributions = _restate_contributions(restated, result, values)
+    source = _format_source(name, max(p.labs for p in learned_priors.values()))
     return result.with_priors(
-        {s: _lognormal_of(contributions[s], source) for s in sites}
+        {s: _fit_lognormal(contributions[s], source) for s in sites}
     )
 
 
@@ -231,13 +231,13 @@ def has_learned_errors(law: Law) -> bool:
     learned priors, `coupled` has.
 
     With them, 90% intervals of `chinchilla` hold 75 to 80% of the most expensive runs
-    (docs/decisions.md). In averages all laws have learned walks, because their drift is
+    (docs/results/notebook.md). In averages all laws have learned walks, because their drift is
     learned from left-out stages.
     """
     return law.name == "coupled" and is_experienced(law)
 
 
-def _floors(
+def _compute_floors(
     law: Law,
     floor: str,
     shares: Mapping[str, Float[np.ndarray, " draw"]],
@@ -260,7 +260,7 @@ def as_learned(
     middle of the tables, as shares of the floor if there is one; each of shape (draw,).
     """
     values = {site: np.asarray(draws[site]) for site in law.priors}
-    restated = _contributions(law, _at_tables(law, learned()), values)
+    restated = _restate_contributions(law, _restate_at_tables(law, learned()), values)
     floors = [term.site for term in law.terms if term.is_floor]
     shares = [site for site in restated if _is_share(law, site)]
     return restated | {site: restated[site] / restated[floors[0]] for site in shares}
@@ -270,7 +270,6 @@ def as_learned(
 
 
 def _check_name(name: str, experience: TableFits) -> None:
-    """Refuse a name that is not a kind, a lab or a table."""
     if name in KINDS or any(table.is_called(name) for table in experience.tables):
         return
     names = {part for t in experience.tables for part in (t.lab, t.name)}
@@ -288,20 +287,18 @@ def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
     return site not in floors or table.unit == NATS_PER_TOKEN
 
 
-def _by_lab(
+def _group_by_lab(
     tables: Sequence[LearnedTable], site: str
 ) -> dict[str, list[tuple[float, float]]]:
-    """Group the mean and sd of a parameter's log by lab."""
     by_lab: dict[str, list[tuple[float, float]]] = {}
     for table in tables:
         by_lab.setdefault(table.lab, []).append(table.logs[site])
     return by_lab
 
 
-def _same_lab(
+def _predict_same_lab(
     tables: Sequence[LearnedTable], site: str, within: float
 ) -> Population | None:
-    """Predict the parameter of a further table of the same lab."""
     if not tables:
         return None
     logs = np.array([table.logs[site] for table in tables])
@@ -310,13 +307,13 @@ def _same_lab(
     return Population(float(logs[:, 0].mean()), math.sqrt(fit_variance + between), 1)
 
 
-def _at_tables(law: Law, experience: TableFits) -> Law:
+def _restate_at_tables(law: Law, experience: TableFits) -> Law:
     """Restate a law's contributions at the reference run of the learned tables."""
     teacher = experience.same.get(law.name, law.name)
     run = experience.reference.get(teacher, {})
     restated = law.with_reference({c: v for c, v in run.items() if c in law.covariates})
     medians = {site: np.array([p.median]) for site, p in law.priors.items()}
-    contributions = _contributions(law, restated, medians)
+    contributions = _restate_contributions(law, restated, medians)
     priors = {}
     for term in law.terms:
         prior = term.prior
@@ -333,7 +330,7 @@ def own_populations(
     parameters, by site; contributions are shares of the floor if there is one.
     """
     runtime.start()
-    restated = _at_tables(law, experience or learned())
+    restated = _restate_at_tables(law, experience or learned())
     floors = [t.prior.median for t in law.terms if t.is_floor]
     implied = {}
     for site, prior in restated.free_priors.items():
@@ -351,7 +348,7 @@ def _is_share(law: Law, site: str) -> bool:
     return has_floor and site in beside
 
 
-def _contributions(
+def _restate_contributions(
     law: Law, target: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
     """Restate contributions at the reference run of ``target``, which is the same law;
@@ -368,14 +365,14 @@ def _contributions(
     return restated
 
 
-def _lognormal_of(draws: Float[np.ndarray, " draw"], source: str) -> Prior:
+def _fit_lognormal(draws: Float[np.ndarray, " draw"], source: str) -> Prior:
     logs = np.log(draws)
     return lognormal(
         float(f"{np.exp(logs.mean()):.4g}"), float(f"{logs.std():.4g}"), source
     )
 
 
-def _source(name: str, labs: int) -> str:
+def _format_source(name: str, labs: int) -> str:
     if name in KINDS:
         return f"{LEARNED}{KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
     return f"{LEARNED}{name}"

@@ -437,7 +437,7 @@ def law_of_few(runs: pd.DataFrame) -> str | None:
     are left out; None if they are not.
 
     It is the coupled law where it suits: with priors learned from other labs it
-    forecasts better than the separable one (docs/decisions.md). Otherwise it is the
+    forecasts better than the separable one (docs/results/notebook.md). Otherwise it is the
     first that suits.
     """
     names = default_laws(runs)

@@ -165,13 +165,13 @@ def _from(column: str, low: float) -> str:
     return f"{column}{FROM}{_edge(low)}"
 
 
-def stages_towards(
+def stages_in_direction(
     names: Sequence[str], table: pd.DataFrame, run: pd.DataFrame
 ) -> list[str]:
-    """Choose among left-out stages of a table those in whose direction a run lies beyond
-    the table, or all if it lies within.
+    """Choose the hold-out stages along the axes on which a run extrapolates, or all if
+    it lies inside the table.
 
-    Stages of tokens are left out, because they hold only the ends of runs.
+    Stages of tokens are ignored, because they hold only the ends of runs.
     """
     columns = {name: _column_of(name) for name in names}
     stages = {

@@ -13,7 +13,7 @@ from scipy.interpolate import PchipInterpolator
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._posteriors.averaging.folds import stages_towards
+from bayeslaw._posteriors.averaging.folds import stages_in_direction
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.streams import Stream, generator
@@ -215,7 +215,7 @@ def slopes_of(posterior: Posterior, run: pd.DataFrame) -> tuple[float, ...]:
     table = table_of(posterior)
     if table is None:
         return ()
-    return tuple(slopes[name] for name in stages_towards(list(slopes), table, run))
+    return tuple(slopes[name] for name in stages_in_direction(list(slopes), table, run))
 
 
 def planned(schedule: Schedules) -> pd.DataFrame | None:

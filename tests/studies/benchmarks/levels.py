@@ -35,7 +35,7 @@ def programs(name: str) -> dict[str, tuple]:
     runs = bayeslaw.simulate(name, seed=1)
     if "ptpp" in runs:
         runs = runs[runs.ptpp <= 31]
-    law = fitting.settled(bayeslaw.law(name), runs, [])
+    law = bayeslaw.law(name)
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table, at = pad(x, y, shared_error(runs)), coordinates.contrast_points(law, x)
     whitened = nuts.prepare(law, table, at, 0)
@@ -43,19 +43,19 @@ def programs(name: str) -> dict[str, tuple]:
     d = len(centre)
     keys = jax.random.split(jax.random.PRNGKey(0), 4)
     chain = nuts.ONE_TABLE, law, runtime.WARMUP, whitened
-    states = nuts._start(*chain, keys)
+    states = nuts._start_chains(*chain, keys)
     for _ in range(WARM_UP):
-        states, _ = nuts._advance(*chain, states)
+        states, _ = nuts._advance_chains(*chain, states)
     standard = np.random.default_rng(0).standard_normal((importance.AMIS().draws, d))
     many, few = centre + standard @ scale.T, np.tile(centre, (2 * d + 1, 1))
     free, aim = len(law.free_priors), point.Objective(0.02, 0.01, 1.0)
     one = law, table, at
     return {
-        "residuals and slopes": (point._linearised, (*one, centre[:free], aim), 50),
+        "residuals and slopes": (point._linearise, (*one, centre[:free], aim), 50),
         "gradients": (density.gradients, (*one, few), 20),
         "weights of draws": (importance._evaluate, (*one, many), 3),
-        "start of chains": (nuts._start, (*chain, keys), 3),
-        "chains": (nuts._advance, (*chain, states), 4),
+        "start of chains": (nuts._start_chains, (*chain, keys), 3),
+        "chains": (nuts._advance_chains, (*chain, states), 4),
     }
 
 
