@@ -164,7 +164,7 @@ class Exponent:
 
     ``covariate`` names the column on which the exponent acts; ``also``: further columns
     on which it acts. If none of them varies in a table, the exponent keeps its prior,
-    with a warning. ``may_rest``: earlier versions fixed it at its prior's median then.
+    with a warning.
     """
 
     name: str
@@ -172,7 +172,6 @@ class Exponent:
     covariate: str
     latex: str = ""
     also: tuple[str, ...] = ()
-    may_rest: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior) or not isinstance(self.covariate, str):
