@@ -11,6 +11,7 @@ import pytest
 from measured import SHARED
 from slow import slow_tests
 
+from known.browser import chromium
 from shapes import check_shapes
 
 # read when JAX is imported, here and in the processes that tests start
@@ -69,6 +70,13 @@ def _let_go_of_programs():
 
     jax.clear_caches()
     forget_programs()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real browser; skips where there is none."""
+    with chromium() as driven:
+        yield driven
 
 
 def _shared(*parts: str) -> Path:
