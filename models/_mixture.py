@@ -7,8 +7,6 @@ of the domains (a benchmark), the factors compare each domain with the first.
 Contributions are stated at a model of 1e9 parameters, 2e10 tokens and equal shares.
 """
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 
 from bayeslaw._law.columns import SHARE
@@ -52,17 +50,9 @@ def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):
             prior,
             f"{SHARE}{name}",
             rf"{latex}_\mathrm{{{name}}}",
-            may_rest=True,
         )
         for name in domains
     )
-
-
-def resting(*exponents: Exponent) -> tuple[Exponent, ...]:
-    """Let exponents rest if their column has one level, because tables of mixtures
-    often have one size or one budget.
-    """
-    return tuple(replace(e, may_rest=True) for e in exponents)
 
 
 def transfers(domains: tuple[str, ...]) -> tuple[Exponent, ...]:

@@ -51,7 +51,15 @@ def size(name: str) -> Exponent:
         "size acts through the losses before"
     )
     prior = lognormal(1.0, 2.0, measured)
-    return Exponent(f"{name}4", prior, "N", name, may_rest=True)
+    return Exponent(f"{name}4", prior, "N", name)
+
+
+def source_level() -> Exponent:
+    """Make the level S1 of the source loss towards which adaptation moves it, common to
+    all checkpoints. With one checkpoint, S1 and the share have the same effect.
+    """
+    prior = lognormal(4.0, 0.4, "unpublished; source loss of a target model")
+    return Exponent("S1", prior, "source_loss_before", "S_1")
 
 
 def size_power(e: Values, name: str):
@@ -62,3 +70,14 @@ def size_power(e: Values, name: str):
 def factor(x: Covariates, e: Values, name: str):
     """Compute (N/N0)^g, shape (run,)."""
     return power(x["N"] / N0, size_power(e, name))
+
+
+def publish_share(p: Values) -> dict:
+    """Convert the share at 1e9 parameters to a, and g4 to g."""
+    g = size_power(p, "g")
+    return {**p, "a": p["share"] * N0**-g, "g": g}
+
+
+def unpublish_share(p: Values) -> dict:
+    """Invert `publish_share`."""
+    return {**p, "share": p["a"] * N0 ** p["g"], "g4": DECADES ** p["g"]}

@@ -20,7 +20,6 @@ from ._mixture import (
     mixture_prior,
     per_domain,
     reference,
-    resting,
 )
 from ._terms import ALPHA, floor, size
 from .chinchilla import BETA, data
@@ -61,7 +60,8 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(ALPHA, BETA),
+            ALPHA,
+            BETA,
             *per_domain("gamma", domains, bend, r"\gamma"),
             *per_domain("c", tuple(further), worth, "c"),
         ),

@@ -19,7 +19,6 @@ from ._mixture import (
     effective_share,
     mixture_prior,
     reference,
-    resting,
     transfers,
 )
 from ._terms import floor
@@ -83,27 +82,24 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(*COUPLED.exponents),
+            *COUPLED.exponents,
             Exponent(
                 "kappa",
                 lognormal(0.5, 0.7, "unpublished; as the additive law's exponents"),
                 f"share_{domains[0]}",
                 r"\kappa",
-                may_rest=True,
             ),
             Exponent(
                 "gamma",
                 lognormal(0.2, 0.7, "measured .1-.27 (122M to 2.7B, seven domains)"),
                 f"share_{domains[0]}",
                 r"\gamma",
-                may_rest=True,
             ),
             Exponent(
                 "q",
                 lognormal(0.6, 0.4, "measured .5-.8; 1: shares add up"),
                 f"share_{domains[0]}",
                 r"q",
-                may_rest=True,
             ),
             *transfers(domains),
         ),

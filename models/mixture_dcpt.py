@@ -18,7 +18,6 @@ from ._mixture import (
     effective_share,
     mixture_prior,
     reference,
-    resting,
     transfers,
 )
 from ._terms import (
@@ -66,7 +65,10 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(ALPHA, along_own(NU), BETA_ADAPTATION, along_own(GAMMA)),
+            ALPHA,
+            along_own(NU),
+            BETA_ADAPTATION,
+            along_own(GAMMA),
             *transfers(domains),
         ),
         reference=reference(domains),

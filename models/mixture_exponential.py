@@ -21,7 +21,6 @@ from ._mixture import (
     mixture_prior,
     per_domain,
     reference,
-    resting,
 )
 from ._terms import ALPHA, floor, size
 from .chinchilla import BETA, data
@@ -61,7 +60,8 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(ALPHA, BETA),
+            ALPHA,
+            BETA,
             *per_domain("k", further, rate, "k"),
         ),
         reference=reference(domains),

@@ -22,7 +22,6 @@ from ._mixture import (
     columns,
     effective_share,
     per_domain,
-    resting,
 )
 from .state_target import LAW as TARGET
 from .state_target import publish, unpublish
@@ -74,7 +73,8 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(own_power, *exponents.values()),
+            own_power,
+            *exponents.values(),
             *per_domain("t", domains[1:], transfer, "t"),
         ),
         reference=measured | equal,

@@ -14,7 +14,6 @@ from ._mixture import (
     covariates,
     effective_share,
     reference,
-    resting,
     transfers,
 )
 from ._terms import ALPHA, floor, size
@@ -47,7 +46,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
                 r"\frac{B}{(e D)^{\beta}}",
             ),
         ),
-        exponents=(*resting(ALPHA, BETA), *transfers(domains)),
+        exponents=(ALPHA, BETA, *transfers(domains)),
         reference=reference(domains),
         plausible={
             "E": 1.8172,

@@ -18,7 +18,15 @@ import jax.numpy as jnp
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
 from bayeslaw._law.priors import lognormal, normal
 
-from ._state import DECADES, N0, OURS, REFERENCE, factor, size, size_power
+from ._state import (
+    OURS,
+    REFERENCE,
+    factor,
+    publish_share,
+    size,
+    source_level,
+    unpublish_share,
+)
 
 PTPP = 30.0  # pre-training tokens per parameter at which the share is stated
 RISE = r"(S_1-S_0)\,a N^{g}\left(\frac{ptpp}{30}\right)^{z} e^{-\kappa r^{.6}}"
@@ -44,17 +52,6 @@ def gap_left(x: Covariates, e: Values):
 def pretrained_further(x: Covariates, e: Values):
     """Compute S0 log(1 + r D/P), shape (run,)."""
     return x["source_loss_before"] * jnp.log1p(replayed(x))
-
-
-def publish(p: Values) -> dict:
-    """Convert the share at 1e9 parameters to a, and g4 to g."""
-    g = size_power(p, "g")
-    return {**p, "a": p["share"] * N0**-g, "g": g}
-
-
-def unpublish(p: Values) -> dict:
-    """Invert `publish`."""
-    return {**p, "share": p["a"] * N0 ** p["g"], "g4": DECADES ** p["g"]}
 
 
 LAW = Law(
@@ -84,27 +81,19 @@ LAW = Law(
         ),
     ),
     exponents=(
-        Exponent(
-            "S1",
-            lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
-            "source_loss_before",
-            "S_1",
-            may_rest=True,  # with one checkpoint the share has the same effect
-        ),
+        source_level(),
         size("g"),
         Exponent(
             "z",
             normal(-0.1, 0.1, "measured -.05 to -.16 (tiny models)"),
             "ptpp",
             "z",
-            may_rest=True,
         ),
         Exponent(
             "kappa",
             lognormal(2.3, 0.4, "measured 2.2-2.4 (tiny models)"),
             "replay",
             r"\kappa",
-            may_rest=True,
         ),
         Exponent(
             "delta",
@@ -133,6 +122,6 @@ LAW = Law(
         "delta": 0.015,
         "beta": 0.2,
     },
-    publish=publish,
-    unpublish=unpublish,
+    publish=publish_share,
+    unpublish=unpublish_share,
 )

@@ -14,7 +14,16 @@ import jax.numpy as jnp
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
 from bayeslaw._law.priors import lognormal
 
-from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_power
+from ._state import (
+    OURS,
+    REFERENCE,
+    factor,
+    publish_share,
+    scale,
+    size,
+    source_level,
+    unpublish_share,
+)
 
 GAP = r"(S_1 - S_0)\,a N^{g} e^{-\kappa r}\left(1-e^{-D/D_1}\right)"
 
@@ -32,19 +41,13 @@ def source_tokens(x: Covariates, e: Values):
 
 
 def publish(p: Values) -> dict:
-    """Convert the share at 1e9 parameters to a, g4 to g, and the ratio D2/D1 to D2."""
-    g = size_power(p, "g")
-    return {**p, "a": p["share"] * N0**-g, "g": g, "D2": p["ratio"] * p["D1"]}
+    """Convert as `publish_share`, and the ratio D2/D1 to D2."""
+    return {**publish_share(p), "D2": p["ratio"] * p["D1"]}
 
 
 def unpublish(p: Values) -> dict:
     """Invert `publish`."""
-    return {
-        **p,
-        "share": p["a"] * N0 ** p["g"],
-        "g4": DECADES ** p["g"],
-        "ratio": p["D2"] / p["D1"],
-    }
+    return {**unpublish_share(p), "ratio": p["D2"] / p["D1"]}
 
 
 LAW = Law(
@@ -81,13 +84,7 @@ LAW = Law(
         ),
     ),
     exponents=(
-        Exponent(
-            "S1",
-            lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
-            "source_loss_before",
-            "S_1",
-            may_rest=True,  # with one checkpoint the share has the same effect
-        ),
+        source_level(),
         size("g"),
         Exponent(
             "kappa",

@@ -26,7 +26,7 @@ from bayeslaw._tables.before import (
     without_starts,
 )
 from bayeslaw._tables.checks.apart import Gap, astray, two_parts
-from bayeslaw._tables.checks.rises import past_minimum
+from bayeslaw._tables.checks.rises import PastMinimumWarning, past_minimum
 from bayeslaw._tables.checks.units import clear_units, units_of_mapping
 from bayeslaw._tables.columns import (
     BOTH,
@@ -260,7 +260,7 @@ def read_with_notes(
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:
-        warn(risen)
+        warn(risen, PastMinimumWarning)
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
     return Reading(runs, notes, mapped.set_axis(runs.index))

@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pandas as pd
 import pytest
 
-import bayeslaw
+from known.pool import pool
 
 BUDGET = "2e20"
 
@@ -23,17 +22,11 @@ def cli(*words):
 def folder(tmp_path_factory):
     """A pool with its losses, runs on offer without, and a goal."""
     where = tmp_path_factory.mktemp("pool")
-    grid = [
-        (n, d) for n in np.geomspace(5e7, 2e9, 6) for d in np.geomspace(1e9, 4e10, 6)
-    ]
-    settings = pd.DataFrame([*grid, (5e9, 1e11), (8e9, 2e11)], columns=["N", "D"])
-    runs = bayeslaw.simulate("chinchilla", design=settings, noise=0.003, seed=0)
-    split = np.where(settings["N"] < 3e9, "train", "test")
-    runs = runs[["N", "D", "loss"]].assign(split=split)
+    runs = pool()
     runs.to_csv(where / "pool.csv", index=False)
-    offered = runs[split == "train"].drop(columns="loss")
+    offered = runs.query("split == 'train'").drop(columns="loss")
     offered.to_csv(where / "offer.csv", index=False)
-    runs[split == "test"].drop(columns="loss").assign(loss=1.0).to_csv(
+    runs.query("split == 'test'").assign(loss=1.0).to_csv(
         where / "goal.csv", index=False
     )
     return where

@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from report.test_follow_page import CHROMIUM, DESK, PHONE, browser, opened  # noqa: F401
 
 import bayeslaw
 from bayeslaw import datasets
 from bayeslaw.cli.afterwards.updating import UpdateOptions, _question
 from known import updates
+from known.browser import DESK, PHONE, opened
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli", "update"]
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_one_line_and_exit_2(folder):
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, width):  # noqa: F811
+def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, width):
     page = opened(browser, folder / "changes.html", width)
     record = json.loads(done.stdout)
     assert page.inner_text("#u-verdict") == record["verdict"]

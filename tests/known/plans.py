@@ -103,12 +103,22 @@ def wave_source(v, x, xp=jnp):
 STATE = {"loss_before": 3.1, "source_loss_before": 2.4}
 STATE_SOURCE = {"S1": 2.7, "a": 0.9, "kappa": 4.0, "D1": 3e10}
 STATE_TARGET = {"c": 0.8, "q": 1.0, "D1": 2e9, "beta": 0.35}
+STATE_NAMES = ("loss_before", "source_loss_before", "D", "replay")
+
+
+def target_piece(seed=0, sd=0.05, draws=DRAWS):
+    values = spread(STATE_TARGET, sd, draws, seed)
+    return Piece(state_target, values, STATE_NAMES)
+
+
+def source_piece(seed=1, sd=0.05, draws=DRAWS):
+    values = spread(STATE_SOURCE, sd, draws, seed)
+    return Piece(state_source, values, STATE_NAMES[1:])
 
 
 def state_plan(sd=0.05, draws=DRAWS, **options):
-    names = ("loss_before", "source_loss_before", "D", "replay")
-    t = Draws((Piece(state_target, spread(STATE_TARGET, sd, draws, 0), names),))
-    s = Draws((Piece(state_source, spread(STATE_SOURCE, sd, draws, 1), names[1:]),))
+    t = Draws((target_piece(sd=sd, draws=draws),))
+    s = Draws((source_piece(sd=sd, draws=draws),))
     asked = {
         "N": 1e9,
         "ptpp": 30,

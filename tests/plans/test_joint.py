@@ -12,20 +12,9 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._plans.sampled import intersect
 from bayeslaw._posteriors.links.joint import coupled, error_correlation
-from bayeslaw._posteriors.posterior import Piece
 from bayeslaw.cli.parsing import question_value
-from known.plans import (
-    DRAWS,
-    STATE,
-    STATE_SOURCE,
-    STATE_TARGET,
-    Draws,
-    spread,
-    state_source,
-    state_target,
-)
+from known.plans import DRAWS, STATE, Draws, source_piece, state_source, target_piece
 
-NAMES = ("loss_before", "source_loss_before", "D", "replay")
 ASKED = {
     "N": 1e9,
     "ptpp": 30,
@@ -35,27 +24,18 @@ ASKED = {
 }
 
 
-def of_target(seed=0, sd=0.05):
-    values = spread(STATE_TARGET, sd, DRAWS, seed)
-    return Draws((Piece(state_target, values, NAMES),))
+def of_target(seed=0):
+    return Draws((target_piece(seed),))
 
 
-def of_source(seed, sd=0.05, split=False):
-    values = spread(STATE_SOURCE, sd, DRAWS, seed)
+def of_source(seed, split=False):
+    piece = source_piece(seed)
     if not split:
-        return Draws((Piece(state_source, values, NAMES[1:]),))
-    half = DRAWS // 2
-    parts = (
-        {k: v[:half] for k, v in values.items()},
-        {k: v[half:] for k, v in values.items()},
-    )
+        return Draws((piece,))
+    draws, half = np.arange(DRAWS), DRAWS // 2
     again = lambda v, x: state_source(v, x)  # noqa: E731
-    return Draws(
-        tuple(
-            Piece(f, v, NAMES[1:])
-            for f, v in zip((state_source, again), parts, strict=True)
-        )
-    )
+    second = dataclasses.replace(piece.take(draws[half:]), log_loss=again)
+    return Draws((piece.take(draws[:half]), second))
 
 
 SOURCES = {"web": of_source(1), "code": of_source(2, split=True)}

@@ -8,18 +8,8 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.plan import plan
-from bayeslaw._posteriors.posterior import Piece
-from known.plans import (
-    STATE,
-    STATE_SOURCE,
-    STATE_TARGET,
-    Draws,
-    spread,
-    state_source,
-    state_target,
-)
+from known.plans import STATE, Draws, source_piece, target_piece
 
-NAMES = ("loss_before", "source_loss_before", "D", "replay")
 ASKED = {
     "N": 1e9,
     "ptpp": 30,
@@ -51,12 +41,11 @@ SOURCE_RUNS = table(source_loss_before=[2.4, 2.4, 2.2]).assign(loss=[2.5, 2.4, 2
 
 
 def of_target(runs: pd.DataFrame) -> Kept:
-    return Kept(Piece(state_target, spread(STATE_TARGET, 0.05, 64, 0), NAMES), runs)
+    return Kept(target_piece(draws=64), runs)
 
 
 def of_source(runs: pd.DataFrame) -> Kept:
-    values = spread(STATE_SOURCE, 0.05, 64, 1)
-    return Kept(Piece(state_source, values, NAMES[1:]), runs)
+    return Kept(source_piece(draws=64), runs)
 
 
 @pytest.fixture(scope="module")

@@ -8,30 +8,15 @@ import bayeslaw
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.plan import posed
-from bayeslaw._posteriors.posterior import Piece
 from bayeslaw.cli import app
 from bayeslaw.cli.decisions.planning import PlanOptions, _baselines, _stages
-from known.plans import (
-    DRAWS,
-    STATE,
-    STATE_SOURCE,
-    STATE_TARGET,
-    Draws,
-    spread,
-    state_source,
-    state_target,
-)
+from known.plans import DRAWS, STATE, Draws, source_piece, target_piece
 
-NAMES = ("loss_before", "source_loss_before", "D", "replay")
 SIZES, BEFORE = [8.1e9, 1.4e9], [1.70, 1.95]
 
 
-def state(function, values, names):
-    return Draws((Piece(function, spread(values, 0.05, DRAWS, 0), names),))
-
-
 def asked(sources=("forgetting",), **options):
-    of_source = {name: state(state_source, STATE_SOURCE, NAMES[1:]) for name in sources}
+    of_source = {name: Draws((source_piece(0),)) for name in sources}
     question = {
         "N": SIZES,
         "ptpp": 30,
@@ -41,7 +26,7 @@ def asked(sources=("forgetting",), **options):
         "draws": DRAWS,
     }
     source = of_source if len(sources) > 1 else of_source[sources[0]]
-    target = state(state_target, STATE_TARGET, NAMES)
+    target = Draws((target_piece(),))
     return posed(target, source, **(question | options))
 
 
@@ -122,8 +107,8 @@ def test_ptpp_is_asked_where_something_reads_it():
 
 
 def test_a_plan_without_a_stage_is_that_with_one():
-    target = state(state_target, STATE_TARGET, NAMES)
-    source = state(state_source, STATE_SOURCE, NAMES[1:])
+    target = Draws((target_piece(),))
+    source = Draws((source_piece(0),))
     limits = {"max_target_loss": 2.45, "max_forgetting": 0.03, "covariates": STATE}
     question = {"N": 1e9, "draws": DRAWS, "new_run": False} | limits
     without = bayeslaw.plan(target, source, **question)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -11,17 +10,9 @@ import pytest
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._base.numbers import format_chance
+from known.browser import DESK, PHONE, opened
 from known.power_laws import TOKENS, UNTIL, points, power_laws, true_curve
 
-CHROMIUM = next(
-    (
-        p
-        for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-        if p
-    ),
-    None,
-)
-PHONE, DESK = 390, 1280  # pixels
 HOSTILE = "</script><b onclick='x'>\"&{{ 1 }}"
 ASKED = {"max_loss": {"target": 1.95, HOSTILE: 2.0}, "confidence": 0.9}
 
@@ -144,34 +135,6 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path, fits, curve):
 
 
 # -- in a browser --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs a Chromium to drive")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def opened(browser, path, width):
-    """The page at a width; what it asked for and complained about is kept."""
-    page = browser.new_page(viewport={"width": width, "height": 844})
-    page.asked, page.complaints = [], []
-    page.on("request", lambda r: page.asked.append(r.url))
-    page.on(
-        "console",
-        lambda m: (
-            page.complaints.append(m.text) if m.type in ("error", "warning") else None
-        ),
-    )
-    page.on("pageerror", lambda e: page.complaints.append(str(e)))
-    page.goto(path.as_uri())
-    return page
 
 
 @pytest.fixture(params=[PHONE, DESK])

@@ -1,7 +1,6 @@
 """Mixtures on the page: linked sliders in a browser that say what Python says."""
 
 import json
-import shutil
 import warnings
 from contextlib import contextmanager
 
@@ -15,8 +14,8 @@ from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
 from bayeslaw._report import page as page_file
 from bayeslaw._report.panels import panels
 from bayeslaw.cli.parsing import read_question
+from known.browser import opened
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DOMAINS = ("web", "code", "books")
 QUESTION = {"N": 1e9, "max_loss": {"web": 2.6, "code": 2.0}}
 
@@ -163,24 +162,10 @@ def test_forecasts_are_drawn_by_mixture():
 
 
 @pytest.fixture(scope="module")
-def page(made):
-    if CHROMIUM is None:
-        pytest.skip("needs a Chromium to drive")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 844}, bypass_csp=True)
-        page.complaints = []
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda m: page.complaints.append(m.text) if m.type == "error" else None,
-        )
-        page.goto(made.path.as_uri())
-        page.wait_for_selector("#mix[data-ready]")
-        yield page
-        browser.close()
+def page(made, browser):
+    page = opened(browser, made.path, bypass_csp=True)
+    page.wait_for_selector("#mix[data-ready]")
+    return page
 
 
 def slide(page, name: str, position: float) -> dict:

@@ -27,16 +27,8 @@ from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
 from bayeslaw._report.summary import TRUST
 from bayeslaw._tables.fitting import by_domain
+from known.browser import PHONE, chromium, opened
 
-CHROMIUM = next(
-    (
-        p
-        for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-        if p
-    ),
-    None,
-)
-PHONE = 390  # pixels
 QUESTION = datasets.TABLES[datasets.DEFAULT].question
 ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 
@@ -366,7 +358,7 @@ def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
     made = bayeslaw.report(output=tmp_path, question=question)
     assert made.plan.D is None
     best = made.plan.explanation["best"]
-    with opened(made.path) as page:
+    with shown(made.path) as page:
         found = json.loads(page.get_attribute("#x-answer", "data-result"))
         assert found["feasible"] is False
         assert found["probability"] == pytest.approx(best["probability"], abs=0.02)
@@ -398,7 +390,7 @@ def test_the_map_reads_out_money_and_days(without_fits, tmp_path):
         return f"{price}, {float(f'{24 * days:.2g}'):g} hours"
 
     assert by_hand(made.plan.D).partition(",")[0] in made.path.read_text()
-    with opened(made.path) as page:
+    with shown(made.path) as page:
         assert said(page) == by_hand(math.exp(point(page)["x"]))
         before = point(page)["x"]
         page.focus("#x-point")
@@ -419,38 +411,17 @@ def test_each_domain_has_the_law_of_its_checkpoints_losses(made):
 
 
 @contextmanager
-def opened(path):
-    """A page at a phone's width; what it asked for and complained about is kept."""
-    if CHROMIUM is None:
-        pytest.skip("needs a Chromium to drive")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(
-            viewport={"width": PHONE, "height": 844}, bypass_csp=True
-        )
-        page = context.new_page()
-        page.asked, page.complaints = [], []
-        page.on("request", lambda r: page.asked.append(r.url))
-        page.on(
-            "console",
-            lambda m: (
-                page.complaints.append(m.text)
-                if m.type in ("error", "warning")
-                else None
-            ),
-        )
-        page.on("pageerror", lambda e: page.complaints.append(str(e)))
-        page.goto(path.as_uri())
+def shown(path):
+    """The page in a browser of its own, at a phone's width, with its map drawn."""
+    with chromium() as browser:
+        page = opened(browser, path, bypass_csp=True)
         page.wait_for_selector("#x-map[data-ready]")
         yield page
-        browser.close()
 
 
 @pytest.fixture(scope="module")
 def page(made):
-    with opened(made.path) as page:
+    with shown(made.path) as page:
         yield page
 
 

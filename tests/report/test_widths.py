@@ -1,35 +1,22 @@
 """No page is wider than its window, and a table that is cut shows that it goes on."""
 
-import shutil
 from types import SimpleNamespace
 
 import pytest
 
 import bayeslaw
 from bayeslaw._report.pages.single import write_template
+from known.browser import opened
 from known.pages import check_of, drawn, hold_out, written
 from known.saved import save_fit
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CUT = """() => [...document.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth + 1)
   .map(e => getComputedStyle(e).backgroundImage.split("linear-gradient").length - 1)"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs a Chromium to drive")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 def seen(browser, path, width):
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.goto(path.as_uri())
+    """A page with all that can be opened open."""
+    page = opened(browser, path, width)
     page.evaluate(
         "document.querySelectorAll('details').forEach(d => { d.open = true })"
     )

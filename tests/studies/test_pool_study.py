@@ -11,6 +11,7 @@ import pytest
 from pool_study import pool_study, pool_summary, scores
 
 import bayeslaw
+from known.pool import pool
 
 STUDY = Path(__file__).with_name("study.py")
 
@@ -25,13 +26,7 @@ def cli(*words):
 def folder(tmp_path_factory):
     """A folder with a pool and its losses."""
     where = tmp_path_factory.mktemp("pool")
-    grid = [
-        (n, d) for n in np.geomspace(5e7, 2e9, 6) for d in np.geomspace(1e9, 4e10, 6)
-    ]
-    settings = pd.DataFrame([*grid, (5e9, 1e11), (8e9, 2e11)], columns=["N", "D"])
-    runs = bayeslaw.simulate("chinchilla", design=settings, noise=0.003, seed=0)
-    split = np.where(settings["N"] < 3e9, "train", "test")
-    runs[["N", "D", "loss"]].assign(split=split).to_csv(where / "pool.csv", index=False)
+    pool().to_csv(where / "pool.csv", index=False)
     return where
 
 

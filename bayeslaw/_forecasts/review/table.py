@@ -34,7 +34,7 @@ from bayeslaw._posteriors.fits.goodness import (
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
-from bayeslaw._tables.checks.rises import past_minimum
+from bayeslaw._tables.checks.rises import PastMinimumWarning
 from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
 from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.rows.settings import (
@@ -85,9 +85,10 @@ def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Check the table again, and collect the warnings without findings of their own."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
+        # it has a finding of its own in each domain
+        warnings.simplefilter("ignore", PastMinimumWarning)
         runs = read_with_notes(table).runs
-    # findings of their own
-    told = [*odd_units(runs), past_minimum(runs)]
+    told = odd_units(runs)  # a finding of their own
     if len(runs) == len(table):
         # rows keep the numbers that they have in their file
         runs = runs.set_axis(table.index)

@@ -168,8 +168,8 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
     exponents = []
     for c in moving:
         exponents += [
-            Exponent(bowl.best(c), priors.moves[c], c, may_rest=True),
-            Exponent(bowl.cost(c), priors.cost_moves, c, may_rest=True),
+            Exponent(bowl.best(c), priors.moves[c], c),
+            Exponent(bowl.cost(c), priors.cost_moves, c),
         ]
     # must be last: the sampler's coordinates then change this exponent by itself
     exponents.append(Exponent(bowl.best(), best, column))

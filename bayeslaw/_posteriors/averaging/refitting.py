@@ -10,8 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._law.law import Law
-from bayeslaw._law.recipe import law_of, recipe_of
+from bayeslaw._law.recipe import law_of
 from bayeslaw._posteriors.averaging.average import average
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.fit import fit
@@ -40,10 +39,11 @@ def refit_like(
     """
     common = {"seed": seed, "on_failure": on_failure, "progress": progress}
     if isinstance(old, Fit):
-        return fit(runs, _with_freed(old.law, old.runs), **_of_fit(old), **common)
+        return fit(runs, old.law, **_of_fit(old), **common)
     if isinstance(old, Average):
         settings = _settings(old.attrs)
-        laws = _compared(old, settings.pop("laws"))
+        # files of laws were run when the average was read
+        laws = [law_of(r, trust_law_file=True) for r in settings.pop("laws")]
         drift = bool(old.attrs["drift"])
         return average(runs, laws, drift=drift, **settings, **common)
     raise LawError(
@@ -63,30 +63,3 @@ def _of_fit(old: Fit) -> dict[str, Any]:
     # not a preview, and is made again with chains.
     preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
     return {"discrepancy": old.misfit is not None, "preview": preview} | settings
-
-
-def _compared(old: Average, recipes: list[dict]) -> list[Law]:
-    """List the laws of an average, also those without weight."""
-    # files of laws were run when the average was read
-    laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
-    return [_with_freed(law, old.runs) for law in laws]
-
-
-def _with_freed(law: Law, runs: pd.DataFrame) -> Law:
-    """Free the exponents of a law that earlier versions fixed at the prior's median only
-    because their column had one level.
-    """
-    resting = [
-        e.name
-        for e in law.exponents
-        if e.may_rest and e.prior.is_fixed and runs[e.covariate].nunique() == 1
-    ]
-    if not resting:
-        return law
-    recipe = recipe_of(law)
-    others = {n: text for n, text in recipe["priors"].items() if n not in resting}
-    base = law_of(recipe | {"priors": others}, trust_law_file=True)
-    # a median other than the law's own was set by the user, so it stays
-    replaced = {n for n in resting if law.priors[n].median != base.priors[n].median}
-    priors = {n: law.priors[n] for n in replaced}
-    return base.with_priors(priors) if priors else base

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.checks.rises import PastMinimumWarning
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
@@ -23,8 +24,7 @@ def read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
     which knows what the law foresees, and not by the reader.
     """
     with warnings.catch_warnings():
-        passed = "the loss of .* is least at"
-        warnings.filterwarnings("ignore", passed, RunTableWarning)
+        warnings.simplefilter("ignore", PastMinimumWarning)
         return as_runs(curve)
 
 

@@ -15,12 +15,12 @@ import pandas as pd
 
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._law.columns import is_share
+from bayeslaw._tables.rows.levels import TOLERANCE, with_common_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 Clock = float | np.ndarray  # log tokens (or steps), one or several
-ALIKE = 1e-3  # relative tolerance of a setting: what counts of tokens are rounded to
 CURVE = 3  # fewest points of a run whose course is read between its points
 # power of tokens by which an excess wanes after the last point, as the wander of a
 # departure does (`DeparturePriors.waning`)
@@ -137,26 +137,29 @@ def _are_of_setting(
     tokens = fitted[unit].to_numpy(float)
     after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
     is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
-    there = along.iloc[after - is_nearer]
-    same = (tokens > 0) & (tokens >= (1 - ALIKE) * lengths[0])
-    for name in set(along) - {unit}:
-        same &= _are_alike(fitted.get(name), there[name].to_numpy(float))
-    for name in set(run) & set(fitted) - set(along):
-        if name in ("N", "U", "replay", "ptpp") or is_share(name):
-            same &= _are_alike(fitted[name], run[name].iloc[-1])
+    there = along.drop(columns=unit).iloc[after - is_nearer]
+    settings = [c for c in run if c in fitted and c not in along and _is_setting(c)]
+    there = there.assign(**{name: run[name].iloc[-1] for name in settings})
+    same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
+    if not set(there) <= set(fitted):
+        return np.zeros_like(same)
+    names = list(there)
+    rows, there = with_common_levels(
+        fitted[names].astype(float), there.astype(float), names
+    )
+    for name in names:
+        within = (
+            0.0 if _is_setting(name) else TOLERANCE
+        )  # areas and losses are no levels
+        same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
     if {"run"} <= set(run) & set(fitted):
         same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
     return same
 
 
-def _are_alike(
-    values: pd.Series | None, of_run: np.ndarray | float
-) -> Bool[np.ndarray, " row"] | bool:
-    """Tell which values are those of the run; values that are not kept are not."""
-    if values is None:
-        return False
-    numbers = values.to_numpy(float)
-    return np.isclose(numbers, of_run, rtol=ALIKE, atol=1e-9, equal_nan=True)
+def _is_setting(column: str) -> bool:
+    """Tell whether a column is set before a run, and so has levels."""
+    return column in ("N", "U", "replay", "ptpp") or is_share(column)
 
 
 def _names(rows: pd.DataFrame, unit: str) -> np.ndarray:

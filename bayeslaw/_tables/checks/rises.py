@@ -12,10 +12,17 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr
 
+from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.checks.slopes import first_coefficient, standardised
 from bayeslaw._tables.rows.naming import SET_BEFORE
+
+
+class PastMinimumWarning(RunTableWarning):
+    """The loss of a run passed its minimum. A review and a followed run say so in their
+    own words, and leave this warning out.
+    """
 
 
 class Rise(NamedTuple):
