@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import warn
+from bayeslaw._base.errors import FitWarning, warn
 from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import shuffled
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
-from bayeslaw._posteriors.pairs import own_far, table_of
+from bayeslaw._posteriors.pairs import new_sizes_of_plain_fits, own_far, table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.beyond import far_beyond
@@ -78,6 +78,8 @@ def forecast(
     warn_other_domain(fitted, runs)
     for line in [*far_beyond(fitted, runs), *own_far(posterior, runs)]:
         warn(f"{line}: nothing measured says how far a law holds there")
+    for line in new_sizes_of_plain_fits([posterior], runs):
+        warn(line, FitWarning)
     blocks = [
         _of_block(posterior, block, prob, seed, accuracy) for block in _blocks(runs)
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
 from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.beyond import Distance, values_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.own_columns import own_beyond
@@ -47,6 +49,33 @@ def own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
         law = getattr(member, "law", None)
         units |= units_of(law) if law is not None else {}
     return own_beyond(table, runs, columns_read(posterior), units=units)
+
+
+def new_sizes_of_plain_fits(
+    posteriors: Iterable[Posterior], runs: pd.DataFrame
+) -> list[str]:
+    """Write a line if runs have a size beyond those of a fit without misfit: of several
+    such fits, for the first.
+    """
+    for posterior in posteriors:
+        # a chain forecasts by the posterior in it
+        fits = (posterior, getattr(posterior, "posterior", None))
+        table = table_of(posterior)
+        if table is None or not any(getattr(fit, "is_plain", False) for fit in fits):
+            continue
+        fitted, new = values_along(table, "N"), values_along(runs, "N")
+        if fitted is None or new is None:
+            continue
+        places = [Distance.of(size, fitted) for size in (new.min(), new.max())]
+        farthest = max(places, key=lambda place: place.factor)
+        if not farthest.is_inside:
+            return [
+                f"N = {format_count(farthest.value)} is {farthest.phrase('fitted')}, and "
+                f"the fit {posterior.name} is of the law alone: its interval leaves out "
+                "how far a law misses a new size (where 90% was stated, 35% has held); "
+                "fit with discrepancy=True, the default (without --plain)"
+            ]
+    return []
 
 
 def doubts_of_tables(

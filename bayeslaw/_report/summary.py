@@ -119,6 +119,9 @@ class Summary:
         each.
     place
         Without a plan: where ``expected`` is, the most probable choice.
+    distance
+        Where the plan, or the most probable choice, lies relative to the fitted runs;
+        empty if the fits keep no table.
     alternatives
         The cheapest plan at each confidence.
     advice
@@ -135,6 +138,7 @@ class Summary:
     advice: tuple[str, ...]
     no_plan: tuple[str, ...] = ()
     place: str = ""
+    distance: str = ""
 
 
 def summary(plan: Plan, unit: str) -> Summary:
@@ -165,6 +169,7 @@ def summary(plan: Plan, unit: str) -> Summary:
         place=_place(plan.N, (plan.explanation or {})["shown"])
         if plan.D is None
         else "",
+        distance=_distance(plan),
     )
 
 
@@ -353,6 +358,14 @@ def _place(N: float, choice: Mapping[str, Any]) -> str:
         f"at {tokens} tokens ({format_count(choice['atpp'])} per parameter) "
         f"with {choice['replay']:.0%} replay"
     )
+
+
+def _distance(plan: Plan) -> str:
+    """Say where the plan, or the most probable choice, lies relative to the runs."""
+    if not plan.distance:
+        return ""
+    subject = "most probable choice" if plan.D is None else "plan"
+    return f"The {subject} lies {plan.place()}."
 
 
 def _apart(promise: Mapping[str, Any], first: float, second: float) -> tuple[str, str]:

@@ -428,3 +428,22 @@ def test_a_source_may_rise():
     # a domain that is forgotten lies above its loss before
     assert past_minimum(curves(0.04).assign(loss_before=1.0)) is None
     assert past_minimum(curves(0.04).assign(loss_before=9.0)) is not None
+
+
+# -- fewer rows than can show anything -------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_rows_that_any_surface_passes_through_show_nothing(rows):
+    runs = grid().iloc[[0, 5, 11][:rows]]
+    review = bayeslaw.review(runs)
+    assert review["signal"].verdict == "look"
+    assert "cannot show" in review["signal"].reason
+    assert "add runs" in review["signal"].next
+    assert "nothing shows whether the law fits" in review["rows"].reason
+    assert "100.0%" not in review.sentence()
+    assert "1 rows" not in review.sentence()
+
+
+def test_a_table_with_more_rows_than_terms_is_judged():
+    assert "explain" in bayeslaw.review(grid())["signal"].reason

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from bayeslaw._base.errors import FitWarning, PlanError, RunTableError
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.links.accuracy import (
+    _covariance,
     _floor_missed,
     _invertible,
     accuracy_link,
@@ -188,3 +190,43 @@ def test_a_proposal_always_has_a_scale(eigenvalues):
     turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))
     scale = _invertible((turn * np.array(eigenvalues, float)) @ turn.T)
     stats.multivariate_t(np.zeros(4), scale, df=4).rvs(3, random_state=0)
+
+
+@pytest.mark.parametrize("others", [0.0, 1e-17, 1e-12])
+def test_one_draw_with_all_the_weight_has_a_proposal(others):
+    """`numpy.cov` makes NaN of it, whose eigenvalues are a LinAlgError."""
+    z = np.random.default_rng(0).standard_normal((50, 4))
+    weights = np.full(50, others)
+    weights[3] = 1.0
+    scale = _invertible(_covariance(z, weights))
+    np.testing.assert_allclose(scale, 1e-6 * np.eye(4), atol=1e-12)
+
+
+def test_the_covariance_of_several_draws_is_that_of_numpy():
+    rng = np.random.default_rng(0)
+    z, weights = rng.standard_normal((50, 4)), rng.dirichlet(np.ones(50))
+    np.testing.assert_array_equal(
+        _covariance(z, weights), np.cov(z.T, aweights=weights)
+    )
+
+
+LOSSES = np.linspace(1.5, 3.0, 12)
+DEGENERATE = {
+    "all equal": np.full(12, 0.5),
+    "all at chance": np.full(12, 0.25),
+    "all right": np.ones(12),
+    "a step": (LOSSES < 2.2) * 1.0,
+    "one right": (LOSSES < 1.6) * 1.0,
+    "equal but for rounding": 0.5 + 1e-13 * np.sin(LOSSES * 1e3),
+}
+
+
+@pytest.mark.parametrize("losses", [LOSSES, 2 + 1e-9 * LOSSES, np.exp(3 * LOSSES - 7)])
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_accuracies_have_a_curve_or_a_warning(name, losses):
+    table = pd.DataFrame({"loss": losses, "accuracy": DEGENERATE[name]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        link = accuracy_link(table, chance=0.25, draws=200)
+    for leaf in (link.ceiling, link.middle, link.width, link.sigma):
+        assert np.isfinite(leaf).all()

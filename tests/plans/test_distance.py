@@ -1,16 +1,21 @@
 """How far a plan lies beyond the fitted runs, and what left-out runs say of such a distance."""
 
 import json
+import warnings
 
+import numpy as np
 import pandas as pd
 import pytest
 
+import bayeslaw
 from bayeslaw._base.numbers import format_count
 from bayeslaw._plans import example
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
+from bayeslaw._posteriors.averaging.distance import doubts
 from bayeslaw._tables.beyond import distances
 from known.plans import DRAWS, WIDE, source, target
+from known.saved import save_fit
 
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
 
@@ -110,3 +115,58 @@ def test_beyond_a_table_without_replay_there_is_no_factor():
     table = runs((1e8,)).assign(replay=0.0)
     place = distances(table, {"N": 1e8, "replay": 0.2})["replay"]
     assert place.phrase("replay") == "beyond the largest replay"
+
+
+# -- fits without misfit, beyond their sizes -------------------------------------------
+
+SIZES = (N / 20, N / 10)
+PLAUSIBLE = bayeslaw.law("chinchilla").plausible
+
+
+def fit_of(path, name, parameters, *, discrepancy):
+    """A fit of known draws, to runs of two sizes."""
+    law = bayeslaw.law(name)
+    points = law.from_paper(parameters) | {"sigma": 0.003, "dof": 8.0}
+    given = {site: np.full(DRAWS, float(value)) for site, value in points.items()}
+    fit = bayeslaw.load(save_fit(path, name=name, given=given, table=runs(SIZES)))
+    fit.inference_data.attrs["settings"] = json.dumps({"discrepancy": discrepancy})
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("plain", "size", "told"),
+    [
+        (True, N, "10 times the largest"),
+        (True, N / 40, "0.5 times the smallest"),
+        (True, N / 15, None),
+        (False, N, None),
+    ],
+)
+def test_a_forecast_of_a_plain_fit_beyond_its_sizes_warns(tmp_path, plain, size, told):
+    fit = fit_of(tmp_path / "fit.nc", "chinchilla", PLAUSIBLE, discrepancy=not plain)
+    rows = runs((size,))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bayeslaw.forecast(fit, rows)
+    lines = [str(w.message) for w in caught if "law alone" in str(w.message)]
+    assert len(lines) == (told is not None)
+    if told is not None:
+        assert told in lines[0]
+        assert "fit with discrepancy=True" in lines[0]
+
+
+@pytest.mark.parametrize(("size", "count"), [(N, 1), (N / 15, 0)])
+def test_a_plan_of_plain_fits_beyond_their_sizes_warns_once(tmp_path, size, count):
+    of = {
+        name: fit_of(tmp_path / f"{name}.nc", law, parameters, discrepancy=False)
+        for name, law, parameters in (
+            ("target", example.TARGET_LAW, example.TARGET),
+            ("source", example.SOURCE_LAW, example.SOURCE),
+        )
+    }
+    lines = doubts(
+        of["target"],
+        {"source": of["source"]},
+        {"N": size, "ptpp": PTPP, "D": size, "replay": 0.1},
+    )
+    assert sum("law alone" in line for line in lines) == count

@@ -176,3 +176,25 @@ def test_a_slope_is_that_of_least_squares():
     assert slope == pytest.approx(coefficients[0], rel=1e-8)
     assert error == pytest.approx(np.sqrt(variance * inverse[0, 0]), rel=1e-6)
     assert partial_slope(table.head(2), "N", ("D",)) == (0.0, 0.0)
+
+
+# -- no more rows than parameters ------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_runs_no_more_than_the_parameters_cannot_show_a_fit(rows):
+    """Almost any law passes through five losses by five parameters."""
+    table = runs().iloc[:: len(runs()) // rows].iloc[:rows]
+    found = goodness(LAW, values(), table)
+    assert np.isnan(found.explained)
+    assert np.isnan(found.with_effects)
+    assert "cannot show" in found.sentence()
+    assert "add runs" in found.sentence()
+
+
+def test_few_runs_that_the_law_misses_are_still_doubted():
+    table = runs().iloc[:5]
+    reversed_losses = table.assign(loss=3 * table["loss"].to_numpy()[::-1])
+    found = goodness(LAW, values(), reversed_losses)
+    assert "explains 0%" in found.doubts[0]
+    assert found.explained == 0

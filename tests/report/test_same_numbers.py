@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner
 
 import bayeslaw
@@ -78,6 +79,9 @@ def test_one_question_has_one_answer(files, fits, more, tmp_path, monkeypatch):
     assert (shown["plan"]["D"], shown["plan"]["replay"]) == (at["D"], at["replay"])
     (said,) = re.findall(r'id="asked">As asked: (.*?)\.</p>', text)
     assert {entry.split()[0] for entry in said.split("; ")} >= set(asked)
+    (lies,) = re.findall(r'id="distance">The [a-z ]+ lies (.*?)\.</p>', text)
+    assert lies == made.plan.place()
+    assert all(escape(line) in text for line in made.plan.warnings)
 
 
 @pytest.mark.usefixtures("few_draws")

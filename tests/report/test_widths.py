@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import bayeslaw
-from bayeslaw._report.pages.single import write_template
+from bayeslaw._report.pages.single import Drawing, write_template
 from known.browser import opened
 from known.pages import check_of, drawn, hold_out, written
 from known.saved import save_fit
@@ -63,7 +63,7 @@ def test_a_table_that_is_cut_has_a_shade(browser, report, width):
 
 @pytest.fixture(scope="module")
 def changes(tmp_path_factory):
-    """The page of an update with long names and many columns."""
+    """The page of an update: many runs, long names, a plan that moved."""
     path = tmp_path_factory.mktemp("update") / "changes.html"
     values = dict.fromkeys(
         ["before", "before_low", "before_high", "after", "after_low", "after_high"],
@@ -77,29 +77,53 @@ def changes(tmp_path_factory):
     group |= dict.fromkeys(["miss", "sd", "p_value", "adds", "alone"], 0.0123)
     worst = {"label": "63", "run": "a-long-name-of-a-run-2026", "D": 2e9, "z": 3.2}
     worst |= dict.fromkeys(["loss", "median", "low", "high", "miss"], 2.345678)
+    many = [
+        worst | {"label": str(k), "run": f"{'an_unbroken_name_of_a_run_' * 3}{k}"}
+        for k in range(40)
+    ]
+    law = values | {"label": "mixture-exponential-with-a-setting+" * 2}
+    law |= dict.fromkeys(
+        ["weight_before", "weight_after", "drift_before", "drift_after"], 0.25
+    )
     surprise = SimpleNamespace(sentence=lambda: "surprising: 0 of 21 rows inside")
     domain = {
         "name": "target",
         "rows": "21 new rows",
         "surprise": surprise,
         "why": None,
-        "worst": [worst],
+        "worst": [worst, *many],
         "groups": [group],
         "parameters": parameters,
         "forecasts": [values | {"label": "N 8.1B, D 200B", "width": 0.8}],
-        "laws": [],
-        "changed": [],
+        "laws": [law],
+        "changed": [row | {"loss_was": 2.345678} for row in many],
         "drawings": [],
     }
+    before = SimpleNamespace(
+        D=8.1e9,
+        replay=0.25,
+        probability=0.91,
+        probability_target=0.95,
+        probability_forgetting=0.95,
+        binding="the_forgetting_of_a_source_with_a_long_name",
+    )
+    plan = SimpleNamespace(
+        before=before,
+        after=before,
+        kept=before,
+        regret=1.23e9,
+        regret_before=1.23e9,
+        sentence=lambda: "the plan stays: " + "an_unbroken_word_" * 5,
+    )
     write_template(
         path,
         "update.html.jinja",
-        updated=SimpleNamespace(plan=None, action="moved"),
+        updated=SimpleNamespace(plan=plan, action="moved"),
         verdict="Moved: " + "an_unbroken_word_" * 5,
         surprising=True,
         interval="90%",
         domains=[domain],
-        drawing=None,
+        drawing=Drawing("data:,", "a caption", "a picture"),
     )
     return path
 

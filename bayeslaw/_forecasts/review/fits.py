@@ -158,6 +158,9 @@ def _diagnostics(posterior: Fit | Average) -> Finding:
 def _goodness(posterior: Fit | Average) -> Finding:
     """Check how well the law by itself fits its own runs."""
     goodness = posterior.goodness
+    if math.isnan(goodness.explained):
+        todo = "add runs, and fit again"
+        return Finding("fit", "look", goodness.sentence(), todo)
     if not goodness.doubts:
         return Finding("fit", "pass", goodness.sentence())
     log_losses = np.log(losses(posterior.runs))

@@ -108,7 +108,12 @@ def _contents(runs: pd.DataFrame) -> Finding:
     if "domain" in runs:
         counts = runs["domain"].astype(str).value_counts()
         domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
-    return Finding("table", "pass", f"{len(runs)} rows{domains}; columns {columns}")
+    reason = f"{_rows_of(runs)}{domains}; columns {columns}"
+    return Finding("table", "pass", reason)
+
+
+def _rows_of(runs: pd.DataFrame) -> str:
+    return f"{len(runs)} row{'s' * (len(runs) != 1)}"
 
 
 def _reading(warned: Sequence[str], path: str) -> Finding:
@@ -231,13 +236,16 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
 def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
     """Check that there are two rows for each parameter of the largest law."""
     most = max(len(law.free_priors) for law in laws)
-    reason = f"{len(runs)} rows for at most {most} parameters of a law"
+    reason = f"{_rows_of(runs)} for at most {most} parameters of a law"
     # two rows for each parameter of the largest law
     missing = 2 * most - len(runs)
     if missing <= 0:
         return Finding("rows", "pass", reason)
     todo = f"add runs, {missing} at least, or name a smaller law"
-    return Finding("rows", "look", f"{reason}: fits rest on priors in part", todo)
+    reason += ": fits rest on priors in part"
+    if len(runs) <= most:
+        reason += ", and nothing shows whether the law fits"
+    return Finding("rows", "look", reason, todo)
 
 
 def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
@@ -340,6 +348,9 @@ def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
     """Check for rows far off a smooth surface, in multiples of the median distance:
     single ones, or a part of the table.
     """
+    if np.abs(misses).max() < 1e-9:
+        reason = "a smooth surface passes through every row, so nothing is said of them"
+        return Finding("outliers", "pass", reason)
     usual = median_distance(misses)
     # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
@@ -377,6 +388,14 @@ def _signal(
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = surface(runs, columns).shape
+    if rows <= terms:
+        reason = (
+            f"{_rows_of(runs)} cannot show whether columns explain the "
+            f"losses: a smooth surface of {terms} term{'s' * (terms != 1)} passes through "
+            "any"
+        )
+        todo = f"add runs, {terms + 1 - rows} at least; or keep more of them (--where)"
+        return Finding("signal", "look", reason, todo)
     residuals = misses * np.sqrt(rows / max(1, rows - terms))
     explained = explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex
 from bayeslaw._plans.mixing.search import MixtureChoice, SimplexProblem
-from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.pairs import new_sizes_of_plain_fits, table_of
 from bayeslaw._tables.beyond import far_beyond
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def doubts(
     lines += simplex.notes
     run = {"N": simplex.size, "D": math.exp(choice.log_tokens)}
     table = table_of(next(iter(posteriors.values())))
-    lines += [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
+    planned = pd.DataFrame([run])
+    lines += [f"the plan's {line}" for line in far_beyond(table, planned)]
+    lines += new_sizes_of_plain_fits(posteriors.values(), planned)
     ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
     for name, share, low, high in ends:
         is_fitted = name not in question.bounds

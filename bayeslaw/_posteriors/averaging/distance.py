@@ -10,7 +10,12 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.averaging.folds import axis_values, columns_of, folds_named
-from bayeslaw._posteriors.pairs import doubts_of_tables, own_far, table_of
+from bayeslaw._posteriors.pairs import (
+    doubts_of_tables,
+    new_sizes_of_plain_fits,
+    own_far,
+    table_of,
+)
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import (
     FAR,
@@ -40,6 +45,7 @@ def doubts(
         if reach.axis == "D" and reach.times > FAR
     ]
     lines += beyond_the_runs(posteriors, distance(posteriors, run))
+    lines += new_sizes_of_plain_fits(posteriors.values(), planned)
     lines += [f"the plan's {line}" for line in own_far(target, planned)]
     for name, posterior in sources.items():
         source = table_of(posterior)

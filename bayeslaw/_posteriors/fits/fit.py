@@ -97,7 +97,8 @@ def fit(arguments: FitArguments) -> Fit:
         With it, a law that reads the checkpoint's losses is fitted with independent
         errors. Without ``discrepancy``, the fit is the plain posterior of the law as if
         it were exact: intervals leave out its misfit and its drift, so that they are
-        too narrow for new models and stages (they have held 35% where 90% was stated).
+        too narrow for new models and stages (they have held 35% where 90% was stated);
+        a forecast of a new size warns.
     seed
         Same seed, same machine: same numbers.
     chains, warmup, draws, max_draws

@@ -30,10 +30,10 @@ class Goodness(NamedTuple):
     """Goodness of fit of a law by itself, without its misfit, at its own runs.
 
     ``explained``: share of the spread of log losses that the law explains (the spread
-    is the squared median distance from the median). ``miss``: median distance of rows
-    from the law, in log loss. ``doubts``: reasons to doubt the law, a line each.
-    ``with_effects``: share that the law explains with an effect of each checkpoint, or
-    run.
+    is the squared median distance from the median), NaN where the runs cannot show it.
+    ``miss``: median distance of rows from the law, in log loss. ``doubts``: reasons to
+    doubt the law, a line each. ``with_effects``: share that the law explains with an
+    effect of each checkpoint, or run.
     """
 
     explained: float
@@ -43,6 +43,11 @@ class Goodness(NamedTuple):
 
     def sentence(self) -> str:
         """Describe the fit in words."""
+        if np.isnan(self.explained):
+            return (
+                "these runs cannot show how well the law fits: they are no more than its "
+                "parameters, through which almost any law passes; add runs"
+            )
         return (
             f"by itself the law explains {self.explained:.1%} of how the losses differ; "
             f"half of the rows lie within {self.miss:.2%} of it"
@@ -97,6 +102,8 @@ def goodness(
     rise = rise_with_size(runs) if "N" in law.covariates else None
     unread = unread_column(law, runs, residuals)
     doubts += [line for line in (rise, unread) if line is not None]
+    if len(runs) <= len(law.free_priors) and not doubts:
+        explained = with_effects = np.nan
     return Goodness(explained, miss, tuple(doubts), with_effects)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,12 @@ class Fit:
         if NAMES.misfit not in self.inference_data.children:
             return None
         return from_dataset(self.inference_data[NAMES.misfit].to_dataset())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fit was asked to leave out the misfit (``discrepancy=False``)."""
+        settings = json.loads(self.inference_data.attrs.get("settings", "{}"))
+        return not settings.get("discrepancy", True)
 
     @property
     def runs(self) -> pd.DataFrame:

@@ -328,7 +328,7 @@ def _sampled(
         z = np.concatenate(rounds)
         log_mixture = logsumexp([q.logpdf(z) for q in proposals], axis=0)
         weights, k_hat = pareto_smoothed(log_density(z) - log_mixture)
-        scale = _invertible(1.5 * np.cov(z.T, aweights=weights))
+        scale = _invertible(1.5 * _covariance(z, weights))
         proposals.append(stats.multivariate_t(weights @ z, scale, df=4))
     if k_hat > TRUSTED_K:
         warn(
@@ -339,6 +339,17 @@ def _sampled(
     chosen = means + sds * z[rng.permutation(by_weight(weights, draws, rng))]
     ceiling, middle, width, sigma = (leaf[:, 0] for leaf in split(chosen))
     return ceiling, middle, width, sigma
+
+
+def _covariance(
+    z: Float[np.ndarray, "draw 4"], weights: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, "4 4"]:
+    """Compute the weighted covariance; zero where one draw has all the weight, of which
+    `numpy.cov` makes NaN.
+    """
+    if weights @ weights > 1 - 1e-9:
+        return np.zeros((z.shape[1], z.shape[1]))
+    return np.cov(z.T, aweights=weights)
 
 
 def _invertible(
