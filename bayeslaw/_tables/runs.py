@@ -25,7 +25,7 @@ from bayeslaw._tables.before import (
     with_stages,
     without_starts,
 )
-from bayeslaw._tables.checks.apart import Gap, astray, two_parts
+from bayeslaw._tables.checks.parts import gaps
 from bayeslaw._tables.checks.rises import past_minimum
 from bayeslaw._tables.checks.units import clear_units, units_of_mapping
 from bayeslaw._tables.columns import (
@@ -47,6 +47,7 @@ from bayeslaw._tables.rows.naming import (
     as_names,
     check_repeated,
     doubtful_names,
+    named_rows,
     names_of,
     run_column,
     unnamed_curves,
@@ -643,17 +644,6 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
         )
 
 
-def named_rows(rows: Iterable[object], most: int = 3) -> str:
-    """Name rows: ``row 3``, or ``rows 3, 4, 7 and 12 more``."""
-    # both losses of a row have its number
-    names = list(dict.fromkeys(map(str, rows)))
-    word = "row" if len(names) == 1 else "rows"
-    text = f"{word} {', '.join(names[:most])}"
-    if len(names) > most:
-        text += f" and {len(names) - most} more"
-    return text
-
-
 def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
     where = f"{named_rows(rows)}, column {column!r}"
     raise RunTableError(f"{where}: {what}; {do}")
@@ -796,32 +786,5 @@ def _warn_units(runs: pd.DataFrame) -> None:
         )
     for line in clear_units(runs):
         warn(line)
-    for name in (n for n in ("N", "D", "U", "ptpp", "replay", "cost") if n in runs):
-        apart = two_parts(runs[name])
-        if apart is not None:
-            small, large = apart
-            few = min(apart, key=len)
-            warn(
-                f"column {name!r} is at most {runs[name][small].max():g} in "
-                f"{len(small)} rows and at least {runs[name][large].min():g} in "
-                f"{len(large)}, with nothing between: two units in one column? look at "
-                f"{named_rows(few)}"
-            )
-            continue
-        gap = astray(runs, name)
-        if gap is not None:
-            warn(_of_gap(gap, name))
-
-
-def _of_gap(gap: Gap, name: str) -> str:
-    """Describe rows that lie apart with a loss that does not suit it."""
-    times = f"{gap.value / gap.nearest:.3g} times the next largest"
-    loss = "no lower than with less"
-    if gap.value < gap.nearest:
-        times = f"1/{gap.nearest / gap.value:.3g} of the next smallest"
-        loss = "no higher than with more"
-    return (
-        f"{named_rows(gap.rows)}, column {name!r}: {format_count(gap.value)} is {times}, "
-        f"with nothing between, and the loss is {loss}: a wrong unit? correct the cell, "
-        "or leave the row out (--where)"
-    )
+    for line in gaps(runs):
+        warn(line)

@@ -13,7 +13,8 @@ from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.checks.slopes import outliers, partial_slope, surface_misses
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.fitting import warn_other_domain
-from bayeslaw._tables.runs import NUMERIC, _measured, as_runs, named_rows
+from bayeslaw._tables.rows.naming import named_rows
+from bayeslaw._tables.runs import NUMERIC, _measured, as_runs
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 

@@ -12,12 +12,12 @@ import pandas as pd
 
 from bayeslaw._forecasts.review.findings import Finding
 from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
-from bayeslaw._tables.checks.misplaced import misplaced
-from bayeslaw._tables.checks.mixtures import mixtures
+from bayeslaw._tables.checks.parts import misplaced, mixtures
 from bayeslaw._tables.checks.rises import past_minimum, rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.checks.units import odd_units, unjudged_units
-from bayeslaw._tables.runs import named_rows, numeric_columns
+from bayeslaw._tables.rows.naming import named_rows
+from bayeslaw._tables.runs import numeric_columns
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:

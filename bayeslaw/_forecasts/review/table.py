@@ -37,13 +37,14 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.rises import past_minimum
 from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
 from bayeslaw._tables.checks.units import odd_units
+from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
     Alike,
     alike_but_settings,
     at_commonest,
     cells_of,
 )
-from bayeslaw._tables.runs import NUMERIC, named_rows, read_with_notes
+from bayeslaw._tables.runs import NUMERIC, read_with_notes
 from bayeslaw._tables.where import select
 
 
