@@ -27,7 +27,7 @@ from bayeslaw._tables.before import (
 )
 from bayeslaw._tables.checks.parts import gaps
 from bayeslaw._tables.checks.rises import past_minimum
-from bayeslaw._tables.checks.units import clear_units, units_of_mapping
+from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
@@ -256,8 +256,11 @@ def read_with_notes(
     _warn_settings(runs)
     runs = _with_curves(runs)
     _warn_twins(runs)
-    _warn_units(runs)
-    for line in units_of_mapping(runs, [ours for _, ours in pairs_of(columns)]):
+    mapped_too = {"N", "D"} & {ours for _, ours in pairs_of(columns)}
+    for when in ("read", "mapped")[: 1 + bool(mapped_too)]:
+        for line in odd_units(runs, when):
+            warn(line)
+    for line in gaps(runs):
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:
@@ -769,22 +772,3 @@ def _warn_twins(runs: pd.DataFrame) -> None:
             "column, and counted as further runs; drop them if the table was exported "
             "twice, name the runs apart (column 'run') if they are replicates"
         )
-
-
-def _warn_units(runs: pd.DataFrame) -> None:
-    """Warn of N and D that look like millions, billions or tokens per parameter."""
-
-    if "N" in runs and bool((runs["N"] < 1000).all()):
-        warn(
-            f"column 'N' is at most {runs['N'].max():g}: model parameters in millions "
-            "or billions? write 8.1B or 8.1e9"
-        )
-    if {"N", "D"} <= set(runs) and bool(((runs["D"] < 1e4) & (runs["N"] > 1e4)).all()):
-        warn(
-            f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per "
-            "parameter? D is tokens: multiply by 1e9 (--column D=yours*1e9) or by N"
-        )
-    for line in clear_units(runs):
-        warn(line)
-    for line in gaps(runs):
-        warn(line)

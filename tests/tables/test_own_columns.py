@@ -12,7 +12,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_to_dict,
 )
 from bayeslaw._posteriors.averaging.distance import doubts
-from bayeslaw._tables.own_columns import own_beyond
+from bayeslaw._tables.beyond import own_beyond
 from known.power_laws import PowerLaws, Reads
 
 HEATS = {

@@ -109,13 +109,6 @@ class Surface:
         return np.log(at["loss"].to_numpy(float)) - foreseen
 
 
-def surface_misses(
-    runs: pd.DataFrame, columns: Collection[str]
-) -> Float[np.ndarray, " run"]:
-    """Measure how far each log loss lies above a `Surface` in these columns."""
-    return Surface.of(runs, columns).misses
-
-
 def unbent(
     design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " term"]:
@@ -173,8 +166,8 @@ def outliers(
     five rows and more than one in twenty lie so far off, the surface is wrong and not
     the rows; then none counts as an outlier.
     """
-    far, are_few = _far_off(misses, times, least)
-    return far & are_few
+    far = _far_off(misses, times, least)
+    return far & (far.sum() <= _few(far))
 
 
 def apart(
@@ -185,16 +178,17 @@ def apart(
     These are more rows than `outliers` may be: over five, and over one in twenty. In
     each of 71 measured tables, so far off lie two rows, or 1.6%, at most.
     """
-    far, are_few = _far_off(misses, times, least)
-    return far & (not are_few)
+    far = _far_off(misses, times, least)
+    return far & (far.sum() > _few(far))
 
 
 def _far_off(
     misses: Float[np.ndarray, " run"], times: float, least: float
-) -> tuple[Bool[np.ndarray, " run"], bool]:
-    """Tell which rows lie a multiple of the median distance off, and over ``least``; and
-    whether these are few enough for single mistakes.
-    """
+) -> Bool[np.ndarray, " run"]:
     size = np.abs(misses)
-    far = size > max(times * np.median(size), least)
-    return far, bool(far.sum() <= max(5, len(size) // 20))
+    return size > max(times * np.median(size), least)
+
+
+def _few(rows: Bool[np.ndarray, " run"]) -> int:
+    """Count the rows that may be single mistakes."""
+    return max(5, len(rows) // 20)
