@@ -125,9 +125,11 @@ class Expression:
         return numbers.mask(stated, numbers / factor)
 
 
-def parse(text: str, names: Collection[str]) -> Expression | None:
+def parse(
+    text: str, names: Collection[str], most_characters: int = 1000
+) -> Expression | None:
     """Read an expression of the columns ``names``, of which the longest counts; None if
-    the text is none, or reads no column.
+    the text is none, is too long, or reads no column.
 
     Raises
     ------
@@ -137,6 +139,8 @@ def parse(text: str, names: Collection[str]) -> Expression | None:
     by_length = sorted(names, key=len, reverse=True)
     columns: list[str] = []
     plain, left = "", text.strip()
+    if len(left) > most_characters:
+        return None
     while left:
         name = next((n for n in by_length if n and _begins(left, n)), None)
         sign = NUMBER.match(left) or SIGN.match(left)

@@ -181,8 +181,8 @@ class Columns:
     """
 
     def __init__(self, runs: pd.DataFrame, rows: int = 10_000):
-        self._rows = runs.head(rows)
         self.names = [str(name) for name in runs.columns]
+        self._rows = runs.head(rows).set_axis(self.names, axis=1)
         self.words = {name: {*name_words(name)} for name in self.names}
         numbers = {name: _numbers(self._rows[name]) for name in self.names}
         self.values = {name: x for name, x in numbers.items() if x is not None}

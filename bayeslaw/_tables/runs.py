@@ -20,14 +20,11 @@ from bayeslaw._base.numbers import (
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._tables.before import (
     finished_query,
-    warn_unfinished,
     with_gaps_filled,
     with_stages,
     without_starts,
 )
-from bayeslaw._tables.checks.parts import gaps
-from bayeslaw._tables.checks.rises import past_minimum
-from bayeslaw._tables.checks.units import odd_units
+from bayeslaw._tables.checks.suspicions import suspicions
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
@@ -251,20 +248,10 @@ def read_with_notes(
     mapped = mapped.reindex(runs.index)
     _refuse_unread(runs, unread)
     _check_numbers(runs)
-    warn_unfinished(runs)
     _check_repeats(runs)
-    _warn_settings(runs)
     runs = _with_curves(runs)
-    _warn_twins(runs)
-    mapped_too = {"N", "D"} & {ours for _, ours in pairs_of(columns)}
-    for when in ("read", "mapped")[: 1 + bool(mapped_too)]:
-        for line in odd_units(runs, when):
-            warn(line)
-    for line in gaps(runs):
+    for line in suspicions(runs, [ours for _, ours in pairs_of(columns)]):
         warn(line)
-    risen = past_minimum(runs)
-    if risen is not None:
-        warn(risen)
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
     return Reading(runs, notes, mapped.set_axis(runs.index))
@@ -739,36 +726,3 @@ def _check_repeats(runs: pd.DataFrame) -> None:
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
         what = f"different losses for one {point}"
         refuse(rows, "loss", what, do)
-
-
-def _warn_settings(runs: pd.DataFrame) -> None:
-    """Warn of rows of one run that differ in what is set before a run."""
-    if "run" not in runs:
-        return
-    settings = [c for c in ("N", "ptpp") if c in runs]
-    levels = runs.groupby("run")[settings].nunique()
-    for name in settings:
-        several = levels.index[levels[name] > 1]
-        # where most runs have several, the column does not name runs
-        if 0 < len(several) <= 0.2 * len(levels):
-            rows = row_numbers(runs)[(runs["run"] == several[0]).to_numpy()]
-            warn(
-                f"{named_rows(rows)} are of one run, {several[0]!r}, and differ in "
-                f"{name!r}: is a run's name there twice?"
-            )
-            return
-
-
-def _warn_twins(runs: pd.DataFrame) -> None:
-    """Warn of rows exported twice, which would count as replicates, that is, as more
-    runs.
-    """
-    if "loss" not in runs:
-        return
-    twins = runs.duplicated(keep="first").to_numpy()
-    if twins.any():
-        warn(
-            f"{named_rows(runs.index[twins])}: the same as an earlier row in every "
-            "column, and counted as further runs; drop them if the table was exported "
-            "twice, name the runs apart (column 'run') if they are replicates"
-        )

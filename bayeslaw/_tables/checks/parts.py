@@ -59,7 +59,8 @@ def _below_gap(
     are at least ``least`` times apart.
     """
     levels = np.unique(values[values > 0])
-    steps = levels[1:] / levels[:-1]
+    with np.errstate(over="ignore"):
+        steps = levels[1:] / levels[:-1]
     if not len(steps) or steps.max() < least:
         return None
     return (values > 0) & (values <= levels[np.argmax(steps)])
@@ -137,7 +138,7 @@ def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int, fewest: int = 3) -> b
     # single runs
     settings = [
         column
-        for column in peers
+        for column in map(str, peers)
         if is_share(column)
         or not (
             column in ("run", "checkpoint", "seed")
