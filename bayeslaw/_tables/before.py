@@ -158,13 +158,3 @@ def finished_query(runs: pd.DataFrame) -> str:
         for name, states, _ in unfinished(runs)
         for state in states
     )
-
-
-def warn_unfinished(runs: pd.DataFrame) -> None:
-    """Warn of rows of unfinished runs."""
-    for name, states, count in unfinished(runs):
-        warn(
-            f"{count} of {len(runs)} rows are of runs that did not end ({name} "
-            f"{', '.join(states)}): their losses may be of another schedule; leave "
-            f'them out by --where "{finished_query(runs)}"'
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import axis_product, powers_of
+from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -147,6 +148,47 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
     lines = [reach.sentence(far) for reach in reaches if reach.times > far]
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
+
+
+def own_beyond(
+    table: object,
+    runs: pd.DataFrame,
+    inputs: Collection[str],
+    far: float = FAR,
+    units: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Write a line for each column outside the schema along which runs lie more than
+    ``far`` times beyond the table. The unit of distance is half the column's range if
+    the column has values of 0 or less, where a factor has no meaning.
+
+    Parameters
+    ----------
+    inputs
+        The columns that laws read.
+    units
+        Units of these columns, if a formula states them.
+    """
+    lines: list[str] = []
+    if not isinstance(table, pd.DataFrame):
+        return lines
+    own = [c for c in dict.fromkeys(inputs) if c not in NUMERIC]
+    for name in (c for c in own if c in table and c in runs):
+        low, high = float(table[name].min()), float(table[name].max())
+        x, how = runs[name].to_numpy(float), "halves of their range"
+        times = np.abs(x - (low + high) / 2) / ((high - low) / 2 or 1.0)
+        if low > 0:
+            # a value of 0 or less lies infinitely far below
+            share = np.divide(low, x, out=np.full(len(x), np.inf), where=x > 0)
+            times, how = np.maximum(x / high, share), "times"
+        worst = int(np.argmax(times))
+        if times[worst] > far:
+            unit = (units or {}).get(name, "")
+            lines.append(
+                f"{name} = {x[worst]:g}{unit and f' {unit}'} (a column of your own) lies "
+                f"{times[worst]:.3g} {how} beyond the runs that were fitted ({low:g} to "
+                f"{high:g})"
+            )
+    return lines
 
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:

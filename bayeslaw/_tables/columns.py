@@ -5,17 +5,19 @@ split rows that hold the losses of two domains.
 from __future__ import annotations
 
 import difflib
-import math
-import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import parse_number
 from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._tables.expression import (
+    Expression,
+    columns_read,
+    first_name,
+    parse,
+    shared_number,
+)
 from bayeslaw._tables.rows.naming import (
     LOSSES,
     NAMES,
@@ -24,31 +26,17 @@ from bayeslaw._tables.rows.naming import (
     check_repeated,
 )
 from bayeslaw._tables.words import (
+    BITS,
     EXPORTED,
+    PERPLEXITY,
+    TOKENS,
+    in_nats_per_token,
     is_setting,
     name_words,
     unit_of_name,
     without_unit,
 )
 
-
-class Expression(NamedTuple):
-    """Patterns of the parts of a user's expression for a column, and of cells."""
-
-    # 1e9 in tokens_B*1e9, with the sign that comes before it
-    factor: re.Pattern[str] = re.compile(
-        r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE
-    )
-    sign: re.Pattern[str] = re.compile(r"\s*([*/])\s*")
-    # the natural logarithm of a column: of a perplexity it is a loss
-    logarithm: re.Pattern[str] = re.compile(r"ln\((.+)\)")
-    # the square root of a column as a factor, such as the number of batches in a mean
-    root: re.Pattern[str] = re.compile(r"sqrt\(([^()]+)\)")
-    # a cell: a number with its unit
-    stated: str = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
-
-
-EXPRESSION = Expression()
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -61,10 +49,10 @@ def renamed(
     """Rename a table's columns to the schema's.
 
     ``columns`` maps the user's expressions ("theirs") to names of the schema ("ours").
-    An expression is a column, a product or ratio of columns and factors
-    (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), a column's
-    natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``). A factor
-    may be a column's square root (``"batch_sd/sqrt(batches)"``). A product can use
+    An expression is a column, a product, ratio or sum of columns and numbers
+    (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"old/(old+new)"``), also of a
+    column's natural logarithm or square root (``"ln(ppl)"``,
+    ``"batch_sd/sqrt(batches)"``), or one number for all rows (``"124M"``). It can use
     other columns of the schema that ``columns`` makes. A tracker's prefix is dropped if
     the name without it is in the schema, not in the table, and unique.
 
@@ -76,38 +64,34 @@ def renamed(
     check_repeated(table.columns)
     table = _with_bare_names(table, columns)
     pairs = pairs_of(columns)
-    table = _with_roots(_with_logarithms(table, pairs), pairs)
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
     original, table = table, _without_replaced(table, columns)
     plain = {t: o for t, o in pairs if t in table and o not in NAMES}
     out = table.rename(columns=plain)
-    products = {}
+    there = {*map(str, original)}
+    read = {}
     for theirs, ours in pairs:
         if theirs in original:
             if ours in NAMES and ours != theirs:
                 # keep the original: a law may read the column that names runs
                 out = _with_new(out, ours, as_names(original[theirs]))
             continue
-        shared = _shared_number(theirs)
+        shared = shared_number(theirs)
         if shared is not None:
             out = _with_new(out, ours, shared)
             continue
-        products[ours] = parsed = product_of(theirs, _names(original, pairs, ours))
+        new = {name for _, name in pairs if name != ours}
+        parsed = parse(theirs, there | new)
         if parsed is None:
-            _refuse_name(original, _first_name(theirs), ours, schema)
-    new_columns = _computed(products, original, out)
-    scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
-    # drop columns that were only rescaled; columns of the schema, such as step, stay
-    factored = [c for c in scaled if c in out and c in original and c not in schema]
-    roots = [
-        f"sqrt({name})"
-        for theirs, _ in pairs
-        for name in EXPRESSION.root.findall(theirs)
-    ]
-    to_drop = {*factored, *roots, *new_columns}
+            raise _no_column(original, first_name(theirs), ours, schema)
+        read[ours] = parsed
+    computed = _computed(read, original, out)
+    # columns that were only rescaled are dropped; those of the schema, as step, stay
+    rescaled = {of.columns[0] for of in read.values() if of.factor is not None}
+    to_drop = {*computed, *((rescaled & there) - {*schema})}
     out = out.drop(columns=[name for name in out if name in to_drop])
-    out = out.assign(**new_columns)
+    out = out.assign(**computed)
     out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
     return out
@@ -118,7 +102,9 @@ def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     bare = {str(name): without_unit(str(name)) for name in table}
     full = {*bare, *(ours for _, ours in pairs_of(columns))}
     written = {
-        name for theirs in columns for name in _read(theirs, full | {*bare.values()})
+        name
+        for theirs in columns
+        for name in columns_read(theirs, full | {*bare.values()})
     }
     short = list(bare.values())
     wanted = {
@@ -184,7 +170,7 @@ def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
 def replaced(table: pd.DataFrame, columns: ColumnMap) -> list[str]:
     """List the table's columns that ``columns`` replaces by other columns."""
     names = set(map(str, table.columns))
-    inputs = {name for theirs in columns for name in _read(theirs, names)}
+    inputs = {name for theirs in columns for name in columns_read(theirs, names)}
     return [
         ours for _, ours in pairs_of(columns) if ours in names and ours not in inputs
     ]
@@ -199,9 +185,9 @@ def is_there(
     """
     if theirs in names:
         return True
-    if _shared_number(theirs) is not None:
+    if shared_number(theirs) is not None:
         return ours not in names
-    inputs = _read(theirs, {*names, *products})
+    inputs = columns_read(theirs, {*names, *products})
     # Users may pass a table that `renamed` has returned. Its columns must not be
     # computed a second time.
     return bool(inputs) and not (
@@ -218,66 +204,6 @@ def pairs_of(columns: ColumnMap) -> list[tuple[str, str]]:
     ]
 
 
-def _with_logarithms(
-    table: pd.DataFrame, pairs: Sequence[tuple[str, str]]
-) -> pd.DataFrame:
-    """Add the logarithms that ``pairs`` read, each under its expression, ``ln(...)``.
-
-    Raises
-    ------
-    RunTableError
-        A number has no logarithm.
-    """
-    for theirs, _ in pairs:
-        inner = EXPRESSION.logarithm.fullmatch(theirs)
-        if theirs in table or inner is None or inner[1] not in table:
-            continue
-        numbers = _plain_numbers(table[inner[1]], inner[1])
-        if (numbers <= 0).any():
-            raise RunTableError(
-                f"column {theirs!r}: {numbers.min():g} has no logarithm; a perplexity "
-                "is at least 1"
-            )
-        written = table[inner[1]]
-        unread = written.where(numbers.isna()).astype(object)
-        table = table.assign(**{theirs: _with_unread(numbers.map(np.log), unread)})
-    return table
-
-
-def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Add the square roots that products read, each under its expression,
-    ``sqrt(...)``.
-
-    Raises
-    ------
-    RunTableError
-        A number below 0 has no square root.
-    """
-    roots = {}
-    for inner in (
-        name for theirs, _ in pairs for name in EXPRESSION.root.findall(theirs)
-    ):
-        root = f"sqrt({inner})"
-        if root in table or inner not in table:
-            continue
-        numbers = _plain_numbers(table[inner], inner)
-        if (numbers < 0).any():
-            raise RunTableError(
-                f"column {root!r}: {numbers.min():g} has no square root"
-            )
-        unread = table[inner].where(numbers.isna()).astype(object)
-        roots[root] = _with_unread(numbers**0.5, unread)
-    return table.assign(**roots)
-
-
-def _shared_number(theirs: str) -> float | None:
-    """Parse a number given in place of a column; None if ``theirs`` is no number."""
-    try:
-        return parse_number(theirs)
-    except RunTableError:
-        return None
-
-
 def _with_new(
     table: pd.DataFrame, ours: str, values: float | pd.Series
 ) -> pd.DataFrame:
@@ -289,214 +215,40 @@ def _with_new(
     return table.assign(**{ours: values})
 
 
-class ColumnProduct(NamedTuple):
-    """A product of columns, each to the power 1 or -1 in ``powers``, and a factor."""
-
-    columns: tuple[str, ...]
-    powers: tuple[int, ...]
-    factor: float
-
-
-def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
-    """Parse products and ratios of columns, matching the longest of ``names`` first;
-    None if a name is unknown.
-
-    Raises
-    ------
-    RunTableError
-        A factor is no number above 0.
-    """
-    by_length = sorted(names, key=len, reverse=True)
-    columns: list[str] = []
-    powers: list[int] = []
-    factor, unread, power = 1.0, text.strip(), 1
-    while True:
-        name = next((n for n in by_length if _begins(unread, n)), None)
-        number = EXPRESSION.factor.match("*" + unread)
-        if name is not None:
-            columns.append(name)
-            powers.append(power)
-            unread = unread[len(name) :]
-        elif number:
-            factor *= _factor(number[2], text) ** power
-            unread = unread[number.end() - 1 :]
-        else:
-            return None
-        sign = EXPRESSION.sign.match(unread)
-        if sign is None:
-            is_whole = not unread.strip() and bool(columns)
-            return (
-                ColumnProduct(tuple(columns), tuple(powers), factor)
-                if is_whole
-                else None
-            )
-        power = 1 if sign[1] == "*" else -1
-        unread = unread[sign.end() :]
-
-
-def _begins(text: str, name: str) -> bool:
-    """Tell whether a text begins with a name, followed by * or / or nothing."""
-    unread = text[len(name) :]
-    return text.startswith(name) and (
-        not unread.strip() or bool(EXPRESSION.sign.match(unread))
-    )
-
-
-def _factor(digits: str, text: str) -> float:
-    """Parse a factor of a column, a finite number above 0."""
-    try:
-        number = float(digits)
-        usable = math.isfinite(number) and number > 0 and math.isfinite(1 / number)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise RunTableError(
-            f"column {text!r}: {digits} is no factor; "
-            f"write a number above 0, like {_first_name(text)}*1e9"
-        )
-    return number
-
-
-def _first_name(text: str) -> str:
-    """Take the text before the first factor."""
-    end = EXPRESSION.factor.search(text)
-    return text[: end.start()].strip() if end and end.start() else text
-
-
-def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
-    """List the columns that ``theirs`` reads; none if it is a number."""
-    inner = EXPRESSION.logarithm.fullmatch(theirs)
-    if inner is not None and inner[1] in names:
-        return (inner[1],)
-    if theirs in names:
-        return (theirs,)
-    theirs = EXPRESSION.root.sub(r"\1", theirs)
-    product = None if _shared_number(theirs) is not None else product_of(theirs, names)
-    return product.columns if product else ()
-
-
-def _names(
-    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
-) -> set[str]:
-    """Collect the names that the product for ``ours`` may read: all columns, old and
-    new; ``ours`` only if the table has it already.
-    """
-    names = {*map(str, table.columns), *(target for _, target in pairs)}
-    return names if ours in table else names - {ours}
-
-
 def _computed(
-    products: Mapping[str, ColumnProduct | None],
-    original: pd.DataFrame,
-    out: pd.DataFrame,
+    read: Mapping[str, Expression], original: pd.DataFrame, out: pd.DataFrame
 ) -> dict[str, pd.Series]:
-    """Compute the products, in order of their dependence.
+    """Compute columns from expressions, in order of their dependence.
 
     Raises
     ------
     RunTableError
-        A column is not numeric, or two products depend on each other.
+        Two columns depend on each other.
     """
     columns: dict[str, pd.Series] = {}
-    waiting = {ours: p for ours, p in products.items() if p is not None}
-    while waiting:
-        ready = [
-            ours
-            for ours, product in waiting.items()
-            if not set(product.columns) & (set(waiting) - {ours})
-        ]
+    while len(columns) < len(read):
+        waiting = [ours for ours in read if ours not in columns]
+        ready = [o for o in waiting if not {*read[o].columns} & ({*waiting} - {o})]
         if not ready:
             raise RunTableError(
                 f"columns {' and '.join(waiting)} are each made from the other; name "
                 "columns of the table"
             )
         for ours in ready:
-            product = waiting.pop(ours)
-            values: float | pd.Series = _factors(product, original, ours)
-            unread = pd.Series(None, index=original.index, dtype=object)
-            for name, power in zip(product.columns, product.powers, strict=True):
-                if name in columns:
-                    column = columns[name]
-                else:
-                    # prefer the renamed table's column, except for ``ours`` itself
-                    is_kept = name in out and name != ours
-                    column = out[name] if is_kept else original[name]
-                numbers = _plain_numbers(column, name)
-                values = values * numbers**power
-                texts = column.where(numbers.isna()).astype(object)
-                is_empty = unread.isna()
-                unread[is_empty] = texts[is_empty]
-            columns[ours] = _with_unread(
-                pd.Series(values, index=original.index), unread
-            )
+            cells = dict(columns)
+            for name in {*read[ours].columns} - {*columns}:
+                # the renamed table's column, but for the one that is made
+                table = out if name in out and name != ours else original
+                cells[name] = table[name]
+            columns[ours] = read[ours].of(cells, ours)
     return columns
-
-
-def _factors(
-    product: ColumnProduct,
-    table: pd.DataFrame,
-    ours: str,
-    units: Collection[float] = (1e3, 1e6, 1e9, 1e12, 0.01),
-) -> float | pd.Series:
-    """Return the factor of each row: 1, with a warning, where the cell states its unit
-    itself, as ``25%`` does in ``mix/100``.
-    """
-    factor = product.factor
-    is_unit = len(product.columns) == 1 and factor in units
-    cells = table.get(product.columns[0])
-    if not is_unit or cells is None or pd.api.types.is_numeric_dtype(cells):
-        return factor
-    stated = cells.astype(str).str.strip().str.fullmatch(EXPRESSION.stated, case=False)
-    stated = stated.fillna(False).astype(bool)
-    if not stated.any():
-        return factor
-    name, first = product.columns[0], cells[stated].iloc[0]
-    warn(
-        f"{int(stated.sum())} cells of {name!r} state their unit themselves ({first}): "
-        f"they are read as written, and the factor of {ours!r} is left out there"
-    )
-    return pd.Series(np.where(stated, 1.0, factor), table.index)
-
-
-def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
-    """Put cells that are not numbers back as text: an error follows only if their rows
-    are used.
-    """
-    is_text = unread.notna()
-    return values.astype(object).mask(is_text, unread) if is_text.any() else values
-
-
-def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
-    """Convert a column to numbers; other cells become NaN.
-
-    Raises
-    ------
-    RunTableError
-        No cell is a number, or cells are truth values.
-    """
-    numbers = column.map(_number_or_nan).astype(float)
-    written = column.notna()
-    if pd.api.types.is_bool_dtype(column) or (
-        written.any() and not numbers[written].notna().any()
-    ):
-        raise RunTableError(
-            f"column {name!r} is not numbers, so nothing can be made of it"
-        )
-    return numbers
-
-
-def _number_or_nan(cell: object) -> float:
-    try:
-        return parse_number(cell)
-    except (RunTableError, ValueError, TypeError):
-        return math.nan
 
 
 def _without_replaced(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     """Drop the columns of `replaced`, with a warning for each."""
     theirs = {ours: name for name, ours in pairs_of(columns)}
     names = set(map(str, table.columns))
-    to_drop = [o for o in replaced(table, columns) if _read(theirs[o], names)]
+    to_drop = [o for o in replaced(table, columns) if columns_read(theirs[o], names)]
     for ours in to_drop:
         warn(
             f"column {ours!r} is read from {theirs[ours]!r} as asked for; the table's "
@@ -505,76 +257,46 @@ def _without_replaced(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     return table.drop(columns=to_drop)
 
 
-def _divides(theirs: str, table: pd.DataFrame) -> bool:
-    """Tell whether ``theirs`` divides by a column."""
-    names = {*map(str, table.columns), "N"}
-    product = None if theirs in table else product_of(theirs, names)
-    return product is not None and -1 in product.powers
-
-
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
     bits per byte or a perplexity as nats per token.
     """
-    is_name = theirs in table
-    words = set(name_words(theirs))
-    is_ratio = words & {"per", "ratio", "tpp", "ptpp"}
-    is_tokens = words & {"tokens", "tok", "toks"} and not is_ratio
-    if ours == "ptpp" and is_tokens and not _divides(theirs, table):
-        factor = unit_of_name(theirs) if is_name else ""
-        raise RunTableError(
-            f"{theirs!r} is tokens by its name, and ptpp is pre-training tokens per "
-            f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it is '
-            "per parameter)"
-        )
-    is_plain = is_name and not EXPRESSION.logarithm.fullmatch(theirs)
-    if "loss" in ours and is_plain and words & {"ppl", "perplexity"}:
+    is_name, words = theirs in table, set(name_words(theirs))
+    is_tokens = words & TOKENS and not words & {"per", "ratio", "tpp", "ptpp"}
+    if ours == "ptpp" and is_tokens:
+        read = None if is_name else parse(theirs, {*map(str, table.columns), "N"})
+        if read is None or not read.divides:
+            factor = unit_of_name(theirs) if is_name else ""
+            raise RunTableError(
+                f"{theirs!r} is tokens by its name, and ptpp is pre-training tokens per "
+                f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it '
+                "is per parameter)"
+            )
+    if "loss" in ours and is_name and words & PERPLEXITY:
         raise RunTableError(
             f"{theirs!r} is a perplexity by its name, and {ours} is nats per token: "
             f'write --column "{ours}=ln({theirs})"'
         )
-    if "loss" in ours and is_name and words & {"bpb", "bits"}:
+    if "loss" in ours and is_name and words & BITS:
         raise RunTableError(
             f"{theirs!r} is by its name {in_nats_per_token(theirs, ours)}"
         )
 
 
-def in_nats_per_token(theirs: str, ours: str) -> str:
-    """Say which bits a column is by its name, and the mapping that makes nats per token
-    of it.
-    """
-    words = set(name_words(theirs))
-    if words & {"tok", "toks", "token", "tokens", "bpt"}:
-        return (
-            f"bits per token, and {ours} is nats per token: write --column "
-            f'"{ours}={theirs}*0.6931"'
-        )
-    what = (
-        "bits per byte"
-        if words & {"bpb", "byte", "bytes"}
-        else ("bits per byte, if not per token (then without the last factor)")
-    )
-    return (
-        f"{what}, and {ours} is nats per token: write --column "
-        f'"{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a number '
-        f"or a column), or {theirs}*0.6931 for nats per byte"
-    )
-
-
-def _refuse_name(
+def _no_column(
     table: pd.DataFrame, theirs: str, ours: str, schema: Collection[str]
-) -> None:
-    """Raise an error about a missing column, with the likely name or the right order."""
+) -> RunTableError:
+    """Build the error about a missing column, with the likely name or the right order."""
     there = [str(c) for c in table.columns]
     if ours in there and theirs in schema:
-        raise RunTableError(
+        return RunTableError(
             f"the table has no column {theirs!r} to read as {ours!r}; the other way "
             f"round? on the command line the schema's name comes first, --column "
             f"{theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
         )
     close = difflib.get_close_matches(theirs, there, 1, 0.6)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise RunTableError(
+    return RunTableError(
         f"the table has no column {theirs!r} to read as {ours!r}{hint}; "
         f"it has: {', '.join(there)}"
     )

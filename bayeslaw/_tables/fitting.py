@@ -16,11 +16,11 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
     check_values,
-    named_rows,
     numeric_columns,
     refuse,
     row_numbers,

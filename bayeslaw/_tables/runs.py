@@ -20,14 +20,12 @@ from bayeslaw._base.numbers import (
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._tables.before import (
     finished_query,
-    warn_unfinished,
     with_gaps_filled,
     with_stages,
     without_starts,
 )
-from bayeslaw._tables.checks.apart import Gap, astray, two_parts
 from bayeslaw._tables.checks.rises import PastMinimumWarning, past_minimum
-from bayeslaw._tables.checks.units import clear_units, units_of_mapping
+from bayeslaw._tables.checks.suspicions import suspicions
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
@@ -47,6 +45,7 @@ from bayeslaw._tables.rows.naming import (
     as_names,
     check_repeated,
     doubtful_names,
+    named_rows,
     names_of,
     run_column,
     unnamed_curves,
@@ -250,13 +249,9 @@ def read_with_notes(
     mapped = mapped.reindex(runs.index)
     _refuse_unread(runs, unread)
     _check_numbers(runs)
-    warn_unfinished(runs)
     _check_repeats(runs)
-    _warn_settings(runs)
     runs = _with_curves(runs)
-    _warn_twins(runs)
-    _warn_units(runs)
-    for line in units_of_mapping(runs, [ours for _, ours in pairs_of(columns)]):
+    for line in suspicions(runs, [ours for _, ours in pairs_of(columns)]):
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:
@@ -643,17 +638,6 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
         )
 
 
-def named_rows(rows: Iterable[object], most: int = 3) -> str:
-    """Name rows: ``row 3``, or ``rows 3, 4, 7 and 12 more``."""
-    # both losses of a row have its number
-    names = list(dict.fromkeys(map(str, rows)))
-    word = "row" if len(names) == 1 else "rows"
-    text = f"{word} {', '.join(names[:most])}"
-    if len(names) > most:
-        text += f" and {len(names) - most} more"
-    return text
-
-
 def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
     where = f"{named_rows(rows)}, column {column!r}"
     raise RunTableError(f"{where}: {what}; {do}")
@@ -746,82 +730,3 @@ def _check_repeats(runs: pd.DataFrame) -> None:
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
         what = f"different losses for one {point}"
         refuse(rows, "loss", what, do)
-
-
-def _warn_settings(runs: pd.DataFrame) -> None:
-    """Warn of rows of one run that differ in what is set before a run."""
-    if "run" not in runs:
-        return
-    settings = [c for c in ("N", "ptpp") if c in runs]
-    levels = runs.groupby("run")[settings].nunique()
-    for name in settings:
-        several = levels.index[levels[name] > 1]
-        # where most runs have several, the column does not name runs
-        if 0 < len(several) <= 0.2 * len(levels):
-            rows = row_numbers(runs)[(runs["run"] == several[0]).to_numpy()]
-            warn(
-                f"{named_rows(rows)} are of one run, {several[0]!r}, and differ in "
-                f"{name!r}: is a run's name there twice?"
-            )
-            return
-
-
-def _warn_twins(runs: pd.DataFrame) -> None:
-    """Warn of rows exported twice, which would count as replicates, that is, as more
-    runs.
-    """
-    if "loss" not in runs:
-        return
-    twins = runs.duplicated(keep="first").to_numpy()
-    if twins.any():
-        warn(
-            f"{named_rows(runs.index[twins])}: the same as an earlier row in every "
-            "column, and counted as further runs; drop them if the table was exported "
-            "twice, name the runs apart (column 'run') if they are replicates"
-        )
-
-
-def _warn_units(runs: pd.DataFrame) -> None:
-    """Warn of N and D that look like millions, billions or tokens per parameter."""
-
-    if "N" in runs and bool((runs["N"] < 1000).all()):
-        warn(
-            f"column 'N' is at most {runs['N'].max():g}: model parameters in millions "
-            "or billions? write 8.1B or 8.1e9"
-        )
-    if {"N", "D"} <= set(runs) and bool(((runs["D"] < 1e4) & (runs["N"] > 1e4)).all()):
-        warn(
-            f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per "
-            "parameter? D is tokens: multiply by 1e9 (--column D=yours*1e9) or by N"
-        )
-    for line in clear_units(runs):
-        warn(line)
-    for name in (n for n in ("N", "D", "U", "ptpp", "replay", "cost") if n in runs):
-        apart = two_parts(runs[name])
-        if apart is not None:
-            small, large = apart
-            few = min(apart, key=len)
-            warn(
-                f"column {name!r} is at most {runs[name][small].max():g} in "
-                f"{len(small)} rows and at least {runs[name][large].min():g} in "
-                f"{len(large)}, with nothing between: two units in one column? look at "
-                f"{named_rows(few)}"
-            )
-            continue
-        gap = astray(runs, name)
-        if gap is not None:
-            warn(_of_gap(gap, name))
-
-
-def _of_gap(gap: Gap, name: str) -> str:
-    """Describe rows that lie apart with a loss that does not suit it."""
-    times = f"{gap.value / gap.nearest:.3g} times the next largest"
-    loss = "no lower than with less"
-    if gap.value < gap.nearest:
-        times = f"1/{gap.nearest / gap.value:.3g} of the next smallest"
-        loss = "no higher than with more"
-    return (
-        f"{named_rows(gap.rows)}, column {name!r}: {format_count(gap.value)} is {times}, "
-        f"with nothing between, and the loss is {loss}: a wrong unit? correct the cell, "
-        "or leave the row out (--where)"
-    )

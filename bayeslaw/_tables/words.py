@@ -1,8 +1,12 @@
-"""Read a column's name: its words, its unit, a tracker's prefix."""
+"""Know columns by their names: words, units, a tracker's prefix, and the usual names of
+the schema's columns.
+"""
 
 from __future__ import annotations
 
 import re
+from math import inf
+from typing import NamedTuple
 
 # how W&B, MLflow and TensorBoard name columns in their tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
@@ -10,24 +14,119 @@ EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 BRACKETS = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*")
 # units that the first or last word of a name may state
 FACTORS = {
-    "k": "*1e3",
-    "m": "*1e6",
-    "million": "*1e6",
-    "millions": "*1e6",
-    "b": "*1e9",
-    "bn": "*1e9",
-    "billion": "*1e9",
-    "billions": "*1e9",
-    "bil": "*1e9",
-    "tsd": "*1e3",
-    "mio": "*1e6",
-    "mill": "*1e6",
-    "mrd": "*1e9",
-    "md": "*1e9",
-    "pct": "/100",
-    "percent": "/100",
-    "%": "/100",
+    **dict.fromkeys(("k", "tsd"), "*1e3"),
+    **dict.fromkeys(("m", "million", "millions", "mio", "mill"), "*1e6"),
+    **dict.fromkeys(("b", "bn", "billion", "billions", "bil", "mrd", "md"), "*1e9"),
+    **dict.fromkeys(("pct", "percent", "%"), "/100"),
 }
+
+# -- what words say of a column --------------------------------------------------------
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+TOKENS = _set("tokens tok toks")
+PERPLEXITY = _set("ppl perplexity")
+BITS = _set("bpb bits bpt")
+OF_A_TOKEN = TOKENS | _set("token bpt")  # of bits: not of a byte
+EVALUATION = _set("eval val valid validation test heldout")
+SCORES = _set("acc accuracy score f em bleu rate lr")
+START = _set("before initial start base init")
+# beside measured losses: those of the start, auxiliary ones that balance experts, weights
+NOT_MEASURED = _set(
+    "before initial start init aux balance scale weight coef coefficient mask"
+)
+# corpora of pre-training: a loss on one is guessed to be the source's
+CORPORA = _set(
+    "en eng english pretrain pretraining general old base orig pile web fineweb dclm "
+    "slimpajama redpajama dolma"
+)
+SHARES = _set("share fraction frac mix pct percent % weight proportion prop ratio")
+PLANNED = _set("planned target max budget scheduled goal")
+# the tokens of a checkpoint before the run
+PRETRAINING = _set("init initial pretrain pretrained pretraining pt vortraining")
+# counts of tokens that are not those a run was trained on
+OF_A_STEP = _set("batch step update context seq sequence length vocab sec")
+# tokens per parameter are not tokens
+OTHERS = _set("before per")
+OF_A_PASS = OTHERS | OF_A_STEP | _set("image sample forward inference")
+
+
+class Spelling(NamedTuple):
+    """Usual names of a column of the schema.
+
+    Parameters
+    ----------
+    ours
+        The column of the schema, or ``pretrain_tokens``, of which ``ptpp`` is made.
+    called
+        Usual names, with commas between. A column is called so if it has all words of
+        one. The first name that one column has decides, of the first spelling that
+        finds a column.
+    foreign
+        Words that the column's name does not have.
+    vague
+        Of these names a column has no other words than usual ones and units: a batch
+        has a size, too.
+    between
+        The least and the largest number that the column may hold, in its name's unit.
+    without_steps
+        Whether it counts only in a table that has no column of steps.
+    is_rival
+        Whether a column is only told as another candidate.
+    """
+
+    ours: str
+    called: str
+    foreign: frozenset[str] = OTHERS
+    vague: frozenset[str] = frozenset()
+    between: tuple[float, float] = (-inf, inf)
+    without_steps: bool = False
+    is_rival: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return self.called.split(", ")
+
+
+_NOT_SEEN = OTHERS | PRETRAINING | OF_A_STEP | {"unique"}
+_NOT_SHARE = OTHERS | TOKENS | PERPLEXITY | EVALUATION | {"loss"}
+_SOURCE = [f"{a} {b}" for a in ("old", "general", "source") for b in ("data", *SHARES)]
+SPELLINGS = (
+    Spelling("N", "active params, active parameters", OTHERS | {"total", "embedding"}),
+    Spelling(
+        "N", "params, parameters, model size, model, size", vague=_set("model size")
+    ),
+    Spelling("N", "size", OTHERS | OF_A_STEP, is_rival=True),
+    Spelling(
+        "D",
+        "total tokens, tokens seen, tokens, adapt tokens, train tokens, tok, toks",
+        _NOT_SEEN | PLANNED,
+    ),
+    # what a run was meant to see, where what it saw is not told
+    Spelling("D", "tokens, token", _NOT_SEEN, without_steps=True),
+    Spelling("U", "unique tokens"),
+    Spelling("replay", "replay, mix, source share, mixture"),
+    Spelling("replay", ", ".join(sorted(_SOURCE)), _NOT_SHARE, between=(0, 100)),
+    Spelling(
+        "ptpp", "tpp, ptpp, tokens per parameter, tokens per param", _set("before")
+    ),
+    Spelling("pretrain_tokens", ", ".join(f"{w} tokens" for w in sorted(PRETRAINING))),
+    Spelling(
+        "pretrain_tokens",
+        ", ".join(sorted(PRETRAINING)),
+        OTHERS | _set("params parameters model size flops"),
+        between=(1e8, 1e15),
+    ),
+    Spelling("cost", "gpu hours, gpu hour, gpuh", OF_A_PASS),
+    # a forward pass has fewer FLOPs than a run
+    Spelling("cost", "flops", OF_A_PASS | _set("g t gflop tflop"), between=(1e12, inf)),
+)
+
+
+# -- the words of a name ---------------------------------------------------------------
 
 
 def is_setting(name: str) -> bool:
@@ -58,7 +157,18 @@ def named_words(name: str) -> list[str]:
     return name_words(without_unit(name))
 
 
-def is_word(word: str, wanted: str) -> bool:
+def likeness(words: list[str], wanted: list[str]) -> int:
+    """Tell how well a name has the wanted words: 3 if it begins with them, 2 if it has
+    them, 1 if it has each in another form, else 0.
+    """
+    if words[: len(wanted)] == wanted:
+        return 3
+    if set(wanted) <= set(words):
+        return 2
+    return int(all(any(_is_word(word, one) for word in words) for one in wanted))
+
+
+def _is_word(word: str, wanted: str) -> bool:
     """Tell whether a word of a name is the wanted one, in the singular or plural, or
     ends in it as compounds do: ``trainingstoken``.
     """
@@ -77,12 +187,39 @@ def unit_of_name(name: str) -> str:
     empty for other names.
     """
     bracketed = BRACKETS.fullmatch(name)
-    in_brackets = (
-        [FACTORS[w] for w in _words(bracketed[2]) if w in FACTORS] if bracketed else []
-    )
-    if in_brackets:
-        return in_brackets[0]
     words = named_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
-    units = [FACTORS[word] for word in ends if word in FACTORS]
-    return units[0] if units else ""
+    stated = [*(_words(bracketed[2]) if bracketed else []), *ends]
+    return next((FACTORS[word] for word in stated if word in FACTORS), "")
+
+
+def in_nats(name: str) -> str:
+    """Write the expression of a column of losses in nats: the logarithm of a perplexity,
+    and bits by ln 2.
+    """
+    words = {*name_words(name)}
+    if words & PERPLEXITY:
+        return f"ln({name})"
+    return f"{name}*0.6931" if words & BITS else name
+
+
+def in_nats_per_token(theirs: str, ours: str) -> str:
+    """Say which bits a column is by its name, and the mapping that makes nats per token
+    of it.
+    """
+    words = {*name_words(theirs)}
+    if words & OF_A_TOKEN:
+        return (
+            f"bits per token, and {ours} is nats per token: write --column "
+            f'"{ours}={theirs}*0.6931"'
+        )
+    what = (
+        "bits per byte"
+        if words & {"bpb", "byte", "bytes"}
+        else ("bits per byte, if not per token (then without the last factor)")
+    )
+    return (
+        f"{what}, and {ours} is nats per token: write --column "
+        f'"{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a number '
+        f"or a column), or {theirs}*0.6931 for nats per byte"
+    )

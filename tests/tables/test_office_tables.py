@@ -359,7 +359,7 @@ def replay_of(*cells):
 def test_one_share_divided_by_100_once_more_is_told_with_its_row():
     cells = ["0.1", "0.25", "0.5", "0.0025", "0.1", "0.25", "0.5", "0.1"]
     words = replay_of(*cells)
-    assert "replay' is 0.25% in 2 of 16 rows (row 4), and 25% in others" in words
+    assert "replay' is at most 0.25% in 2 of 16 rows (row 4): shares" in words
     assert "divided by 100 once more? write replay as a share" in words
 
 

@@ -12,7 +12,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_to_dict,
 )
 from bayeslaw._posteriors.averaging.distance import doubts
-from bayeslaw._tables.own_columns import own_beyond
+from bayeslaw._tables.beyond import own_beyond
 from known.power_laws import PowerLaws, Reads
 
 HEATS = {
@@ -129,3 +129,38 @@ def test_a_root_is_a_factor_of_a_column():
         )
     with pytest.raises(RunTableError, match="batch"):
         bayeslaw.read_runs(table, columns=["loss_sd=spread/sqrt(batch)"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("old/(old+new)", [0.25, 0.5]),
+        ("(new - old) / new", [2 / 3, 0.0]),
+        ("old*2/new/2", [1 / 3, 1.0]),
+        ("sqrt(old*new)/ln(new-part)", [np.sqrt(3) / np.log(2), 2 / np.log(1.5)]),
+        ("new-part", [2.0, 1.5]),
+    ],
+)
+def test_columns_are_made_of_others_by_arithmetic(expression, values):
+    """``new-part`` is a column's name, which counts before a difference."""
+    table = pd.DataFrame({"old": [1, 2], "new": [3, 2], "new-part": [2.0, 1.5]})
+    runs = bayeslaw.read_runs(table, columns={expression: "heat"})
+    assert runs["heat"].tolist() == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(old)(new)",
+        "old**new",
+        "exp(old)",
+        "old if new else old",
+        "old*" * 300 + "old",
+        "(" * 300 + "old",
+        "-",
+    ],
+)
+def test_other_code_is_no_expression(expression):
+    table = pd.DataFrame({"old": [1, 2], "new": [3, 2]})
+    with pytest.raises(RunTableError, match="the table has no column"):
+        bayeslaw.read_runs(table, columns={expression: "heat"})

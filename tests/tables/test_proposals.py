@@ -314,6 +314,75 @@ def test_shares_and_losses_of_a_mixture_are_proposed(shares):
 
 
 @pytest.mark.parametrize(
+    ("name", "factor"),
+    [
+        ("old_data_fraction", 1.0),
+        ("general data (%)", 0.01),
+        ("source_pct", 0.01),
+        ("general share", 1.0),
+    ],
+)
+def test_a_share_of_old_data_is_replay(name, factor):
+    written = np.array([0.1, 0.2, 0.1, 0.2]) / factor
+    table = pd.DataFrame(SIZES | TOKENS | {name: written} | LOSSES)
+    runs = bayeslaw.read_runs(table, columns=pasted(mapping_hint(table)))
+    assert runs["replay"].tolist() == pytest.approx([0.1, 0.2, 0.1, 0.2])
+
+
+@pytest.mark.parametrize("name", ["old_tokens_B", "general_loss", "source_data_B"])
+def test_other_numbers_of_old_data_are_not_replay(name):
+    table = pd.DataFrame(SIZES | TOKENS | {name: [11.0, 12.5, 14.5, 19.5]} | LOSSES)
+    assert "replay" not in pasted(mapping_hint(table)).values()
+
+
+def test_two_shares_of_which_one_is_replay_are_no_mixture():
+    shares = {"new_fraction": [0.9, 0.8] * 2, "old_fraction": [0.1, 0.2] * 2}
+    table = pd.DataFrame(SIZES | TOKENS | shares | LOSSES)
+    assert pasted(mapping_hint(table))["old_fraction"] == "replay"
+
+
+@pytest.mark.parametrize("sums_to", [1.0, 0.9, 100.0])
+def test_weights_beside_evaluations_of_the_same_names_are_shares(sums_to):
+    """No word says loss; and the weights are shares though one domain is not listed."""
+    share = sums_to * np.array([0.5, 0.4, 0.3, 0.2])
+    table = pd.DataFrame(
+        SIZES
+        | TOKENS
+        | {"cc_weight": share, "code_weight": sums_to - share}
+        | {"val_cc": [2.71, 2.62, 2.53, 2.44], "val_code": [0.91, 0.82, 0.83, 0.74]}
+    )
+    mapping = pasted(mapping_hint(table))
+    assert mapping["val_cc"] == "loss_cc"
+    assert mapping["val_code"] == "loss_code"
+    shares = {name.split("/")[0]: ours for name, ours in mapping.items()}
+    assert shares["cc_weight"] == "share_cc"
+    assert shares["code_weight"] == "share_code"
+
+
+def test_an_accuracy_is_no_loss():
+    table = pd.DataFrame(SIZES | TOKENS | {"val_acc": [0.71, 0.72, 0.73, 0.74]})
+    assert "loss" not in pasted(mapping_hint(table)).values()
+    named = table.rename(columns={"val_acc": "val"})
+    assert pasted(mapping_hint(named))["val"] == "loss"
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [("bpb_new", "bpb_old"), ("new bits/tok", "old bits/tok"), ("fi_bpb", "en_bpb")],
+)
+def test_bits_of_new_and_old_data_are_losses_of_target_and_source(new, old):
+    bits = {new: [1.4, 1.3, 1.2, 1.1], old: [0.9, 0.91, 0.92, 0.93]}
+    table = pd.DataFrame(SIZES | TOKENS | bits)
+    hint = mapping_hint(table)
+    runs = bayeslaw.read_runs(table, columns=pasted(hint))
+    assert sorted(runs["domain"].unique()) == ["source", "target"]
+    target = runs.loc[runs["domain"] == "target", "loss"]
+    assert target.tolist() == pytest.approx(0.6931 * table[new])
+    assert "guessed from its name" in hint
+    assert ("BYTES_PER_TOKEN" in hint) == ("bpb" in new)
+
+
+@pytest.mark.parametrize(
     ("columns", "says"),
     [
         (

@@ -10,10 +10,11 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
-from bayeslaw._tables.checks.slopes import outliers, partial_slope, surface_misses
+from bayeslaw._tables.checks.slopes import Surface, outliers, partial_slope
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.fitting import warn_other_domain
-from bayeslaw._tables.runs import NUMERIC, _measured, as_runs, named_rows
+from bayeslaw._tables.rows.naming import named_rows
+from bayeslaw._tables.runs import NUMERIC, _measured, as_runs
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 
@@ -299,7 +300,7 @@ def test_a_surface_is_curved_where_there_are_three_rows_a_term(rows):
     x, z = np.log(n) - 20, np.log(d) - 20
     y = 1.0 - 0.1 * x - 0.2 * z + 0.03 * x**2 - 0.02 * x * z + 0.01 * z**2
     runs = pd.DataFrame({"N": n, "D": d, "ptpp": 15.0, "loss": np.exp(y)})
-    misses = surface_misses(runs, ["N", "D", "ptpp", "replay"])
+    misses = Surface.of(runs, ["N", "D", "ptpp", "replay"]).misses
     is_curved = bool(np.abs(misses).max() < 1e-6)
     assert is_curved == (rows == 18)
 
@@ -314,7 +315,7 @@ def test_one_wrong_row_does_not_bend_a_surface():
     y = 1.0 - 0.1 * np.log(n) - 0.2 * np.log(d) + noise
     y[7] += 0.5
     runs = pd.DataFrame({"N": n, "D": d, "loss": np.exp(y)})
-    misses = surface_misses(runs, ["N", "D"])
+    misses = Surface.of(runs, ["N", "D"]).misses
     assert misses[7] == pytest.approx(0.5, abs=0.01)
     assert np.abs(np.delete(misses, 7)).max() < 0.01
 
@@ -322,7 +323,7 @@ def test_one_wrong_row_does_not_bend_a_surface():
 def test_exact_losses_lie_on_their_surface():
     """Those that are a plane's to the last digit have no scale to weigh a miss by."""
     runs = pd.DataFrame({"N": [1e8, 1e9, 1e8, 1e9], "loss": [2.0, 2.0, 2.0, 2.0]})
-    np.testing.assert_allclose(surface_misses(runs, ["N"]), 0.0, atol=1e-12)
+    np.testing.assert_allclose(Surface.of(runs, ["N"]).misses, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

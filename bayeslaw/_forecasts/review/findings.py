@@ -39,6 +39,13 @@ class Finding:
     next: str = ""
 
 
+def judged(name: str, passed: str, trouble: str | None, todo: str) -> Finding:
+    """Return the finding of a check that looks if there is trouble, and else passes."""
+    if not trouble:
+        return Finding(name, "pass", passed)
+    return Finding(name, "look", trouble, todo)
+
+
 @dataclass(frozen=True)
 class Review:
     """The result of a review, check by check.

@@ -10,101 +10,83 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from bayeslaw._forecasts.review.findings import Finding
+from bayeslaw._forecasts.review.findings import Finding, judged
 from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
-from bayeslaw._tables.checks.misplaced import misplaced
-from bayeslaw._tables.checks.mixtures import mixtures
+from bayeslaw._tables.checks.parts import misplaced, mixtures
 from bayeslaw._tables.checks.rises import past_minimum, rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.checks.units import odd_units, unjudged_units
-from bayeslaw._tables.runs import named_rows, numeric_columns
+from bayeslaw._tables.rows.naming import named_rows
+from bayeslaw._tables.runs import numeric_columns
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:
     """Check whether columns seem to be in the schema's units, as far as their values
     show.
     """
-    lines = odd_units(runs)
-    if not lines:
-        reason = f"nothing odd seen; not judged: {unjudged_units(runs)}"
-        return Finding("units", "pass", reason)
+    passed = f"nothing odd seen; not judged: {unjudged_units(runs)}"
     todo = (
         "rescale the column (--column D=yours*1e9), then: bayeslaw review "
         f"{shlex.quote(path)}"
     )
-    return Finding("units", "look", "; ".join(lines), todo)
+    return judged("units", passed, "; ".join(odd_units(runs)), todo)
 
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
     """Check whether all rows seem to be of one kind and in one unit."""
     lines = [*misplaced(runs, columns), *mixtures(runs, columns)]
-    if not lines:
-        reason = "no part of the rows lies apart from the rest at like settings"
-        return Finding("mixture", "pass", reason)
+    passed = "no part of the rows lies apart from the rest at like settings"
     todo = (
         "look what else differs between those rows, and mend or select them (--where)"
     )
-    return Finding("mixture", "look", "; ".join(lines), todo)
+    return judged("mixture", passed, "; ".join(lines), todo)
 
 
 def size(runs: pd.DataFrame) -> Finding:
     """Check whether losses fall with N everywhere."""
-    todo = "look whether larger models were trained and evaluated alike"
-    rise = rise_with_size(runs)
-    if rise is not None:
-        return Finding("size", "look", rise, todo)
+    trouble = rise_with_size(runs)
+    somewhere = None if trouble else rise_along(runs, "N", ("D", "replay", "ptpp"))
+    if somewhere is not None:
+        trouble = (
+            f"losses rise with N by {somewhere.rise:.1%} {somewhere.part}: {REASONS}"
+        )
+    passed = "losses do not rise with N where rows tell"
     if "N" not in runs or runs["N"].nunique() < 2:
-        return Finding("size", "pass", "one size, so nothing is said of it")
-    somewhere = rise_along(runs, "N", ("D", "replay", "ptpp"))
-    if somewhere is None:
-        return Finding("size", "pass", "losses do not rise with N where rows tell")
-    reason = f"losses rise with N by {somewhere.rise:.1%} {somewhere.part}: {REASONS}"
-    return Finding("size", "look", reason, todo)
+        passed = "one size, so nothing is said of it"
+    todo = "look whether larger models were trained and evaluated alike"
+    return judged("size", passed, trouble, todo)
 
 
 def tokens(runs: pd.DataFrame) -> Finding:
     """Check whether D grows along each run, and whether losses fall with it, except
     those of a forgotten source.
     """
-    falls = _falls_along_runs(runs)
-    if falls is not None:
-        return falls
-    domain = ""
-    if "domain" in runs:
-        domain = str(runs["domain"].iloc[0])
+    if {"run", "step", "D"} <= set(runs):
+        along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
+        falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
+        if falls.any():
+            reason = (
+                "D is less than at an earlier step of the same run "
+                f"({named_rows(along.index[falls])}): an integer that overflowed, a count "
+                "that began anew, or two runs of one name?"
+            )
+            todo = "write D as all tokens seen so far, in 64 bits"
+            return Finding("tokens", "look", reason, todo)
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
     rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
-    risen = past_minimum(runs)
-    if risen is not None and (rise is None or rise.part):
-        todo = "plot the losses along each run, and keep the rows up to the least"
-        return Finding("tokens", "look", risen, todo)
-    if rise is None:
-        return Finding("tokens", "pass", "losses do not rise with D where rows tell")
-    reason = (
-        f"losses rise with D by {rise.rise:.1%}{' ' * bool(rise.part)}{rise.part}, as "
-        "those of a source that is forgotten do"
-    )
-    if domain != "target":
-        reason += ", and of a target do not"
-    todo = "say which losses they are in a column domain (target, source); or look at D"
-    return Finding("tokens", "look", reason, todo)
-
-
-def _falls_along_runs(runs: pd.DataFrame) -> Finding | None:
-    """Find a later step of a run with a smaller D; None if there is none."""
-    if not {"run", "step", "D"} <= set(runs):
-        return None
-    along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
-    falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
-    if not falls.any():
-        return None
-    reason = (
-        f"D is less than at an earlier step of the same run ({named_rows(along.index[falls])}): "
-        "an integer that overflowed, a count that began anew, or two runs of one name?"
-    )
-    todo = "write D as all tokens seen so far, in 64 bits"
-    return Finding("tokens", "look", reason, todo)
+    trouble = past_minimum(runs)
+    todo = "plot the losses along each run, and keep the rows up to the least"
+    if rise is not None and not (trouble and rise.part):
+        trouble = (
+            f"losses rise with D by {rise.rise:.1%}{' ' * bool(rise.part)}{rise.part}, "
+            "as those of a source that is forgotten do"
+        )
+        trouble += ", and of a target do not" if domain != "target" else ""
+        todo = "say which losses they are in a column domain (target, source); or look at D"
+    passed = "losses do not rise with D where rows tell"
+    return judged("tokens", passed, trouble, todo)
 
 
 def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
@@ -119,18 +101,16 @@ def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
         return None
     slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
     change = slope * float(np.ptp(runs["replay"]))
-    wrong = -change if domain == "target" else change
-    way = "fall" if domain == "target" else "rise"
-    is_clear = abs(slope) > CLEAR * error
-    if not (is_clear and wrong > least_move):
-        reason = f"losses of the {domain} do not {way} with replay"
-        return Finding("replay", "pass", reason)
-    reason = (
-        f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
-        "replay given as 1 - replay, or labels of the domains exchanged?"
-    )
+    wrong, way = (-change, "fall") if domain == "target" else (change, "rise")
+    trouble = None
+    if abs(slope) > CLEAR * error and wrong > least_move:
+        trouble = (
+            f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
+            "replay given as 1 - replay, or labels of the domains exchanged?"
+        )
+    passed = f"losses of the {domain} do not {way} with replay"
     todo = "look what replay is: the share of source data (--column replay=...)"
-    return Finding("replay", "look", reason, todo)
+    return judged("replay", passed, trouble, todo)
 
 
 def copies(

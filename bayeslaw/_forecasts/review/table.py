@@ -18,7 +18,7 @@ from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review import oddities
-from bayeslaw._forecasts.review.findings import Finding, labelled
+from bayeslaw._forecasts.review.findings import Finding, judged, labelled
 from bayeslaw._forecasts.review.reach import review_reach, tested
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
@@ -35,15 +35,16 @@ from bayeslaw._posteriors.fits.goodness import (
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.rises import PastMinimumWarning
-from bayeslaw._tables.checks.slopes import apart, outliers, surface, surface_misses
+from bayeslaw._tables.checks.slopes import Surface, apart, outliers
 from bayeslaw._tables.checks.units import odd_units
+from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
     Alike,
     alike_but_settings,
     at_commonest,
     cells_of,
 )
-from bayeslaw._tables.runs import NUMERIC, named_rows, read_with_notes
+from bayeslaw._tables.runs import NUMERIC, read_with_notes
 from bayeslaw._tables.where import select
 
 
@@ -118,11 +119,9 @@ def _rows_of(runs: pd.DataFrame) -> str:
 
 def _reading(warned: Sequence[str], path: str) -> Finding:
     """Report the warnings of reading: rows exported twice, columns with two units."""
-    if not warned:
-        reason = "every cell is a number, and no row is there twice"
-        return Finding("reading", "pass", reason)
+    passed = "every cell is a number, and no row is there twice"
     todo = f"mend the table, then: bayeslaw review {shlex.quote(path)}"
-    return Finding("reading", "look", "; ".join(warned), todo)
+    return judged("reading", passed, "; ".join(warned), todo)
 
 
 # -- one domain ------------------------------------------------------------------------
@@ -160,7 +159,7 @@ def _review_domain(
     # As in `average`, enough rows must be left for the largest law.
     least_rows = max(len(law.free_priors) for law in laws)
     stages = folds(runs, default_axes(runs), least_rows)
-    misses = surface_misses(runs, columns)
+    smooth = Surface.of(runs, columns)
     findings = [
         suited,
         _rows(runs, laws),
@@ -168,9 +167,9 @@ def _review_domain(
         _reference(runs, command),
         _stages(stages),
         _noise(runs),
-        _outliers(runs, misses),
+        _outliers(runs, smooth),
         oddities.mixture(runs, columns),
-        _signal(runs, columns, misses),
+        _signal(runs, smooth),
         oddities.size(runs),
         oddities.tokens(runs),
     ]
@@ -237,50 +236,42 @@ def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
     """Check that there are two rows for each parameter of the largest law."""
     most = max(len(law.free_priors) for law in laws)
     reason = f"{_rows_of(runs)} for at most {most} parameters of a law"
-    # two rows for each parameter of the largest law
     missing = 2 * most - len(runs)
-    if missing <= 0:
-        return Finding("rows", "pass", reason)
+    trouble = f"{reason}: fits rest on priors in part" if missing > 0 else None
     todo = f"add runs, {missing} at least, or name a smaller law"
-    reason += ": fits rest on priors in part"
-    if len(runs) <= most:
-        reason += ", and nothing shows whether the law fits"
-    return Finding("rows", "look", reason, todo)
+    if trouble and len(runs) <= most:
+        trouble += ", and nothing shows whether the law fits"
+    return judged("rows", reason, trouble, todo)
 
 
 def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
     """Check that each column has three levels, so that the runs determine how a law
     bends along it.
     """
-    counts = {name: runs[name].nunique() for name in columns}
-    reason = "levels: " + ", ".join(f"{name} {n}" for name, n in counts.items())
-    # the bend of a law along a column needs three levels of the column
-    few = [name for name, n in counts.items() if n < 3]
+    levels = {name: np.unique(runs[name].dropna()) for name in columns}
+    reason = "levels: " + ", ".join(f"{name} {len(x)}" for name, x in levels.items())
+    few = {name: x for name, x in levels.items() if len(x) < 3}
     if not few:
         return Finding("levels", "pass", reason)
-    few_values = [f"{name} ({_values(runs[name])})" for name in few]
-    reason += f"; along {' and '.join(few_values)} laws bend as their priors say"
-    todo = f"add runs at a third level of {few[0]}, or forecast at its levels only"
+    listed = " and ".join(
+        f"{name} ({', '.join(map(format_count, x))})" for name, x in few.items()
+    )
+    todo = f"add runs at a third level of {next(iter(few))}, or forecast at its levels only"
+    reason += f"; along {listed} laws bend as their priors say"
     return Finding("levels", "look", reason, todo)
-
-
-def _values(column: pd.Series) -> str:
-    return ", ".join(format_count(value) for value in sorted(column.unique()))
 
 
 def _reference(runs: pd.DataFrame, command: str) -> Finding:
     """Check that models lie near the reference run, at which priors in nats are stated."""
-    if not fitting.reference_near(runs):
-        reason = "models are within a factor of 100 of the laws' reference run"
-        return Finding("reference", "pass", reason)
-    sizes = f"{format_count(runs['N'].min())} to {format_count(runs['N'].max())}"
-    return Finding(
-        "reference",
-        "look",
-        f"models of {sizes} parameters lie far from the reference run (1B), at which "
-        "priors in nats are stated",
-        command,
-    )
+    trouble = None
+    if fitting.reference_near(runs):
+        trouble = (
+            f"models of {format_count(runs['N'].min())} to {format_count(runs['N'].max())} "
+            "parameters lie far from the reference run (1B), at which priors in nats are "
+            "stated"
+        )
+    passed = "models are within a factor of 100 of the laws' reference run"
+    return judged("reference", passed, trouble, command)
 
 
 def _stages(stages: Sequence[Fold]) -> Finding:
@@ -288,17 +279,16 @@ def _stages(stages: Sequence[Fold]) -> Finding:
     tested.
     """
     names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
+    trouble = None
     if not any(stage.held.sum() >= FEW for stage in stages):
         too_few = f" but too few rows to tell by ({names})" if stages else ""
-        return Finding(
-            "stages",
-            "look",
+        trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"
-            f"{too_few}, so no forecast can be tested",
-            "add runs at two levels or more of N, D or ptpp",
+            f"{too_few}, so no forecast can be tested"
         )
-    reason = f"forecasts can be tested by leaving out {names} rows"
-    return Finding("stages", "pass", reason)
+    passed = f"forecasts can be tested by leaving out {names} rows"
+    todo = "add runs at two levels or more of N, D or ptpp"
+    return judged("stages", passed, trouble, todo)
 
 
 def _noise(runs: pd.DataFrame) -> Finding:
@@ -344,50 +334,43 @@ def _noise(runs: pd.DataFrame) -> Finding:
     return Finding("noise", "pass", reason)
 
 
-def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
+def _outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     """Check for rows far off a smooth surface, in multiples of the median distance:
     single ones, or a part of the table.
     """
+    misses = smooth.misses
     if np.abs(misses).max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
-    usual = median_distance(misses)
-    # a surface is rougher than a law, for which `fit` uses 8
-    far = outliers(misses, 12.0)
-    half = f"half of the rows lie within {usual:.2%} of a smooth surface"
+    half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
     part = apart(misses)
     if part.any():
         rows = named_rows(runs.index[part])
-        return Finding(
-            "outliers",
-            "look",
+        reason = (
             f"{int(part.sum())} of {len(runs)} rows lie over "
             f"{np.abs(misses[part]).min():.1%} off, where {half}: more than single "
-            "mistakes, so another unit, setting or domain in a part of the rows?",
-            f"look what {rows} have in common, and mend or select them (--where)",
+            "mistakes, so another unit, setting or domain in a part of the rows?"
         )
-    if not far.any():
-        return Finding("outliers", "pass", f"{half}, and none far off it")
-    worst = float(np.abs(misses[far]).max())
+        todo = f"look what {rows} have in common, and mend or select them (--where)"
+        return Finding("outliers", "look", reason, todo)
+    # a surface is rougher than a law, for which `fit` uses 8
+    far = outliers(misses, 12.0)
     rows = named_rows(runs.index[far])
-    lie = "lies" if far.sum() == 1 else "lie up to"
-    return Finding(
-        "outliers",
-        "look",
-        f"{rows} {lie} {worst:.1%} off, where {half}",
-        f"look at {rows}: where a loss is wrong, mend it or leave the row out",
-    )
+    trouble = None
+    if far.any():
+        lie = "lies" if far.sum() == 1 else "lie up to"
+        trouble = f"{rows} {lie} {np.abs(misses[far]).max():.1%} off, where {half}"
+    todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
+    return judged("outliers", f"{half}, and none far off it", trouble, todo)
 
 
-def _signal(
-    runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
-) -> Finding:
+def _signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     """Check how much of the variation of losses a smooth surface in the columns
     explains.
     """
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
-    rows, terms = surface(runs, columns).shape
+    rows, terms = smooth.design.shape
     if rows <= terms:
         reason = (
             f"{_rows_of(runs)} cannot show whether columns explain the "
@@ -396,34 +379,32 @@ def _signal(
         )
         todo = f"add runs, {terms + 1 - rows} at least; or keep more of them (--where)"
         return Finding("signal", "look", reason, todo)
-    residuals = misses * np.sqrt(rows / max(1, rows - terms))
+    residuals = smooth.misses * np.sqrt(rows / max(1, rows - terms))
     explained = explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
     todo = "plot the table: losses against D, a line for each N"
-    order = _order_explained(runs, columns)
+    order = _order_explained(runs, smooth)
     # few rows have a plane, which does not bend as laws do towards their floor
     if order is not None and order >= 0.9 and order > explained:
         reason = f"columns explain {order:.1%} of the order of the losses"
         return Finding("signal", "pass", reason)
     if explains_little(explained, y):
         return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
-    usual = median_distance(residuals)
+    usual, trouble = median_distance(residuals), None
     if usual > LARGE_MISS:
-        reason += (
-            f", but half of the rows lie over {usual:.1%} off a smooth surface, where "
-            f"seeds differ by .05-.6%: {REASONS}"
+        trouble = (
+            f"{reason}, but half of the rows lie over {usual:.1%} off a smooth surface, "
+            f"where seeds differ by .05-.6%: {REASONS}"
         )
-        return Finding("signal", "look", reason, todo)
-    return Finding("signal", "pass", reason)
+    return judged("signal", reason, trouble, todo)
 
 
-def _order_explained(runs: pd.DataFrame, columns: Collection[str]) -> float | None:
+def _order_explained(runs: pd.DataFrame, smooth: Surface) -> float | None:
     """Measure the share of the order of losses that a plane in the order of the columns
     explains; None unless the rows are too few for a surface that bends.
     """
-    varied = [c for c in columns if _varies(runs, c)]
-    plane = surface(runs, columns)
-    rows, terms = plane.shape
+    varied = [c for c in smooth.columns if _varies(runs, c)]
+    rows, terms = smooth.design.shape
     if terms > 1 + len(varied) or rows <= 2 * terms or not _varies(runs, "loss"):
         return None
     y = runs["loss"].rank().to_numpy()

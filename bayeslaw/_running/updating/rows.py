@@ -10,9 +10,9 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.runs import (
     TEXT,
-    named_rows,
     numeric_columns,
     point_columns,
 )

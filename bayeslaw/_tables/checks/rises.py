@@ -35,39 +35,22 @@ class Rise(NamedTuple):
     rise: float
 
 
-class Minimum(NamedTuple):
-    """The least loss of rows along tokens, if it rose again: the run, or the settings
-    that the rows share; its step, or else its tokens; and the rise to the last row,
-    relative to the loss.
-    """
-
-    rows: str
-    column: str
-    least: float
-    rise: float
-
-    def sentence(self) -> str:
-        """Describe the minimum, and what to do about it."""
-        return (
-            f"the loss of {self.rows} is least at {self.column} "
-            f"{format_count(self.least)} and {self.rise:.1%} higher at the end"
-        )
-
-
-def passed_minimum(
+def past_minimum(
     runs: pd.DataFrame, least: float = 0.005, further: int = 3, most: int = 12
-) -> list[Minimum]:
-    """Find the runs whose loss passed its minimum, or settings of runs of one row each:
-    it rose over ``further`` points, by ``least`` and by four times their noise. Points
-    of long curves are taken together, so that there are at most ``most``. A source may
-    rise, and is left out, and so is what is forgotten.
+) -> str | None:
+    """Write a line about runs whose loss passed its minimum, or settings of runs of one
+    row each: it rose over ``further`` points, by ``least`` and by four times their
+    noise; None without such.
+
+    Points of long curves are taken together, so that there are at most ``most``. A
+    source may rise, and is left out, and so is what is forgotten.
     """
     has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
     along = "step" if has_points and "step" in runs else "D"
     names = ("run", "domain") if has_points else SET_BEFORE
     keys = [column for column in names if column in runs]
     if not keys or not {along, "loss"} <= set(runs):
-        return []
+        return None
     rows = runs[runs["domain"] != "source"] if "domain" in runs else runs
     if LOSS_BEFORE in rows:
         # above its loss before adaptation a domain is forgotten, which laws foresee
@@ -87,28 +70,23 @@ def passed_minimum(
         noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
         rise = float(np.median(after[-further:]) - course.min())
         if rise > max(least, 4 * noise):
-            shown = [
-                f"{column} {format_level(column, level)}"
-                for column, level in zip(keys, name, strict=True)
-            ]
-            end = float(losses.iloc[-1] - losses.min())
-            places = losses.index.to_numpy(float)
-            lowest = float(places[losses.to_numpy().argmin()])
-            minima.append(Minimum(", ".join(shown), along, lowest, end))
-    return sorted(minima, key=lambda minimum: -minimum.rise)
-
-
-def past_minimum(runs: pd.DataFrame) -> str | None:
-    """Write a line about runs whose loss passed its minimum; None without such."""
-    minima = passed_minimum(runs)
+            minima.append(
+                (float(losses.iloc[-1] - losses.min()), name, losses.idxmin())
+            )
     if not minima:
         return None
+    rise, name, lowest = max(minima, key=lambda minimum: minimum[0])
+    shown = [
+        f"{column} {format_level(column, level)}"
+        for column, level in zip(keys, name, strict=True)
+    ]
     others = f" ({len(minima) - 1} more rise, too)" if len(minima) > 1 else ""
     of_repeated = "read U" if "U" in runs else "read the unique tokens, column U"
     return (
-        f"{minima[0].sentence()}{others}: data that repeat, or a rate too high? laws "
-        "fall with D, so keep the rows up to the least loss (--where); laws of repeated "
-        f"data {of_repeated}"
+        f"the loss of {', '.join(shown)} is least at {along} {format_count(lowest)} and "
+        f"{rise:.1%} higher at the end{others}: data that repeat, or a rate too high? "
+        "laws fall with D, so keep the rows up to the least loss (--where); laws of "
+        f"repeated data {of_repeated}"
     )
 
 
@@ -134,36 +112,28 @@ def rise_along(
 
 
 def _parts(
-    runs: pd.DataFrame, column: str, beside: Collection[str]
+    runs: pd.DataFrame, column: str, beside: Collection[str], most: int = 12
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the parts of a table to check, with their names: all rows, levels of other
-    columns, neighbouring levels of the column.
+    """Yield the parts of a table to check, with their names: all rows; each level of
+    other columns, highest first (thirds if there are many); neighbouring levels of the
+    column.
     """
     yield "", runs
     for name in beside:
-        yield from _levels(runs, name)
+        values = runs[name]
+        levels = np.sort(values.dropna().unique())[::-1]
+        if len(levels) > most:
+            low, high = values.quantile([1 / 3, 2 / 3])
+            yield f"at {name} over {_shown(high)}", runs[values > high]
+            yield f"at {name} under {_shown(low)}", runs[values < low]
+        elif len(levels) > 1:
+            for level in levels:
+                yield f"at {name} = {_shown(level)}", runs[values == level]
     levels = np.sort(runs[column].dropna().unique())
-    if 2 < len(levels) <= 12:
+    if 2 < len(levels) <= most:
         for low, high in itertools.pairwise(levels):
             name = f"from {column} = {_shown(low)} to {_shown(high)}"
             yield name, runs[runs[column].isin((low, high))]
-
-
-def _levels(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the rows at each level of a column, highest first; thirds if there are many
-    levels.
-    """
-    values = runs[column]
-    levels = np.sort(values.dropna().unique())[::-1]
-    if len(levels) < 2:
-        return
-    if len(levels) <= 12:
-        for level in levels:
-            yield f"at {column} = {_shown(level)}", runs[values == level]
-        return
-    low, high = values.quantile([1 / 3, 2 / 3])
-    yield f"at {column} over {_shown(high)}", runs[values > high]
-    yield f"at {column} under {_shown(low)}", runs[values < low]
 
 
 def _shown(level: float) -> str:

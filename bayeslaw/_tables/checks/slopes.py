@@ -5,6 +5,7 @@ logs.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,11 +69,9 @@ def first_coefficient(
     return float(inverse[0] @ y), float(error), freedom
 
 
-def surface_misses(
-    runs: pd.DataFrame, columns: Collection[str]
-) -> Float[np.ndarray, " run"]:
-    """Measure how far each log loss lies above a smooth surface in these columns, shape
-    (run,).
+@dataclass(frozen=True)
+class Surface:
+    """A smooth surface through the log losses ``y`` of runs.
 
     The surface is a quadratic in the columns' logs (replay, and a column that reaches
     0, are taken as they are), or a plane if the table has few rows. The fit is robust:
@@ -80,9 +79,34 @@ def surface_misses(
     and it is rough where losses bend. Columns that do not vary, or are empty somewhere,
     are left out.
     """
-    design = surface(runs, columns)
-    y = np.log(runs["loss"].to_numpy(float))
-    return y - design @ unbent(design, y)
+
+    runs: pd.DataFrame
+    columns: Collection[str]
+    design: Float[np.ndarray, "run term"]
+    y: Float[np.ndarray, " run"]
+    coefficients: Float[np.ndarray, " term"]
+
+    @classmethod
+    def of(cls, runs: pd.DataFrame, columns: Collection[str]) -> Surface:
+        """Fit a surface in these columns."""
+        design = surface(runs, columns)
+        y = np.log(runs["loss"].to_numpy(float))
+        return cls(runs, columns, design, y, unbent(design, y))
+
+    @property
+    def misses(self) -> Float[np.ndarray, " run"]:
+        """How far each log loss lies above the surface, shape (run,)."""
+        return self.y - self.design @ self.coefficients
+
+    @property
+    def usual(self) -> float:
+        """The median distance of a run."""
+        return float(np.median(np.abs(self.misses)))
+
+    def misses_at(self, at: pd.DataFrame) -> Float[np.ndarray, " row"]:
+        """Measure how far the log losses of other rows lie above the surface."""
+        foreseen = surface(self.runs, self.columns, at) @ self.coefficients
+        return np.log(at["loss"].to_numpy(float)) - foreseen
 
 
 def unbent(
@@ -107,7 +131,7 @@ def unbent(
 def surface(
     runs: pd.DataFrame, columns: Collection[str], at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, "run term"]:
-    """Compute the terms of the surface of `surface_misses` at each run, or at each row of
+    """Compute the terms of a `Surface` at each run, or at each row of
     ``at``, shape (run, term).
     """
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
@@ -142,8 +166,8 @@ def outliers(
     five rows and more than one in twenty lie so far off, the surface is wrong and not
     the rows; then none counts as an outlier.
     """
-    far, are_few = _far_off(misses, times, least)
-    return far & are_few
+    far = _far_off(misses, times, least)
+    return far & (far.sum() <= _few(far))
 
 
 def apart(
@@ -154,16 +178,17 @@ def apart(
     These are more rows than `outliers` may be: over five, and over one in twenty. In
     each of 71 measured tables, so far off lie two rows, or 1.6%, at most.
     """
-    far, are_few = _far_off(misses, times, least)
-    return far & (not are_few)
+    far = _far_off(misses, times, least)
+    return far & (far.sum() > _few(far))
 
 
 def _far_off(
     misses: Float[np.ndarray, " run"], times: float, least: float
-) -> tuple[Bool[np.ndarray, " run"], bool]:
-    """Tell which rows lie a multiple of the median distance off, and over ``least``; and
-    whether these are few enough for single mistakes.
-    """
+) -> Bool[np.ndarray, " run"]:
     size = np.abs(misses)
-    far = size > max(times * np.median(size), least)
-    return far, bool(far.sum() <= max(5, len(size) // 20))
+    return size > max(times * np.median(size), least)
+
+
+def _few(rows: Bool[np.ndarray, " run"]) -> int:
+    """Count the rows that may be single mistakes."""
+    return max(5, len(rows) // 20)

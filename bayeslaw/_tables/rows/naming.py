@@ -82,6 +82,17 @@ def check_repeated(names: Iterable[object], where: str = "") -> None:
             )
 
 
+def named_rows(rows: Iterable[object], most: int = 3) -> str:
+    """Name rows: ``row 3``, or ``rows 3, 4, 7 and 12 more``."""
+    # both losses of a row have its number
+    names = list(dict.fromkeys(map(str, rows)))
+    word = "row" if len(names) == 1 else "rows"
+    text = f"{word} {', '.join(names[:most])}"
+    if len(names) > most:
+        text += f" and {len(names) - most} more"
+    return text
+
+
 def run_column(runs: pd.DataFrame) -> str | None:
     """Find the column that names the runs under another name; None if there is a column
     ``run``, or if no column or several name runs.

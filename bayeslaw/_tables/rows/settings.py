@@ -13,8 +13,8 @@ from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
-from bayeslaw._tables.rows.naming import is_name
-from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
+from bayeslaw._tables.rows.naming import is_name, named_rows
+from bayeslaw._tables.runs import NUMERIC, TEXT
 from bayeslaw._tables.words import name_words, quoted
 
 if TYPE_CHECKING:
