@@ -138,7 +138,8 @@ def _are_of_setting(
     after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
     is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
     there = along.drop(columns=unit).iloc[after - is_nearer]
-    settings = [c for c in run if c in fitted and c not in along and _is_setting(c)]
+    columns = [str(c) for c in run if c in fitted and c not in along]
+    settings = [c for c in columns if _is_setting(c)]
     there = there.assign(**{name: run[name].iloc[-1] for name in settings})
     same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
     if not set(there) <= set(fitted):
