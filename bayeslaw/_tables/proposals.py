@@ -18,20 +18,24 @@ from bayeslaw._law.columns import LOSSES_BEFORE, is_share
 from bayeslaw._tables.before import finished_query, with_gaps_filled, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.naming import LOSSES
-from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP, last_part
+from bayeslaw._tables.sources.points import last_part
 from bayeslaw._tables.words import (
+    BATCH,
     BITS,
     CORPORA,
     EVALUATION,
     FACTORS,
+    LENGTH,
     NOT_MEASURED,
     OF_A_TOKEN,
+    PER_STEP,
     PERPLEXITY,
     PLANNED,
     SCORES,
     SHARES,
     SPELLINGS,
     START,
+    STEP,
     Spelling,
     in_nats,
     in_nats_per_token,
@@ -186,9 +190,7 @@ class Columns:
         self.words = {name: {*name_words(name)} for name in self.names}
         numbers = {name: _numbers(self._rows[name]) for name in self.names}
         self.values = {name: x for name, x in numbers.items() if x is not None}
-        self.step = self.last_called(
-            ("step", "_step", "global_step", "steps", "train_steps")
-        )
+        self.step = self.last_called(STEP)
 
     def __len__(self) -> int:
         """Count the rows that are looked at."""

@@ -54,6 +54,60 @@ OTHERS = _set("before per")
 OF_A_PASS = OTHERS | OF_A_STEP | _set("image sample forward inference")
 
 
+# measured of a run, or what tells repeated runs apart: no settings
+NOT_SET = _set(
+    "accuracy ppl perplexity bpb hours seconds seed seeds trial replicate split date host "
+    "node"
+)
+
+# -- whole names, as people and trackers write them ------------------------------------
+
+
+def _names(names: str) -> tuple[str, ...]:
+    return tuple(names.split(", "))
+
+
+# in small letters with spaces for signs; index and unnamed: 0 are the text labels of a
+# table's rows, in a DataFrame and in its CSV
+RUN = _names(
+    "run name, run id, runid, runname, run, wandb run, name, id, index, unnamed: 0"
+)
+# these name runs only if the rows of each name are the points of one curve
+PERHAPS_RUN = _names(
+    "experiment, exp, exp name, experiment name, exp id, trial, job, trial id, job id, "
+    "model, model name, curve"
+)
+# the others by their last part
+STEP = _names("step, _step, global_step, steps, train_steps")
+TOKENS_SEEN = _names(
+    "tokens, num_tokens, n_tokens, total_tokens, tokens_seen, num_input_tokens_seen, "
+    "num_tokens_seen, total_tokens_seen, consumed_tokens, tokens_consumed, train_tokens, "
+    "trained_tokens"
+)
+# settings whose product is the tokens of one optimizer step
+PER_STEP = _names(
+    "tokens_per_step, tokens_per_batch, global_batch_tokens, batch_tokens, "
+    "tokens_per_update, batch_size_tokens"
+)
+WHOLE_BATCH = _names(
+    "global_batch_size, total_batch_size"
+)  # of all devices, accumulated
+BATCH = WHOLE_BATCH + _names(
+    "per_device_train_batch_size, train_batch_size, micro_batch_size, batch_size"
+)
+# without `max_length`, which in model configurations is the length of generated text
+LENGTH = _names(
+    "max_seq_length, max_seq_len, seq_length, seq_len, sequence_length, context_length, "
+    "block_size"
+)
+ACCUMULATED = _names(
+    "gradient_accumulation_steps, grad_accum_steps, accumulation_steps"
+)
+DEVICES = _names("world_size, num_processes, n_gpus, num_gpus, n_gpu, num_devices")
+
+# -- usual names of the schema's columns -----------------------------------------------
+
+
 class Spelling(NamedTuple):
     """Usual names of a column of the schema.
 
@@ -87,8 +141,8 @@ class Spelling(NamedTuple):
     is_rival: bool = False
 
     @property
-    def names(self) -> list[str]:
-        return self.called.split(", ")
+    def names(self) -> tuple[str, ...]:
+        return _names(self.called)
 
 
 _NOT_SEEN = OTHERS | PRETRAINING | OF_A_STEP | {"unique"}

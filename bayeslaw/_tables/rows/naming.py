@@ -11,22 +11,12 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.rates.areas import COLUMNS
+from bayeslaw._tables.words import PERHAPS_RUN, RUN
 
 # the table's names, and the schema's for each: one, or several
 ColumnMap = Mapping[str, str | Sequence[str]]
 # columns of the schema that hold names, spelled as they are written
 NAMES = ("run", "checkpoint", "domain", "schedule")
-# what people and trackers call a run, in small letters with spaces for signs
-RUN = (
-    *("run name", "run id", "runid", "runname", "run", "wandb run", "name", "id"),
-    # the text labels of a table's rows, in a DataFrame and in its CSV
-    *("index", "unnamed: 0"),
-)
-# columns that name runs only if the rows of each name are the points of one curve
-PERHAPS_RUN = (
-    *("experiment", "exp", "exp name", "experiment name", "exp id", "trial", "job"),
-    *("trial id", "job id", "model", "model name", "curve"),
-)
 # a run with at least this many points is a learning curve (`shared_error`)
 CURVE = 10
 # columns of the schema that are set before a run

@@ -15,7 +15,7 @@ from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.naming import is_name, named_rows
 from bayeslaw._tables.runs import NUMERIC, TEXT
-from bayeslaw._tables.words import name_words, quoted
+from bayeslaw._tables.words import NOT_SET, name_words, quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -205,11 +205,7 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
         return False
     if "loss" in str(column).lower() or is_name(column):
         return False
-    no_settings = (
-        *("accuracy", "ppl", "perplexity", "bpb", "hours", "seconds"),
-        *("seed", "seeds", "trial", "replicate", "split", "date", "host", "node"),
-    )
-    if {*no_settings} & {*name_words(str(column))}:
+    if NOT_SET & {*name_words(str(column))}:
         return False
     if "run" not in runs:
         return True

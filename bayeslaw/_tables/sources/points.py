@@ -17,23 +17,14 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._tables.rows.naming import LOSSES
-
-# settings whose product is the tokens of one optimizer step, by their last part
-PER_STEP = (
-    *("tokens_per_step", "tokens_per_batch", "global_batch_tokens", "batch_tokens"),
-    *("tokens_per_update", "batch_size_tokens"),
-)
-BATCH = (
-    *("global_batch_size", "total_batch_size"),  # over all devices, accumulated
-    "per_device_train_batch_size",
-    "train_batch_size",
-    "micro_batch_size",
-    "batch_size",
-)
-# without `max_length`, which in model configurations is the length of generated text
-LENGTH = (
-    *("max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length"),
-    *("context_length", "block_size"),
+from bayeslaw._tables.words import (
+    ACCUMULATED,
+    BATCH,
+    DEVICES,
+    LENGTH,
+    PER_STEP,
+    TOKENS_SEEN,
+    WHOLE_BATCH,
 )
 
 
@@ -170,13 +161,7 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
     RunTableError
         Counters disagree.
     """
-    # tokens seen so far, by the last part of a metric's name
-    names = {
-        *("tokens", "num_tokens", "n_tokens", "total_tokens", "tokens_seen"),
-        *("num_input_tokens_seen", "num_tokens_seen", "total_tokens_seen"),
-        *("consumed_tokens", "tokens_consumed", "train_tokens", "trained_tokens"),
-    }
-    named = [name for name in map(str, table) if last_part(name) in names]
+    named = [name for name in map(str, table) if last_part(name) in TOKENS_SEEN]
     # a setting may have this name, too, for the planned tokens
     counters = [name for name in named if _counts(table[name])]
     if counters:
@@ -252,13 +237,8 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
     else:
         return None
     # a batch per device is multiplied by devices and by accumulated batches
-    if batch in names and last_part(batch) not in BATCH[:2]:
-        accumulated = ("gradient_accumulation_steps", "grad_accum_steps")
-        devices = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu")
-        settings = [
-            _setting(table, (*accumulated, "accumulation_steps")),
-            _setting(table, (*devices, "num_devices")),
-        ]
+    if batch in names and last_part(batch) not in WHOLE_BATCH:
+        settings = [_setting(table, ACCUMULATED), _setting(table, DEVICES)]
         names += filter(None, settings)
     factors = table[names].astype(float)
     return factors.prod(axis=1, skipna=False), names
