@@ -91,8 +91,8 @@ class Chains(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The functions in which samplers differ. They must be made once, because programs
-    are compiled for them.
+    """The functions in which samplers differ. They must be functions of a module,
+    because compiled programs are named by them.
 
     ``potential(law, problem)`` gives the negative log density as a function of whitened
     coordinates. ``kernel(potential)`` makes NUTS, or another kernel of NumPyro that takes

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -251,26 +250,6 @@ class Law:
             check_parameter_name(name)
         for name in ("reference", "plausible", "monotone"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-
-    # laws are equal if they compute the same, so that they share compiled programs
-    @cached_property
-    def _content(self) -> tuple:
-        numbers = (*self.reference.items(), *self.plausible.items())
-        functions = (self.offset, self.publish, self.unpublish)
-        of_law = (self.name, self.covariates, self.terms, self.exponents)
-        return of_law, functions, numbers
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._content)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Law):
-            return self is other
-        return self._hash == other._hash and self._content == other._content
 
     def __repr__(self) -> str:
         return f"Law({self.name!r}: {', '.join(self.parameters)})"

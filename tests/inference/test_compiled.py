@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -13,11 +15,13 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs import compiled
+from bayeslaw._base.programs import compiled, store
 from bayeslaw._base.programs import folder as programs
-from bayeslaw._base.programs.compiled import ONCE
+from bayeslaw._base.programs.compiled import ONCE, program_name
 from bayeslaw._inference import coordinates, density, point
 from bayeslaw._inference.table import pad
+from bayeslaw._law.law import constant
+from bayeslaw._posteriors.posterior import LogLoss
 
 
 def test_the_start_leaves_the_environment_alone():
@@ -62,6 +66,59 @@ def test_a_compiled_function_is_the_function():
     assert float(jax.jit(lambda x: power(2, x) + 1)(3.0)) == 10.0
 
 
+# -- names -----------------------------------------------------------------------------
+
+
+def test_a_law_is_named_by_all_that_its_programs_depend_on():
+    law = bayeslaw.law("chinchilla")
+    other = law.with_priors({"alpha": "lognormal(0.34, 0.3000000000000001)"})
+    again = law.with_priors({"alpha": "lognormal(0.34, 0.3000000000000001)"})
+    moved = law.with_reference({"N": law.reference["N"] * (1 + 1e-15)})
+    names = {program_name(each) for each in (law, other, moved)}
+    assert len(names) == 3
+    assert None not in names
+    assert program_name(again) == program_name(other)
+
+
+@pytest.mark.parametrize("of", ["terms", "offset", "publish"])
+def test_a_law_of_other_functions_has_no_name(of):
+    """Though it is called as one of the catalogue is."""
+    law = bayeslaw.law("chinchilla")
+    *rest, last = law.terms
+    other = {
+        "terms": (*rest, replace(last, basis=constant)),
+        "offset": lambda x: 0.0 * x["N"],
+        "publish": lambda values: dict(values),
+    }
+    assert program_name(law) is not None
+    assert program_name(replace(law, **{of: other[of]})) is None
+
+
+def test_formulas_have_no_name():
+    law = bayeslaw.law_from_formula("E + A / N^alpha")
+    assert program_name(law) is None
+    assert program_name(LogLoss(law)) is None
+
+
+def test_static_arguments_that_are_equal_are_not_the_same():
+    """1 and 1.0 and True are equal, and make other programs."""
+    assert len({program_name(each) for each in (1, 1.0, True, "1", (1,), (1.0,))}) == 6
+
+
+def _own(x):
+    return x
+
+
+def test_a_function_of_someone_else_has_no_name():
+    """Its text is not in the key."""
+    assert program_name(_own) is None
+    assert program_name(np.sum) is None
+    assert program_name(lambda x: x) is None
+    assert program_name(point.misses) == "bayeslaw._inference.point.misses"
+    assert program_name((point.misses, _own)) is None
+    assert program_name(np.zeros(3)) is None
+
+
 # -- one process -----------------------------------------------------------------------
 
 
@@ -100,20 +157,51 @@ def test_a_program_is_what_jax_compiles_without_us():
     np.testing.assert_allclose(_heights(*_problem()), plain(places), rtol=1e-12)
 
 
+def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
+    made = []
+    whole = store.load_or_compile
+    monkeypatch.setattr(
+        store, "load_or_compile", lambda *asked: made.append(asked) or whole(*asked)
+    )
+    law, table, points = _problem()
+    unseen = law.with_priors({"beta": "lognormal(0.31, 0.17)"})
+    before = density.gradients.count()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(_heights, unseen, table, points) for _ in range(4)]
+        heights = [one.result() for one in asked]
+    gradients = [words for _, words in made if "density.gradients" in words]
+    assert len(gradients) == 1
+    assert density.gradients.count() == before + 1
+    assert all((each == heights[0]).all() for each in heights)
+
+
+def test_a_function_keeps_the_last_of_its_programs(monkeypatch):
+    """A study of thousands of tables would run out of memory maps."""
+    monkeypatch.setattr(density.gradients, "_most", 2)
+    law, _, _ = _problem()
+    numbers = {}
+    for rows in (20, 60, 100, 20):
+        _, table, points = _problem(rows)
+        heights = _heights(law, table, points)
+        np.testing.assert_array_equal(numbers.setdefault(rows, heights), heights)
+    assert len(density.gradients._programs) == 2
+
+
 # -- other processes -------------------------------------------------------------------
 
 ELSEWHERE = """
-import json
-from collections import Counter
+import json, sys
+from pathlib import Path
 from inference.test_compiled import _problem, _heights, _starts
 from bayeslaw._base.machine import runtime
 runtime.start()
 import jax
-seen = Counter()
-jax.monitoring.register_event_listener(lambda name, **_: seen.update([name.rpartition("/")[2]]))
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda name, seconds, **of: compiled.append(of.get("fun_name")) if "backend_compile" in name else None)
 problem = _problem()
 numbers = [_heights(*problem).tolist(), _starts(*problem)]
-print(json.dumps([numbers, seen["cache_misses"], seen["cache_hits"]]))
+print(json.dumps([numbers, compiled]))
 """
 
 
@@ -125,8 +213,11 @@ def _starts(law, table, points):
     }
 
 
+KEPT = {"jit(_bases)", "jit(_changes)", "jit(_starts)", "jit(gradients)"}
+
+
 def _elsewhere(folder, **environment):
-    """Numbers of another process, and counts of programs not found and found on disk."""
+    """Numbers of another process, and what it compiled of what is kept on disk."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ELSEWHERE],
         capture_output=True,
@@ -137,42 +228,111 @@ def _elsewhere(folder, **environment):
         | environment,
     )
     assert not done.returncode, done.stderr
-    return json.loads(done.stdout)
+    numbers, made = json.loads(done.stdout)
+    return numbers, KEPT.intersection(made)
 
 
 def test_a_second_process_compiles_nothing_and_says_the_same(tmp_path):
-    numbers, made, _ = _elsewhere(tmp_path)
-    assert made >= 4
-    again, missing, found = _elsewhere(tmp_path)
+    numbers, made = _elsewhere(tmp_path)
+    assert made == KEPT
+    kept = sorted(tmp_path.glob("*.executable"))
+    assert len(kept) == len(KEPT)
+    again, made = _elsewhere(tmp_path)
     assert again == numbers
-    assert (missing, found) == (0, made)
-    # another setting: another program
-    _, missing, _ = _elsewhere(tmp_path, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
-    assert missing == made
+    assert not made
+    # half of one file, as a full disk leaves it, a bit of another, nothing of the rest
+    half, flipped, *_ = (path.read_bytes() for path in kept)
+    damaged = [
+        half[: len(half) // 2],
+        flipped[:-9] + bytes([flipped[-9] ^ 1]) + flipped[-8:],
+        *[b""] * (len(kept) - 2),
+    ]
+    for path, content in zip(kept, damaged, strict=True):
+        path.write_bytes(content)
+    again, made = _elsewhere(tmp_path)
+    assert again == numbers
+    assert made == KEPT
+    assert all(
+        path.read_bytes() != content
+        for path, content in zip(kept, damaged, strict=True)
+    )
+    again, made = _elsewhere(tmp_path)
+    assert again == numbers
+    assert not made
+    # another processor, another setting: another program
+    _, made = _elsewhere(tmp_path, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    assert made == KEPT
+
+
+def test_switched_off_nothing_is_kept_and_the_numbers_are_the_same(tmp_path):
+    numbers, _ = _elsewhere(tmp_path / "on")
+    plain, _ = _elsewhere(tmp_path / "off", BAYESLAW_PROGRAMS="off")
+    assert plain == numbers
+    assert list((tmp_path / "on").glob("*.executable"))
+    assert not list((tmp_path / "off").glob("*.executable"))
+
+
+WITHOUT_CODE = """
+import os
+from pathlib import Path
+import jax, jax.numpy as jnp
+from bayeslaw._base.programs import store
+
+folder = Path(os.environ["FOLDER"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_compilation_cache_dir", str(folder))
+x = jnp.arange(5.0)
+function = jax.jit(lambda x: jnp.concatenate([jnp.sin(x) * 2, jnp.exp(x[:3])]))
+expected = function(x)
+lowering = lambda: function.lower(x)
+jax.clear_caches()
+from_cache = lowering().compile()  # JAX's own: what is written of it has no machine code
+path = folder / (store._digest("words" + store._surroundings()) + store.SUFFIX)
+store._keep(from_cache, path)
+poisoned = path.read_bytes()
+program = store.load_or_compile(lowering, "words")
+assert (program(x) == expected).all() and (program(x) == expected).all()
+assert not path.exists() or path.read_bytes() != poisoned
+"""
+
+
+def test_a_program_written_without_its_machine_code_is_made_again(tmp_path):
+    """XLA loads it, and refuses its first call."""
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_CODE],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "FOLDER": str(tmp_path)},
+    )
+    assert not done.returncode, done.stderr
 
 
 def test_a_folder_that_cannot_be_written_to_costs_nothing_but_time(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    numbers, *counts = _elsewhere(blocked)
-    assert counts == [0, 0]  # nothing is looked for
+    numbers, made = _elsewhere(blocked)
+    assert made == KEPT
     assert numbers == _elsewhere("")[0]
 
 
-def test_another_processor_has_another_folder(tmp_path, monkeypatch):
-    own = programs.of_processor(tmp_path)
-    assert own == programs.of_processor(tmp_path)
-    other = "flags : fpu sse2"
-    monkeypatch.setattr(programs.Path, "read_text", lambda path: other)
-    assert programs.of_processor(tmp_path) != own
+def test_the_key_holds_the_text_of_the_package(monkeypatch, tmp_path):
+    (tmp_path / "law.py").write_text("floor = 1")
+    monkeypatch.setattr(store, "_folders", lambda: [tmp_path])
+    before = store._package.__wrapped__()
+    (tmp_path / "law.py").write_text("floor = 2")
+    assert store._package.__wrapped__() != before
 
 
-def test_programs_that_nobody_reads_go(tmp_path):
-    for name, days in {"old-cache": 91, "used-cache": 89}.items():
+def test_programs_that_nobody_uses_go(tmp_path):
+    seconds = {"old.executable": 91 * 86_400, "used.executable": 89 * 86_400}
+    for name, ago in seconds.items():
         (tmp_path / name).touch()
-        _written(tmp_path / name, days * 86_400)
+        _written(tmp_path / name, ago)
     programs.forget_unused(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["used-cache"]
+    assert [path.name for path in tmp_path.iterdir()] == ["used.executable"]
 
 
 COMPILE = """
@@ -180,6 +340,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 runtime.start()
 import jax, jax.numpy as jnp
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 program = compiled(lambda x: jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(7)))
 print(float(program(jnp.ones((7, 7))).sum()))
 """
@@ -207,12 +368,12 @@ def _written(path, seconds_ago):
 def test_a_damaged_program_is_thrown_away_and_made_again(left, tmp_path):
     """As a kill in the middle of writing leaves it."""
     printed, _ = _compile(tmp_path)
-    entries = {path: path.read_bytes() for path in tmp_path.rglob("*-cache")}
+    entries = {path: path.read_bytes() for path in tmp_path.glob("*-cache")}
     assert entries
     for path, content in entries.items():
         path.write_bytes(content[: int(left * len(content))])
         _written(path, 60)
-    _written(programs.of_processor(tmp_path) / programs.STAMP, 120)
+    _written(tmp_path / programs.STAMP, 120)
     again, said = _compile(tmp_path)
     assert again == printed
     assert "Error reading" not in said

@@ -1,16 +1,37 @@
-"""Compiled programs are run only where nobody but the user can have put them."""
+"""Compiled programs are run, and unpickled, only where nobody but the user can have put them."""
 
 import os
+import pickle
 import stat
 import subprocess
 import sys
+import zlib
+from hashlib import sha256
 
+import jax
+import numpy as np
 import pytest
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import folder as programs
+from bayeslaw._base.programs import store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="of POSIX owners")
+
+
+class _Evil:
+    """What touches a file when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+def _program(path, marker):
+    packed = zlib.compress(pickle.dumps(_Evil(marker)))
+    path.write_bytes(sha256(packed).digest() + packed)
 
 
 @pytest.fixture
@@ -21,7 +42,8 @@ def owner(monkeypatch):
     def ours(found):
         return found.st_ino not in theirs and is_ours(found)
 
-    monkeypatch.setattr(programs, "is_ours", ours)
+    for module in (programs, store):
+        monkeypatch.setattr(module, "is_ours", ours)
 
     def give(path):
         theirs.add(path.lstat().st_ino)
@@ -76,14 +98,54 @@ def test_owners_are_told_by_their_number():
     assert not programs.is_ours(file_of(os.geteuid() + 1))
 
 
+def test_a_program_of_another_user_is_not_unpickled(tmp_path, owner):
+    """The same bytes written by the user would be: the guard is what stops them."""
+    path, marker = tmp_path / "a.executable", tmp_path / "ran"
+    _program(path, marker)
+    owner(path)
+    assert store._loaded(path) is None
+    assert not marker.exists()
+    target = tmp_path / "b.executable"
+    _program(target, marker)
+    link = tmp_path / "c.executable"
+    link.symlink_to(target)
+    assert store._loaded(link) is None
+    assert not marker.exists()
+    assert store._loaded(target) is None
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o777, False)])
+def test_a_folder_that_jax_was_told_of_is_used_only_if_it_is_ours(
+    tmp_path, mode, is_used
+):
+    """JAX_COMPILATION_CACHE_DIR names one, too."""
+    tmp_path.chmod(mode)
+    marker, before = tmp_path / "ran", jax.config.jax_compilation_cache_dir
+    name = store._digest("words" + store._surroundings())
+    _program(tmp_path / f"{name}.executable", marker)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        program = store.load_or_compile(
+            lambda: jax.jit(lambda x: x + 1).lower(np.ones(2)), "words"
+        )
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert marker.exists() is is_used
+    np.testing.assert_array_equal(program(np.ones(2)), [2, 2])
+
+
 def test_programs_that_others_left_go(tmp_path, owner):
-    """JAX would load them without asking."""
-    for name in ("mine-cache", "theirs-cache"):
+    """JAX's own among them, which it would load without asking."""
+    for name in ("mine-cache", "theirs-cache", "mine.executable", "theirs.executable"):
         (tmp_path / name).touch()
         if name.startswith("theirs"):
             owner(tmp_path / name)
     programs.drop_foreign(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine-cache"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "mine-cache",
+        "mine.executable",
+    }
 
 
 COMMAND = """
@@ -96,7 +158,9 @@ print(jax.config.jax_compilation_cache_dir)
 
 
 @pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o777, False)])
-def test_a_folder_that_others_may_write_to_is_not_read(tmp_path, mode, is_used):
+def test_neither_we_nor_jax_read_a_folder_that_others_may_write_to(
+    tmp_path, mode, is_used
+):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(mode)
@@ -107,6 +171,5 @@ def test_a_folder_that_others_may_write_to_is_not_read(tmp_path, mode, is_used):
         text=True,
         check=True,
     )
-    here = str(programs.of_processor(shared)) if is_used else "None"
-    assert done.stdout.strip() == here
+    assert done.stdout.strip() == (str(shared) if is_used else "None")
     assert ("other users may write" in done.stderr) is not is_used

@@ -20,7 +20,6 @@ from bayeslaw._base.programs.folder import (
     drop_damaged,
     drop_foreign,
     forget_unused,
-    of_processor,
     why_not_ours,
 )
 
@@ -84,16 +83,11 @@ def start() -> None:
         jax.config.update("jax_num_cpu_devices", min(cores(), chains))
     folder = own_cache_folder(warn=True)
     if folder is not None:
-        programs = of_processor(folder)
-        if why_not_ours(programs) is not None:
-            return
-        drop_foreign(programs)
-        drop_damaged(programs)
-        forget_unused(programs)
-        jax.config.update("jax_compilation_cache_dir", str(programs))
-        # small programs, too: all together they are a second
+        drop_foreign(folder)
+        drop_damaged(folder)
+        forget_unused(folder)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @contextlib.contextmanager

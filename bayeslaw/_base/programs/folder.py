@@ -1,20 +1,19 @@
-"""Keep the folder of JAX's compilation cache: for the user alone, a folder for each
-kind of processor, without files that a kill left half written or that nobody uses any
-more. JAX skips a damaged file and compiles, but does not overwrite the file. So every
-later process would compile again.
+"""Clean the folder of compiled programs: remove files that a kill left half written,
+and executables that nobody uses any more. JAX skips a damaged file and compiles, but
+does not overwrite the file. So every later process would compile again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import stat
 import time
 import zlib
 from pathlib import Path
 
 ENTRIES = "*-cache"  # as JAX names them
+SUFFIX = ".executable"  # files that `store` writes
 STAMP = ".looked-at"  # file whose time is that of the last look
 NO_FOLDER = "it cannot be made"
 
@@ -37,18 +36,6 @@ def why_not_ours(folder: Path) -> str | None:
     return None
 
 
-def of_processor(folder: Path) -> Path:
-    """Name the folder for programs of this kind of processor: a compiled program runs
-    only on a processor that has its instructions.
-    """
-    kind = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        said = ("flags", "Features", "model name")
-        kind = repr(sorted({line for line in lines if line.startswith(said)}))
-    return folder / f"{zlib.crc32(kind.encode()):08x}"
-
-
 def is_ours(status: os.stat_result) -> bool:
     """Tell whether a file or folder belongs to the user of this process."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
@@ -56,10 +43,11 @@ def is_ours(status: os.stat_result) -> bool:
 
 def drop_foreign(folder: Path) -> None:
     """Delete programs that another user put here when that was possible."""
-    for entry in folder.glob(ENTRIES):
-        with contextlib.suppress(OSError):  # another process may take it away
-            if not is_ours(entry.lstat()):
-                entry.unlink()
+    for pattern in (ENTRIES, f"*{SUFFIX}"):
+        for entry in folder.glob(pattern):
+            with contextlib.suppress(OSError):  # another process may take it away
+                if not is_ours(entry.lstat()):
+                    entry.unlink()
 
 
 def drop_damaged(folder: Path, grace: float = 10.0) -> None:
@@ -82,15 +70,14 @@ def drop_damaged(folder: Path, grace: float = 10.0) -> None:
 
 
 def forget_unused(folder: Path, days: float = 90.0) -> None:
-    """Delete programs that nobody read for that long: they belong to an older version
-    of this package.
+    """Delete executables that nobody used for that long: they belong to an older
+    version of this package.
     """
     oldest = time.time() - days * 86_400
-    for entry in folder.glob(ENTRIES):
+    for path in folder.glob(f"*{SUFFIX}"):
         with contextlib.suppress(OSError):  # another process may take it away
-            used = entry.stat()
-            if max(used.st_atime, used.st_mtime) < oldest:
-                entry.unlink()
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def _is_whole(entry: Path) -> bool:

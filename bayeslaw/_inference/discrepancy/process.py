@@ -195,6 +195,11 @@ class Process:
     fading: Fading | None = None
     is_learned: bool = False
 
+    @cached_property
+    def program_name(self) -> str:
+        """Cache key of the compiled programs."""
+        return repr(self)
+
     @property
     def size(self) -> int:
         """Number of basis functions."""
