@@ -44,7 +44,6 @@ class Expression(NamedTuple):
     logarithm: re.Pattern[str] = re.compile(r"ln\((.+)\)")
     # the square root of a column as a factor, such as the number of batches in a mean
     root: re.Pattern[str] = re.compile(r"sqrt\(([^()]+)\)")
-    name_end: re.Pattern[str] = re.compile(r"[*/()]")
     # a cell: a number with its unit
     stated: str = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
 
