@@ -138,7 +138,8 @@ def _are_of_setting(
     after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
     is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
     there = along.drop(columns=unit).iloc[after - is_nearer]
-    settings = [c for c in run if c in fitted and c not in along and _is_setting(c)]
+    known = [str(name) for name in run if name in fitted and name not in along]
+    settings = filter(_is_setting, known)
     there = there.assign(**{name: run[name].iloc[-1] for name in settings})
     same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
     if not set(there) <= set(fitted):
@@ -148,9 +149,8 @@ def _are_of_setting(
         fitted[names].astype(float), there.astype(float), names
     )
     for name in names:
-        within = (
-            0.0 if _is_setting(name) else TOLERANCE
-        )  # areas and losses are no levels
+        # areas and losses have no levels
+        within = 0.0 if _is_setting(name) else TOLERANCE
         same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
     if {"run"} <= set(run) & set(fitted):
         same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
