@@ -82,20 +82,20 @@ def laws() -> tuple[Law, ...]:
 
 @program_name.register(Law)
 @lru_cache(maxsize=256)
-def _program_name(record: Law) -> str | None:
+def _name_program(record: Law) -> str | None:
     """Name compiled programs by the catalogue's law and its numbers; None if the law's
     functions are not those of the catalogue.
     """
     if record.name not in law_names():
         return None
     own_law = law(record.name, share_domains(record.covariates))
-    if _functions(record) != _functions(own_law):
+    if _collect_functions(record) != _collect_functions(own_law):
         return None
     numbers = (record.priors, dict(record.reference), dict(record.plausible))
     return repr((record.name, numbers))
 
 
-def _functions(record: Law) -> tuple:
+def _collect_functions(record: Law) -> tuple:
     """Collect everything of a law except its numbers."""
     terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in record.terms]
     exponents = [(e.name, e.covariate, e.also) for e in record.exponents]

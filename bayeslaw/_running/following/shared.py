@@ -149,7 +149,8 @@ def _are_of_setting(
         fitted[names].astype(float), there.astype(float), names
     )
     for name in names:
-        within = 0.0 if _is_setting(name) else TOLERANCE  # areas and losses are no levels
+        # areas and losses have no levels
+        within = 0.0 if _is_setting(name) else TOLERANCE
         same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
     if {"run"} <= set(run) & set(fitted):
         same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
