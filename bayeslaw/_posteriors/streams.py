@@ -36,6 +36,7 @@ class Stream(IntEnum):
     UNSEEN_DOMAIN = 30  # domains without runs
     REPLANS = 31  # draws with which `anchors` plans again
     STARTS = 32  # mixtures from which a search starts
+    PRIOR_DRIFT = 33  # drifts of a handful of runs, from their prior
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
     PLAN_ACCURACY = 1002  # pairing of draws of an accuracy's curve with draws of a loss
     PLAN_PAIRS = 1001  # pairing of draws of several domains

@@ -109,7 +109,7 @@ TABLES = {
         "adapted to French; losses in nats per byte; up to nine points along every run. "
         "Fitted here are the models up to 2.1 million; the plan is for the largest, and "
         "what it lost when it was trained stands beside the forecasts",
-        where="N < 3e6 and ptpp < 100 and D > 2 * N",
+        where="N < 3e6 and D > 0.9 * N and D < 6 * N",
         measured="N > 8e6 and D > 0.9 * N",
         reference=MINI,
         question={

@@ -152,3 +152,26 @@ def test_commands_to_do_next_are_commands_that_there_are(folder):
         assert known.exit_code == 0
         options = [word for word in words if word.startswith("--")]
         assert all(option in known.output for option in options), command
+
+
+@pytest.mark.parametrize("where", [None, "ptpp <= 31", "ptpp <= 31 or N > 2e9"])
+def test_a_command_to_paste_keeps_the_rows_and_mappings_of_the_review(tmp_path, where):
+    path = tmp_path / "runs.csv"
+    parts = [
+        bayeslaw.simulate("ptpp-floor", seed=k, noise=0.002).assign(domain=name)
+        for k, name in enumerate(("target", "source"))
+    ]
+    runs = pd.concat(parts, ignore_index=True)
+    runs.assign(D=runs["D"] / 1e9).rename(columns={"D": "tok"}).to_csv(path)
+    words = ["review", str(path), "--column", "D=tok*1e9", "--json"]
+    words += ["--where", where] if where else []
+    record = json.loads(CliRunner().invoke(app, words).stdout)
+    (todo,) = [c["next"] for c in record["checks"] if c["name"] == "target: laws"]
+    pasted = shlex.split(todo)
+    assert pasted[:3] == ["bayeslaw", "fit", str(path)]
+    assert pasted[pasted.index("--column") + 1] == "D=tok*1e9"
+    query = pasted[pasted.index("--where") + 1]
+    of_target = bayeslaw.read_runs(path, columns=["D=tok*1e9"], where=query)
+    kept = runs if where is None else runs.query(where)
+    assert len(of_target) == (kept["domain"] == "target").sum()
+    assert set(of_target["domain"]) == {"target"}

@@ -228,3 +228,19 @@ def test_every_limit_is_in_the_answer_kept_or_infeasible(posteriors, asked):
             assert told["settings"]["weights"] == pytest.approx(
                 {"web": 2 / 3, "code": 1 / 3}
             )
+
+
+def test_limits_on_data_and_shares_are_in_the_answer_and_kept(posteriors):
+    asked = {"max_tokens": 4e10, "unique_tokens": {"books": 1e9}, "max_epochs": 2.0}
+    bounds = BOUNDS | {"code": (0.2, 0.3)}
+    limits = {"max_loss": {"web": 2.7}, "confidence": 0.8}
+    told = bayeslaw.plan_mixture(
+        posteriors, N=1e9, draws=200, bounds=bounds, **limits, **asked
+    ).to_dict()
+    assert {name: told["settings"][name] for name in asked} == asked
+    least, largest = told["settings"]["least"], told["settings"]["largest"]
+    assert (least["code"], largest["code"]) == (0.2, 0.3)
+    assert told["feasible"]
+    assert told["D"] <= 4e10 * (1 + 1e-9)
+    assert told["D"] * told["shares"]["books"] <= 2e9 * (1 + 1e-6)
+    assert 0.2 - 1e-9 <= told["shares"]["code"] <= 0.3 + 1e-9

@@ -134,6 +134,8 @@ def test_what_cannot_be_compared_is_refused(coupled):
         bayeslaw.compare(runs.iloc[[0, 1, 2, 6, 7, 8, 12, 13]], LAWS)
     with pytest.raises(LawError, match="no law is compared by default"):
         bayeslaw.compare(runs[["loss"]])
+    with pytest.raises(LawError, match="same in all rows, write it: --column D=8B"):
+        bayeslaw.compare(runs[["N", "loss"]])
     with pytest.raises(
         LawError, match="none of the laws chinchilla, coupled reads 'replay'"
     ):

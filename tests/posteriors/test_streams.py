@@ -9,6 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._posteriors.constants import law_as_written
+from bayeslaw._posteriors.streams import Stream, generator
 
 CONSTANTS = {"E": "1.69", "A": "406.4", "B": "410.7", "alpha": "0.34", "beta": "0.28"}
 RUNS = pd.DataFrame({"N": [7e9, 1e9, 3e8], "D": [1e11, 2e10, 1e10]})
@@ -132,3 +133,29 @@ def test_no_two_sources_of_one_command_share_a_stream(command, monkeypatch):
     assert len(sources) > 2
     shared = {first: lines for first, lines in sources.items() if len(lines) > 1}
     assert shared == {}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("rows", [Stream.REWEIGHTING, Stream.NEW_RUN])
+def test_a_handful_s_fit_shares_no_stream_with_what_is_made_of_it(rows, monkeypatch):
+    """Its drifts had the number of runs as their word: of 22 runs they were drawn from
+    the numbers of a new run's noise.
+    """
+    seeds = []
+    seeded = np.random.default_rng
+
+    def recorded(*seed):
+        rng = seeded(*seed)
+        seeds.append(rng.bit_generator.state["state"]["state"])
+        return rng
+
+    monkeypatch.setattr(np.random, "default_rng", recorded)
+    few = bayeslaw.simulate("chinchilla", seed=1).iloc[: int(rows)]
+    fit = bayeslaw.fit(few, "chinchilla", preview=True, on_failure="ignore")
+    assert fit.drift is not None
+    of_fit = set(seeds)
+    seeds.clear()
+    bayeslaw.forecast(fit, RUNS)
+    seeds.append(generator(0, Stream.REWEIGHTING).bit_generator.state["state"]["state"])
+    assert len(seeds) > 1
+    assert not of_fit & set(seeds)

@@ -334,7 +334,7 @@ def test_beyond_what_was_held_out_the_heading_is_no_yes(without_fits, made, tmp_
         for path in (made.path, later.path)
     ]
     size = "8.19M parameters (tested up to 2.1M)"
-    stage = "500 tokens per parameter of pre-training (tested up to 93)"
+    stage = "500 tokens per parameter of pre-training (tested up to 279)"
     assert all(size in heading for heading in headings)
     assert [stage in heading for heading in headings] == [False, True]
     assert not any(heading.startswith("Yes") for heading in headings)

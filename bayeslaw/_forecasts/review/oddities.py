@@ -4,7 +4,6 @@ drifts, and losses that rise where they should fall.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection
 
 import numpy as np
@@ -20,16 +19,25 @@ from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.runs import numeric_columns
 
 
-def units(runs: pd.DataFrame, path: str) -> Finding:
+def units(runs: pd.DataFrame, name: str) -> Finding:
     """Check whether columns seem to be in the schema's units, as far as their values
-    show.
+    show. ``name``: path and options of the table in a command.
     """
+<<<<<<< HEAD
     passed = f"nothing odd seen; not judged: {unjudged_units(runs)}"
     todo = (
         "rescale the column (--column D=yours*1e9), then: bayeslaw review "
         f"{shlex.quote(path)}"
     )
     return judged("units", passed, "; ".join(odd_units(runs)), todo)
+=======
+    lines = odd_units(runs)
+    if not lines:
+        reason = f"nothing odd seen; not judged: {unjudged_units(runs)}"
+        return Finding("units", "pass", reason)
+    todo = f"rescale the column (--column D=yours*1e9), then: bayeslaw review {name}"
+    return Finding("units", "look", "; ".join(lines), todo)
+>>>>>>> ha
 
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -48,8 +49,29 @@ from bayeslaw._tables.runs import NUMERIC, read_with_notes
 from bayeslaw._tables.where import select
 
 
+class TableName(NamedTuple):
+    """A table as commands to paste name it: its path, the query that selects its rows,
+    and the mappings of its columns.
+    """
+
+    path: str
+    where: str | None = None
+    columns: Sequence[str] = ()
+
+    def words(self, domain: str = "") -> str:
+        """Write path and options, for the rows of one domain if it has a name."""
+        queries = [self.where] if self.where else []
+        queries += [f"domain == {domain!r}"] if domain else []
+        if len(queries) > 1:
+            queries = [f"({queries[0]}) and {queries[1]}"]
+        words = [shlex.quote(self.path)]
+        words += [f"--column {_quoted(mapping)}" for mapping in self.columns]
+        words += [f"--where {_quoted(query)}" for query in queries]
+        return " ".join(words)
+
+
 def review_table(
-    table: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
+    table: pd.DataFrame, name: TableName, goal: pd.DataFrame | None = None
 ) -> list[Finding]:
     """Review a table of runs, each of its domains, and the needs of a plan.
 
@@ -57,7 +79,7 @@ def review_table(
     ----------
     table
         As `read_runs` returns it.
-    path
+    name
         Its name in a command.
     goal
         Runs to forecast.
@@ -68,13 +90,17 @@ def review_table(
         The table cannot be read.
     """
     runs, warned = _read(table)
-    findings = [_contents(runs), _reading(warned, path), oddities.units(runs, path)]
+    findings = [
+        _contents(runs),
+        _reading(warned, name),
+        oddities.units(runs, name.words()),
+    ]
     if "loss" not in runs:
         return findings
     parts = fitting.by_domain(runs)
     several = len(parts) > 1
     for domain, part in parts.items():
-        command = _fit_command(part, path, domain if several else "")
+        command = _fit_command(part, name, domain if several else "")
         of_domain = _review_domain(part, command, goal)
         findings += labelled(of_domain, domain if several else "")
     if several:
@@ -117,23 +143,29 @@ def _rows_of(runs: pd.DataFrame) -> str:
     return f"{len(runs)} row{'s' * (len(runs) != 1)}"
 
 
-def _reading(warned: Sequence[str], path: str) -> Finding:
+def _reading(warned: Sequence[str], name: TableName) -> Finding:
     """Report the warnings of reading: rows exported twice, columns with two units."""
+<<<<<<< HEAD
     passed = "every cell is a number, and no row is there twice"
     todo = f"mend the table, then: bayeslaw review {shlex.quote(path)}"
     return judged("reading", passed, "; ".join(warned), todo)
+=======
+    if not warned:
+        reason = "every cell is a number, and no row is there twice"
+        return Finding("reading", "pass", reason)
+    todo = f"mend the table, then: bayeslaw review {name.words()}"
+    return Finding("reading", "look", "; ".join(warned), todo)
+>>>>>>> ha
 
 
 # -- one domain ------------------------------------------------------------------------
 
 
-def _fit_command(runs: pd.DataFrame, path: str, domain: str) -> str:
+def _fit_command(runs: pd.DataFrame, table: TableName, domain: str) -> str:
     """Write the command that fits these rows, of one domain or of a table without
     domains.
     """
-    words = ["bayeslaw fit", shlex.quote(path)]
-    if domain:
-        words += ["--where", _quoted(f"domain == {domain!r}")]
+    words = ["bayeslaw fit", table.words(domain)]
     for name, value in fitting.reference_near(runs).items():
         words.append(f"--reference {name}={format_count(value)}")
     output = f"{domain or 'fit'}.nc"

@@ -67,10 +67,14 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     if {"S1_pt", "S2_pt"} <= set(runs):
         adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
         return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
-    missing = " and ".join(c for c in ("N", "D") if c not in runs)
+    missing = [c for c in ("N", "D") if c not in runs]
+    once = (
+        f"; if {missing[0]} is the same in all rows, write it: --column {missing[0]}=8B"
+    )
     raise LawError(
-        f"no law is compared by default on a table without {missing}; map columns, or "
-        f"name laws (--law, --laws); {it_has(runs)}"
+        f"no law is compared by default on a table without {' and '.join(missing)}; map "
+        f"columns, or name laws (--law, --laws){once * (len(missing) == 1)}; "
+        f"{it_has(runs)}"
     )
 
 

@@ -37,6 +37,7 @@ from bayeslaw._posteriors.fits.misfit import (
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._posteriors.fits.signs import other_signs
+from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
 from bayeslaw._tables.fitting import HANDFUL
@@ -211,7 +212,7 @@ def _add_misfit(
         # there are too few runs to leave a stage out, so drifts are drawn from their
         # prior
         known = training_range(training.covariates)
-        rng = np.random.default_rng([seed, len(runs)])
+        rng = generator(seed, Stream.PRIOR_DRIFT)
         drifts = draw_from_prior(known, len(misfit.sigma), rng, is_learned)
         saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
     result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
