@@ -23,21 +23,9 @@ def units(runs: pd.DataFrame, name: str) -> Finding:
     """Check whether columns seem to be in the schema's units, as far as their values
     show. ``name``: path and options of the table in a command.
     """
-<<<<<<< HEAD
     passed = f"nothing odd seen; not judged: {unjudged_units(runs)}"
-    todo = (
-        "rescale the column (--column D=yours*1e9), then: bayeslaw review "
-        f"{shlex.quote(path)}"
-    )
-    return judged("units", passed, "; ".join(odd_units(runs)), todo)
-=======
-    lines = odd_units(runs)
-    if not lines:
-        reason = f"nothing odd seen; not judged: {unjudged_units(runs)}"
-        return Finding("units", "pass", reason)
     todo = f"rescale the column (--column D=yours*1e9), then: bayeslaw review {name}"
-    return Finding("units", "look", "; ".join(lines), todo)
->>>>>>> ha
+    return judged("units", passed, "; ".join(odd_units(runs)), todo)
 
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:

@@ -145,17 +145,9 @@ def _rows_of(runs: pd.DataFrame) -> str:
 
 def _reading(warned: Sequence[str], name: TableName) -> Finding:
     """Report the warnings of reading: rows exported twice, columns with two units."""
-<<<<<<< HEAD
     passed = "every cell is a number, and no row is there twice"
-    todo = f"mend the table, then: bayeslaw review {shlex.quote(path)}"
-    return judged("reading", passed, "; ".join(warned), todo)
-=======
-    if not warned:
-        reason = "every cell is a number, and no row is there twice"
-        return Finding("reading", "pass", reason)
     todo = f"mend the table, then: bayeslaw review {name.words()}"
-    return Finding("reading", "look", "; ".join(warned), todo)
->>>>>>> ha
+    return judged("reading", passed, "; ".join(warned), todo)
 
 
 # -- one domain ------------------------------------------------------------------------
