@@ -61,6 +61,7 @@ from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
     Planned,
+    beyond_left_out,
     make_mixture_plan,
     make_plan,
     reason_of,
@@ -419,6 +420,7 @@ def _fit_and_plan(
     if planned.answer and checked.asked:
         tested = checked.setting.hold_outs
         beyond = untested(checked.asked.keywords, checked.parts, tested)
+        beyond += beyond_left_out(getattr(planned.answer, "distance", {}))
     planned = replace(
         planned,
         untested=(*beyond, *(f"domain {name}" for name in failures)),

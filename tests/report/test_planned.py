@@ -1,0 +1,34 @@
+"""What the page says of a plan that lies beyond all runs that were left out."""
+
+import pytest
+
+from bayeslaw._report.planned import beyond_left_out
+
+
+def place(value, times, tested, low=1.0, high=5.0):
+    inside = times == 1
+    ends = {"value": value, "low": low, "high": high, "times": times}
+    return {"D/N": ends | {"inside": inside, "tested": tested}}
+
+
+@pytest.mark.parametrize(
+    ("distance", "said"),
+    [
+        ({}, ()),
+        (place(3.0, 1.0, 1.0), ()),
+        # left-out runs lay as far beyond the others
+        (place(10.0, 2.0, 2.0), ()),
+        (place(60.0, 12.0, 2.0), ("60 tokens per parameter (fitted from 1 to 5)",)),
+        # below the fitted runs nothing is left out
+        (place(0.2, 0.2, 4.0), ("0.2 tokens per parameter (fitted from 1 to 5)",)),
+    ],
+)
+def test_tokens_per_parameter_beyond_all_left_out_runs_are_untested(distance, said):
+    assert beyond_left_out(distance) == said
+
+
+def test_replay_beyond_the_fitted_runs_is_untested():
+    (ends,) = place(0.9, 1.8, 1.0, low=0.1, high=0.5).values()
+    assert beyond_left_out({"replay": ends}) == ("replay 0.9 (fitted from 0.1 to 0.5)",)
+    (ends,) = place(0.9, None, 1.0, low=0.0, high=0.0).values()
+    assert beyond_left_out({"replay": ends}) == ("replay 0.9 (fitted from 0 to 0)",)
