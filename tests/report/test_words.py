@@ -10,7 +10,7 @@ from bayeslaw import plots
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import figures
 from bayeslaw._report.page import _plan_words, _quoted
-from bayeslaw._report.summary import _expected
+from bayeslaw._report.summary import expected_of
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_counts_of_the_command_have_no_point():
 def test_ends_of_an_interval_have_the_same_digits():
     promise = {"name": "forgetting", "unit": "relative", "limit": 0.045}
     promise |= {"mean": 0.0251, "low": 0.00924, "high": 0.04, "probability": 0.978}
-    row = _expected(promise)
+    row = expected_of(promise)
     assert (row.limit, row.low, row.high) == ("+4.5%", "+0.92%", "+4.00%")
-    wide = _expected(promise | {"high": 0.12})
+    wide = expected_of(promise | {"high": 0.12})
     assert (wide.low, wide.high) == ("+0.9%", "+12.0%")
     loss = promise | {"unit": "loss", "mean": 2.339, "low": 2.2906, "high": 2.39}
-    assert (_expected(loss).low, _expected(loss).high) == ("2.291", "2.390")
+    assert (expected_of(loss).low, expected_of(loss).high) == ("2.291", "2.390")
 
 
 @pytest.mark.parametrize("name", UNITS)
 def test_a_share_is_in_percent_and_a_rise_has_its_sign(name):
     promise = {"name": "forgetting", "unit": name, "limit": 0.4, "mean": 0.4}
-    row = _expected(promise | {"low": 0.3, "high": 0.5, "probability": 0.9})
+    row = expected_of(promise | {"low": 0.3, "high": 0.5, "probability": 0.9})
     for text in (row.limit, row.mean):
         assert text.startswith("+") == UNITS[name].has_baseline
         assert text.endswith("%") == UNITS[name].is_share
