@@ -357,7 +357,8 @@ def files(tmp_path_factory):
         },
     )
     for domain, column in (("source", "source_loss_before"), ("target", "loss_before")):
-        table = bayeslaw.simulate(f"state-{domain}", seed=1)
+        # a source may rise, and a table says that it is one
+        table = bayeslaw.simulate(f"state-{domain}", seed=1).assign(domain=domain)
         old = table[table["ptpp"] < 100]
         bayeslaw.fit(old[old["N"] < 5e9], f"state-{domain}", **few).save(
             here / f"{domain}.nc"

@@ -18,7 +18,7 @@ from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw._running.updating.plans import PlanChange, plan_change
 from bayeslaw._running.updating.shifts import _moved
 from bayeslaw._running.updating.surprise import joint, surprise_of
-from bayeslaw._running.updating.updated import Updated
+from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from known import plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
@@ -283,6 +283,17 @@ def test_the_old_plan_under_a_new_posterior(pair):
     assert change.still_keeps is False
 
 
+class AsExpected(UpdatedDomain):
+    """A domain whose new rows surprise nobody."""
+
+    changes = SimpleNamespace(any=True)
+    surprise = None
+    headline = pd.Series({"width": 1.0})
+
+    def __init__(self):
+        pass
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says", "stays"),
     [
@@ -306,14 +317,10 @@ def test_where_there_is_no_plan_none_stays(before, after, says, stays, pair):
     )
     assert change.sentence().startswith(says)
     assert change.moved == (stays is None)
-    domain = SimpleNamespace(
-        changes=SimpleNamespace(any=True), headline={"width": 1.0}, surprise=None
-    )
     if stays is not None:
-        assert stays in Updated({"target": domain}, change).verdict()
-        assert (
-            "the plan stays" in Updated({"target": domain}, change).verdict()
-        ) == after
+        verdict = Updated({"target": AsExpected()}, change).verdict()
+        assert stays in verdict
+        assert ("the plan stays" in verdict) == after
 
 
 def _raised(piece, by):
