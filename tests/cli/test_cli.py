@@ -614,9 +614,7 @@ def test_anchors_that_cannot_be_chosen_say_why_in_one_line(
         folder / "runs.csv",
         "--goal-where",
         "N > 2e9",
-        "--budget",
-        "9",
-        *more,
+        *(more or ["--budget", "9"]),
     ]
     out = run("anchors", folder / "fit.nc", "--candidates", tmp_path / "c.csv", *goal)
     assert out.returncode == 2
