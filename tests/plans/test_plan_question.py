@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.catalogue import law
 from bayeslaw._plans import example
@@ -134,7 +135,7 @@ def test_state_laws_carry_their_baseline():
         baseline_loss=2.4, covariates={"loss_before": 3.1, "source_loss_before": 2.4}
     )
     assert same.D == made.D
-    chained = Draws(np.random.default_rng(0).normal(3.1, 0.05, 300))
+    chained = bayeslaw.Draws(np.random.default_rng(0).normal(3.1, 0.05, 300))
     assert state_plan(covariates=STATE | {"loss_before": chained}).D > made.D
 
 
