@@ -18,6 +18,9 @@ from bayeslaw.cli.app import app
 
 E, A, B, ALPHA, BETA = 1.8, 480.0, 2085.0, 0.35, 0.37
 SIZES, TOKENS = (1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10)
+# fits of the law alone, which say that they leave out how far it misses a new size
+pytestmark = pytest.mark.filterwarnings("ignore:N = 4B is 4 times the largest fitted")
+
 GOAL = {"N": 4e9, "D": 1.28e11}
 
 

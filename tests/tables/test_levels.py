@@ -27,7 +27,7 @@ def test_of_one_checkpoint_a_law_of_its_losses_is_left():
 
 @pytest.mark.parametrize("name", ["state-target", "state-source"])
 def test_one_checkpoint_is_fitted_and_forecast(name):
-    runs = bayeslaw.simulate(name, seed=1)
+    runs = bayeslaw.simulate(name, seed=1).assign(domain=name.removeprefix("state-"))
     one = runs[runs["checkpoint"] == runs["checkpoint"].iloc[0]]
     with pytest.warns(RunTableWarning, match="has one level only"):
         fit = bayeslaw.fit(one, name, preview=True, on_failure="ignore")
