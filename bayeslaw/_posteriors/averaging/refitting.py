@@ -53,7 +53,15 @@ def refit_like(
 
 
 def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Read the settings that a posterior keeps."""
+    """Read the settings that a posterior keeps.
+
+    Raises
+    ------
+    LawError
+        It keeps none.
+    """
+    if "settings" not in attrs:
+        raise LawError("the posterior does not keep how it was fitted; fit it again")
     return json.loads(attrs["settings"])
 
 
