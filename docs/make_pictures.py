@@ -17,7 +17,7 @@ from bayeslaw import datasets, plots
 
 HERE = Path(__file__).parent
 TITLE = "simulated grid: forecast at ptpp 279, fitted at 15 and 31"
-WIDTH, COLOURS = 1200, 96  # pixels; fewer colours make a small file
+WIDTH, COLOURS = 1200, 40  # pixels; fewer colours make a small file
 BELOW = 24  # pixels
 PRELEARNED = {"E": 1.0, "B": 200.0, "beta": 0.55, "D0": 150.0}
 POWER = "E + B/D^beta"
@@ -260,6 +260,10 @@ def draw_page(page: Path) -> Path:
         shown = browser.new_page(viewport=view, color_scheme="light")
         shown.goto(page.absolute().as_uri())
         shown.wait_for_selector("#x-map[data-ready]")
+        # a small file: without the pictures of what was measured
+        shown.eval_on_selector_all(
+            "#measured figure", "all => all.map(e => e.remove())"
+        )
         end = shown.evaluate("document.querySelector('#explore').offsetHeight")
         top = shown.evaluate("document.querySelector('#explore').offsetTop")
         whole = {"x": 0, "y": 0, "width": WIDTH, "height": top + end + BELOW}
