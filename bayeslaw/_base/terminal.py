@@ -4,6 +4,7 @@ direction of writing.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import unicodedata
 
@@ -23,6 +24,14 @@ def _shown(character: str) -> str:
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character
     return ascii(character)[1:-1]
+
+
+def quote(text: str) -> str:
+    """Quote text for a command to paste: in double quotes if a shell interprets nothing
+    in it there.
+    """
+    is_plain = not set(text) & set('"$`\\!')
+    return f'"{text}"' if is_plain else shlex.quote(text)
 
 
 def say(*lines: object, to_stderr: bool = False) -> None:

@@ -4,7 +4,6 @@ Proposals are printed, never applied.
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._base.terminal import quote
 from bayeslaw._law.columns import LOSSES_BEFORE, is_share
 from bayeslaw._tables.before import finished_query, with_gaps_filled, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
@@ -137,10 +137,7 @@ def _meant_columns(columns: Columns) -> dict[str, Meant]:
 
 
 def _option(ours: str, theirs: str) -> str:
-    text = f"{ours}={theirs}"
-    # characters that a shell interprets within double quotes
-    plain = not set(text) & set('"$`\\!')
-    return f'--column "{text}"' if plain else f"--column {shlex.quote(text)}"
+    return f"--column {quote(f'{ours}={theirs}')}"
 
 
 def _rows_meant(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:

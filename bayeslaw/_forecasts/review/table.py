@@ -17,6 +17,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.terminal import quote
 from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review import oddities
 from bayeslaw._forecasts.review.findings import Finding, judged, labelled
@@ -65,8 +66,8 @@ class TableName(NamedTuple):
         if len(queries) > 1:
             queries = [f"({queries[0]}) and {queries[1]}"]
         words = [shlex.quote(self.path)]
-        words += [f"--column {_quoted(mapping)}" for mapping in self.columns]
-        words += [f"--where {_quoted(query)}" for query in queries]
+        words += [f"--column {quote(mapping)}" for mapping in self.columns]
+        words += [f"--where {quote(query)}" for query in queries]
         return " ".join(words)
 
 
@@ -164,13 +165,6 @@ def _fit_command(runs: pd.DataFrame, table: TableName, domain: str) -> str:
     return " ".join([*words, "-o", shlex.quote(output)])
 
 
-def _quoted(text: str) -> str:
-    """Quote text for a shell, in double quotes if nothing in it has a meaning there."""
-    if set('"$`\\!') & set(text):
-        return shlex.quote(text)
-    return f'"{text}"'
-
-
 def _review_domain(
     runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
 ) -> list[Finding]:
@@ -217,7 +211,7 @@ def _one_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> s
     kept = select(runs, query)
     cells = len(np.unique(cells_of(runs)))
     if len(kept) >= most and 2 * len(np.unique(cells_of(kept))) >= cells:
-        return f"{command} --where {_quoted(query)}"
+        return f"{command} --where {quote(query)}"
     return (
         f"hold {', '.join(alike.columns)} at the levels that you will use, by --where "
         f"(the most frequent levels together keep {len(kept)} of {len(runs)} rows), and "
