@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,12 +94,12 @@ class Surface:
         y = np.log(runs["loss"].to_numpy(float))
         return cls(runs, columns, design, y, unbent(design, y))
 
-    @property
+    @cached_property
     def misses(self) -> Float[np.ndarray, " run"]:
         """How far each log loss lies above the surface, shape (run,)."""
         return self.y - self.design @ self.coefficients
 
-    @property
+    @cached_property
     def usual(self) -> float:
         """The median distance of a run."""
         return float(np.median(np.abs(self.misses)))
