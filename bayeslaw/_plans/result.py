@@ -170,13 +170,9 @@ class Plan:
             for row in explanation.get("caps", ())
         ]
 
-    def place(self) -> str:
-        """Describe in words where the plan lies relative to the fitted runs; empty if
-        the posteriors keep no table.
-        """
-        if not self.distance:
-            return ""
-        places = {
+    def places(self) -> dict[str, Distance]:
+        """Return where the plan lies relative to the fitted runs, by column."""
+        return {
             column: Distance(
                 *(
                     math.inf if row[name] is None else row[name]
@@ -185,6 +181,14 @@ class Plan:
             )
             for column, row in self.distance.items()
         }
+
+    def place(self) -> str:
+        """Describe in words where the plan lies relative to the fitted runs; empty if
+        the posteriors keep no table.
+        """
+        places = self.places()
+        if not places:
+            return ""
         beyond = [p.phrase(column) for column, p in places.items() if not p.is_inside]
         if beyond:
             return f"beyond the fitted runs ({', '.join(beyond)})"

@@ -420,7 +420,7 @@ def _fit_and_plan(
     if planned.answer and checked.asked:
         tested = checked.setting.hold_outs
         beyond = untested(checked.asked.keywords, checked.parts, tested)
-        beyond += beyond_left_out(getattr(planned.answer, "distance", {}))
+        beyond += beyond_left_out(planned.plan) if planned.plan else ()
     planned = replace(
         planned,
         untested=(*beyond, *(f"domain {name}" for name in failures)),

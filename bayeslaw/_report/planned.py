@@ -81,22 +81,17 @@ class Planned:
         return self.plan or (self.mixture.plan if self.mixture else None)
 
 
-def beyond_left_out(distance: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+def beyond_left_out(plan: Plan) -> tuple[str, ...]:
     """List the plan's tokens per parameter and its replay if they lie farther beyond the
-    fitted runs than any run that was left out (`Plan.distance`). Its size and stage are
-    `untested`'s.
+    fitted runs than any run that was left out. Its size and stage are `untested`'s.
     """
-    names = {"D/N": "{} tokens per parameter", "replay": "replay {}"}
-    beyond = []
-    for column, name in names.items():
-        place = distance.get(column)
-        if place is None or place["inside"]:
-            continue
-        times = math.inf if place["times"] is None else place["times"]
-        if not 1 < times <= 1.01 * place["tested"]:
-            value, low, high = (f"{place[end]:.3g}" for end in ("value", "low", "high"))
-            beyond.append(f"{name.format(value)} (fitted from {low} to {high})")
-    return tuple(beyond)
+    names = {"D/N": "{:.3g} tokens per parameter", "replay": "replay {:.3g}"}
+    return tuple(
+        f"{names[column].format(place.value)} "
+        f"(fitted from {place.low:.3g} to {place.high:.3g})"
+        for column, place in plan.places().items()
+        if column in names and not place.is_tested(plan.distance[column]["tested"])
+    )
 
 
 # on one BLAS thread, so that numbers do not depend on laws that are judged meanwhile

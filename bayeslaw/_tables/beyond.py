@@ -94,6 +94,12 @@ class Distance(NamedTuple):
         """Distance as a factor of at least 1."""
         return max(self.times, 1 / self.times if self.times > 0 else np.inf)
 
+    def is_tested(self, reached: float) -> bool:
+        """Tell whether left-out runs lay as far beyond the others' largest value, by a
+        factor of ``reached``. Nothing is left out below the smallest.
+        """
+        return self.is_inside or 1 < self.times <= 1.01 * reached
+
     def phrase(self, column: str) -> str:
         """Describe the place of a value outside in words."""
         end = "largest" if self.times > 1 else "smallest"

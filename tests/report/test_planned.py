@@ -2,7 +2,15 @@
 
 import pytest
 
+from bayeslaw._plans.result import Plan
 from bayeslaw._report.planned import beyond_left_out
+
+
+def planned(distance):
+    """A plan of which nothing is known but where it lies."""
+    plan = object.__new__(Plan)
+    object.__setattr__(plan, "distance", distance)
+    return plan
 
 
 def place(value, times, tested, low=1.0, high=5.0):
@@ -24,11 +32,13 @@ def place(value, times, tested, low=1.0, high=5.0):
     ],
 )
 def test_tokens_per_parameter_beyond_all_left_out_runs_are_untested(distance, said):
-    assert beyond_left_out(distance) == said
+    assert beyond_left_out(planned(distance)) == said
 
 
 def test_replay_beyond_the_fitted_runs_is_untested():
     (ends,) = place(0.9, 1.8, 1.0, low=0.1, high=0.5).values()
-    assert beyond_left_out({"replay": ends}) == ("replay 0.9 (fitted from 0.1 to 0.5)",)
+    said = beyond_left_out(planned({"replay": ends}))
+    assert said == ("replay 0.9 (fitted from 0.1 to 0.5)",)
     (ends,) = place(0.9, None, 1.0, low=0.0, high=0.0).values()
-    assert beyond_left_out({"replay": ends}) == ("replay 0.9 (fitted from 0 to 0)",)
+    said = beyond_left_out(planned({"replay": ends}))
+    assert said == ("replay 0.9 (fitted from 0 to 0)",)

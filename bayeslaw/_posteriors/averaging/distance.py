@@ -97,7 +97,7 @@ def beyond_the_runs(
 
 def _tested_words(reached: float, place: Distance) -> str:
     """Say what left-out runs tested of a distance beyond the fitted runs."""
-    if place.times > 1 and reached >= 0.99 * place.times:
+    if place.is_tested(reached):
         return f"left-out runs tested up to {reached:.3g} times the others' largest"
     if reached > 1 and place.times > 1:
         return (
