@@ -15,11 +15,13 @@ from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import SAME
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.question import FORGETTING
 from bayeslaw._plans.result import Plan
 from bayeslaw._report import figures
 from bayeslaw._report.buying import Fits
 from bayeslaw._report.domains import PageSetting
-from bayeslaw._report.summary import Expected, expected_of
+from bayeslaw._report.summary import Expected, expected_of, outcome_text
+from bayeslaw._tables import fitting
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,18 @@ class Measured:
         Check of the forecasts of these runs, by domain.
     kept
         Each limit of the plan with its measured value, and whether it was kept; empty if
-        the measured runs do not surround the plan.
-    place
-        Where the plan lies among the measured runs, in words.
+        the measured runs do not surround the plan, and None without a plan.
     pictures
         The forecasts of these runs and their losses, by domain.
     """
 
     checks: Mapping[str, Check]
-    kept: Sequence[Kept]
-    place: str
+    kept: Sequence[Kept] | None
     pictures: Mapping[str, figures.Picture]
 
     def beside(self, expected: Expected) -> str:
         """Write what was measured of a limit, beside what was expected."""
-        found = [one for one in self.kept if one.expected.label == expected.label]
+        found = [one for one in self.kept or () if one.expected.label == expected.label]
         return found[0].text if found else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,7 +54,7 @@ class Measured:
             "checks": {name: result.to_dict() for name, result in self.checks.items()},
             "plan": [
                 {"name": one.name, "measured": one.value, "kept": one.is_kept}
-                for one in self.kept
+                for one in self.kept or ()
             ],
         }
 
@@ -69,7 +68,7 @@ class Measured:
         parts += [
             f"{one.expected.label} measured {one.text}, at most {one.expected.limit}: "
             f"{'kept' if one.is_kept else 'NOT kept'}"
-            for one in self.kept
+            for one in self.kept or ()
         ]
         return f"measured afterwards: {'; '.join(parts)}"
 
@@ -100,11 +99,10 @@ def check_measured(
             raise RunTableError(
                 f"measured runs of the domain {domain!r}, of which none is fitted"
             )
-        columns = [c for c in runs if c in fitted[domain] and c != "cost"]
-        both = runs[columns].merge(fitted[domain][columns].drop_duplicates())
-        if len(both):
+        both = int(fitting.fitted(fitted[domain], runs).sum())
+        if both:
             raise RunTableError(
-                f"{len(both)} rows of {domain!r} are fitted and measured at once: leave "
+                f"{both} rows of {domain!r} are fitted and measured at once: leave "
                 "them out of the fitted ones (--where)"
             )
 
@@ -134,20 +132,15 @@ def compare_measured(
         if {"N", "D"} <= set(part)
     }
     if plan is None or not plan.feasible:
-        return Measured(checks, (), "", pictures)
+        return Measured(checks, None, pictures)
     kept = []
     for promise in plan.promises:
         name = str(promise["name"])
-        domain = {"forgetting": "source"}.get(name, name)
+        domain = "source" if name == FORGETTING else name
         loss = loss_between(runs[domain], plan) if domain in runs else None
         if loss is not None:
             kept.append(_compare(promise, loss, plan))
-    place = (
-        "between the measured runs of this model"
-        if kept
-        else "not between measured runs: its losses were not measured"
-    )
-    return Measured(checks, tuple(kept), place, pictures)
+    return Measured(checks, tuple(kept), pictures)
 
 
 def loss_between(runs: pd.DataFrame, plan: Plan) -> float | None:
@@ -174,6 +167,10 @@ def _compare(promise: Mapping[str, Any], loss: float, plan: Plan) -> Kept:
     """Compare a measured loss with a limit of the plan, in the limit's unit."""
     baseline = plan.settings["baseline"].get(promise["name"], np.nan)
     value = float(UNITS[promise["unit"]].outcome(loss, baseline))
-    expected = expected_of(promise)
-    text = expected_of({**promise, "mean": value}).mean
-    return Kept(promise["name"], expected, value, text, value <= promise["limit"])
+    return Kept(
+        promise["name"],
+        expected_of(promise),
+        value,
+        outcome_text(promise, value),
+        value <= promise["limit"],
+    )

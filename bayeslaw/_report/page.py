@@ -330,10 +330,13 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
         return arguments, None
     bundled = datasets.TABLES[datasets.DEFAULT]
     runs = datasets.load(datasets.DEFAULT)
+    measured = arguments.measured
+    if measured is None and bundled.measured:
+        measured = runs.query(bundled.measured)
     filled = replace(
         arguments,
         runs=runs.query(bundled.where) if bundled.where else runs,
-        measured=runs.query(bundled.measured) if bundled.measured else None,
+        measured=measured,
         name=datasets.DEFAULT,
         reference=arguments.reference or bundled.reference,
         question=arguments.question or bundled.question,

@@ -389,7 +389,7 @@ def _text(promise: Mapping[str, Any], value: float | None, digits: int = 4) -> s
     return f"{value:.{digits}g}"
 
 
-def _measured(promise: Mapping[str, Any], value: float | None) -> str:
+def outcome_text(promise: Mapping[str, Any], value: float | None) -> str:
     """Format a forecast in the same way, with equal digits in each line."""
     if value is None:
         return "unknown"
@@ -421,9 +421,9 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
     return Expected(
         label=promise_label(promise["name"], promise["unit"]),
         limit=_text(promise, limit),
-        mean=_measured(promise, mean),
-        low=_measured(promise, low),
-        high=_measured(promise, high),
+        mean=outcome_text(promise, mean),
+        low=outcome_text(promise, low),
+        high=outcome_text(promise, high),
         kept=format_chance(promise["probability"]),
         bar=bar,
     )

@@ -11,6 +11,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, datasets
+from bayeslaw._report import page
 from bayeslaw._report.measured import check_measured, loss_between
 
 
@@ -107,3 +108,12 @@ def test_measured_rows_need_a_table():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "give RUNS" in done.stderr
+
+
+def test_measured_runs_of_one_s_own_stand_beside_the_bundled_table():
+    """They were replaced by the bundled ones without a word."""
+    own = measured().assign(domain="target")
+    given, _ = page._or_bundled(page.ReportArguments(measured=own))
+    assert given.measured is own
+    bundled, _ = page._or_bundled(page.ReportArguments())
+    assert bundled.measured is not None
