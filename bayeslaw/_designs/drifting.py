@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss
 
@@ -39,7 +40,7 @@ def less_drift(
     """
     counts = [len(part.rows) for part in parts]
     added = np.zeros((sum(counts), len(candidates)))
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.CANDIDATES_DRIFT)
     for part in parts:
         formula = part.piece.log_loss
         if not isinstance(formula, LogLoss) or formula.training_range is None:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayeslaw._base.streams import Stream, generator
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
@@ -75,7 +77,7 @@ def _find_random_basis(
     any column's variance, and the columns' loadings on the basis, shape (column, rank).
     """
     variance = (centred**2).sum(axis=0)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.BASIS)
     full = min(centred.shape)
     rank = first_rank
     while True:

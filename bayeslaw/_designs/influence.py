@@ -18,6 +18,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.sensitivity import kept_densities
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
 from bayeslaw._inference.table import labels
@@ -162,7 +163,7 @@ def influence(
             )
     table = pd.DataFrame(rows)
     order = table["shift"].abs().sort_values(ascending=False, kind="stable").index
-    rng = np.random.default_rng(0)
+    rng = generator(0, Stream.INFLUENCE)
     is_run = (table["kind"] == "run").to_numpy()
     for index in [i for i in order if is_run[i]][:again]:
         table.loc[index, "D"] = _compute_tokens(problem, weights[index], rng)

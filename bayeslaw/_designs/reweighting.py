@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.evidence import Domain, Measurements, measurements
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.diagnostics import pareto_smoothed
 from bayeslaw._inference.noise import draw_new_effects
 from bayeslaw._posteriors.outcomes import RowErrors
-from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float

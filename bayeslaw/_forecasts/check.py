@@ -15,13 +15,13 @@ from scipy import stats
 
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_factor, format_level
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.misfits import too_wide
 from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 

@@ -11,9 +11,9 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import CHANCE, RATE, checked
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import as_runs
 
 

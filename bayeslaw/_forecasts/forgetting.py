@@ -15,10 +15,10 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:

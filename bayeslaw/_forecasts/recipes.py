@@ -18,6 +18,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import CHANCE, COST, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.columns import LOSSES_BEFORE
@@ -28,7 +29,6 @@ from bayeslaw._posteriors.draws import Draws, all_draws, shuffled
 from bayeslaw._posteriors.outcomes import error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import COUNTS, as_runs
 

@@ -22,6 +22,7 @@ from scipy.special import gammaln
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.programs.compiled import OFTEN, ONCE, compiled
+from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
@@ -144,7 +145,7 @@ class Approximation(NamedTuple):
         """Choose draws of equal weight by systematic resampling, in random order, shape
         (draws,).
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         index = by_weight(self.weight, draws, rng)
         return rng.permutation(index)
 
@@ -208,7 +209,7 @@ def approximate(
     if not np.isfinite(height):
         nowhere = np.zeros((0, len(mode)))
         return Approximation(nowhere, {}, np.zeros(0), np.inf, mode)
-    rng, rounds = np.random.default_rng(seed), Rounds.none(len(mode))
+    rng, rounds = generator(seed), Rounds.none(len(mode))
     # Laplace: near the mode the posterior is about normal with the inverse curvature as
     # covariance; a Student-t of that scale covers its tails.
     scale = whitening(hessian(law, table, points, mode))

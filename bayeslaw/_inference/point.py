@@ -26,6 +26,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
@@ -173,7 +174,7 @@ def _resampled_counts(
     rows: int, resamples: int, seed: int
 ) -> Int[np.ndarray, "resample row"]:
     """Count how often each row is drawn in each resample, shape (resample, row)."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     alike = np.full(rows, 1 / rows)
     return rng.multinomial(rows, alike, size=resamples)
 
@@ -184,7 +185,7 @@ def start_points(
     """Draw starts in `coordinates`, each of shape (start,), with exponents from their
     priors.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
         exponents[e.name][0] = e.prior.median

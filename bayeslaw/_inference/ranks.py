@@ -14,6 +14,7 @@ from jax import Array
 from scipy import stats
 
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.streams import generator
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import Law, log_loss
@@ -122,6 +123,6 @@ def _compute_tails(n: int) -> Float[np.ndarray, "count point"]:
 @lru_cache
 def _simulate_null(n: int) -> Float[np.ndarray, " set"]:
     """Simulate the statistic of 200,000 sets of uniform shares, in order."""
-    rng = np.random.default_rng(214)
+    rng = generator(214)
     sets = [_compute_extremes(rng.random((10_000, n)), n) for _ in range(20)]
     return np.sort(np.concatenate(sets))

@@ -30,7 +30,7 @@ from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import SEARCH, Choice, Problem, search
-from bayeslaw._posteriors.averaging.distance import distance, doubts, tested
+from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
 from bayeslaw._posteriors.posterior import Piece
 
 
@@ -181,13 +181,7 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     others = dict(further) | arguments.sources
     more = doubts(target, others, run) + _at_the_end(answer)
     warnings = answer.warnings + more + _at_fitted_replay(answer)
-    posteriors = {first: target, **others}
-    places = distance(posteriors, run)
-    far = {
-        column: {name: value.number(x) for name, x in place._asdict().items()}
-        | {"inside": place.is_inside, "tested": tested(posteriors, column)}
-        for column, place in places.items()
-    }
+    far = tell_distance({first: target, **others}, run)
     return PosedPlan(replace(answer, warnings=warnings, distance=far), problem)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.limits.mean import mean_constraint
@@ -25,7 +26,6 @@ from bayeslaw._posteriors.draws import shuffled, take_draws
 from bayeslaw._posteriors.links.joint import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
-from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

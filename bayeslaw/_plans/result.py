@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -14,7 +13,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import printable
 from bayeslaw._costs.costs import Bill
-from bayeslaw._tables.beyond import Distance
+from bayeslaw._tables.beyond import Distance, describe_place, read_places
 
 
 @dataclass(frozen=True)
@@ -172,27 +171,13 @@ class Plan:
 
     def places(self) -> dict[str, Distance]:
         """Return where the plan lies relative to the fitted runs, by column."""
-        return {
-            column: Distance(
-                *(
-                    math.inf if row[name] is None else row[name]
-                    for name in Distance._fields
-                )
-            )
-            for column, row in self.distance.items()
-        }
+        return read_places(self.distance)
 
     def place(self) -> str:
         """Describe in words where the plan lies relative to the fitted runs; empty if
         the posteriors keep no table.
         """
-        places = self.places()
-        if not places:
-            return ""
-        beyond = [p.phrase(column) for column, p in places.items() if not p.is_inside]
-        if beyond:
-            return f"beyond the fitted runs ({', '.join(beyond)})"
-        return f"within the fitted runs ({', '.join(places)})"
+        return describe_place(self.places())
 
     def __repr__(self) -> str:
         answer, *_ = self.sentence().splitlines()

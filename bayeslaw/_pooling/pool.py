@@ -19,6 +19,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError, warn
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
@@ -31,7 +32,6 @@ from bayeslaw._pooling.modes import own_shares, prepare
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 

@@ -22,6 +22,7 @@ from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import (
@@ -32,7 +33,6 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     without_prefix,
 )
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:

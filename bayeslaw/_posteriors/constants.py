@@ -17,10 +17,10 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.limits import NUMBER, POSITIVE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level, parse_number
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law, as_arrays
 from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
-from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float

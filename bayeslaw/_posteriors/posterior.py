@@ -18,11 +18,11 @@ from jax.tree_util import Partial
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law, log_loss
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.process import (
     PRIORS,
     process_of,
@@ -20,7 +21,6 @@ from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_design
 

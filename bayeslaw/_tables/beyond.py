@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -125,6 +125,26 @@ def distances(
         if len(fitted) and np.isfinite(new[0]):
             places[name] = Distance.of(float(new[0]), fitted)
     return places
+
+
+def describe_place(places: Mapping[str, Distance]) -> str:
+    """Describe in words where a run lies relative to the fitted runs; empty if there are
+    no columns.
+    """
+    beyond = [p.phrase(column) for column, p in places.items() if not p.is_inside]
+    if beyond:
+        return f"beyond the fitted runs ({', '.join(beyond)})"
+    return f"within the fitted runs ({', '.join(places)})" if places else ""
+
+
+def read_places(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Distance]:
+    """Read places from their JSON types, where None is infinite."""
+    return {
+        column: Distance(
+            *(np.inf if row[name] is None else row[name] for name in Distance._fields)
+        )
+        for column, row in rows.items()
+    }
 
 
 def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law, log_loss
@@ -122,7 +123,7 @@ def simulate(
             f"law {law.name!r}: these parameters give a loss of {loss.min():g} nats; "
             "a loss is above 0"
         )
-    deviations = np.random.default_rng(seed).standard_normal(len(runs))
+    deviations = generator(seed).standard_normal(len(runs))
     runs["loss"] = loss * np.exp(noise * deviations)
     return runs
 
@@ -182,7 +183,7 @@ def prior_predictive(
             "prior_predictive takes a law, its name, or the fit of one law (of an "
             f"average, one of its members); got {type(law).__name__}"
         )
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
     of_draw = partial(log_loss, law, fitting.covariates(law, runs))
     return np.exp(np.asarray(jax.vmap(of_draw)(values)))

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts import check as room
 from bayeslaw._forecasts.check import RunGroup, check, judge, worst_group
-from bayeslaw._posteriors.streams import Stream, generator
 
 RNG = np.random.default_rng(12)
 DRAWS, RUNS = 19, 40

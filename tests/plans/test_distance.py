@@ -6,6 +6,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from plans.test_mixture_limits import BUDGET
+from plans.test_mixture_plan import Known
 
 import bayeslaw
 from bayeslaw._base.numbers import format_count
@@ -170,3 +172,31 @@ def test_a_plan_of_plain_fits_beyond_their_sizes_warns_once(tmp_path, size, coun
         {"N": size, "ptpp": PTPP, "D": size, "replay": 0.1},
     )
     assert sum("law alone" in line for line in lines) == count
+
+
+# -- mixtures ----------------------------------------------------------------------------
+
+
+def runs_of_mixtures(size, tokens):
+    shares = {f"share_{name}": [0.2, 0.5] for name in ("books", "code", "web")}
+    return pd.DataFrame({"N": size, "D": tokens, "loss": 2.5} | shares)
+
+
+@pytest.mark.parametrize("make", [bayeslaw.plan_mixture, bayeslaw.best_mixture])
+@pytest.mark.parametrize(
+    ("times", "words"), [(1, "within"), (2, "2 times the largest N")]
+)
+def test_a_mixture_says_how_far_beyond_the_runs_it_lies(make, times, words):
+    """A plan for up to ten times the largest size said nothing of it."""
+    size, tokens = BUDGET["N"], BUDGET["D"]
+    fitted = runs_of_mixtures(size / times, [tokens / 2, 2 * tokens])
+    posteriors = {name: Known(name, 0) for name in ("web", "code")}
+    for posterior in posteriors.values():
+        posterior.runs = fitted
+    made = make(posteriors, **BUDGET)
+    place = json.loads(json.dumps(made.to_dict()))["distance"]
+    assert set(place) == {"N", "D/N"}
+    assert place["N"]["times"] == pytest.approx(times)
+    assert words in made.sentence().splitlines()[0]
+    told = [line for line in made.warnings if line.startswith("the plan's N")]
+    assert len(told) == (times > 1)

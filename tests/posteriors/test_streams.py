@@ -2,14 +2,16 @@
 
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 import bayeslaw
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.constants import law_as_written
-from bayeslaw._posteriors.streams import Stream, generator
 
 CONSTANTS = {"E": "1.69", "A": "406.4", "B": "410.7", "alpha": "0.34", "beta": "0.28"}
 RUNS = pd.DataFrame({"N": [7e9, 1e9, 3e8], "D": [1e11, 2e10, 1e10]})
@@ -105,13 +107,13 @@ def line_that_draws(frame):
 COMMANDS = [of_forecast, of_plan, of_recipes, of_exchange, of_check, of_optimum]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_two_sources_of_one_command_share_a_stream(command, monkeypatch):
-    """Streams of different lines of the package begin with different numbers."""
+@pytest.fixture
+def opened(monkeypatch):
+    """Lines that open a stream, by the number with which it begins."""
     sources = defaultdict(set)
     seeded = np.random.default_rng
 
-    def recorded(*seed):
+    def record(*seed):
         rng = seeded(*seed)
         line = line_that_draws(sys._getframe(1))
         if line is not None:
@@ -119,7 +121,13 @@ def test_no_two_sources_of_one_command_share_a_stream(command, monkeypatch):
             sources[first].add(line)
         return rng
 
-    monkeypatch.setattr(np.random, "default_rng", recorded)
+    monkeypatch.setattr(np.random, "default_rng", record)
+    return sources
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_two_sources_of_one_command_share_a_stream(command, opened):
+    """Streams of different lines of the package begin with different numbers."""
     target, source = (
         bayeslaw.law_at(
             name,
@@ -130,9 +138,41 @@ def test_no_two_sources_of_one_command_share_a_stream(command, monkeypatch):
         for name in ("dcpt", "ptpp-floor")
     )
     command(target, source)
-    assert len(sources) > 2
-    shared = {first: lines for first, lines in sources.items() if len(lines) > 1}
+    assert len(opened) > 2
+    shared = {first: lines for first, lines in opened.items() if len(lines) > 1}
     assert shared == {}
+
+
+# what draws from a fit's own stream, the seed without words
+OF_A_FIT = {"point.py", "importance.py", "learning.py", "judge.py", "average.py"}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", [bayeslaw.fit, bayeslaw.average])
+def test_only_a_fit_s_own_draws_share_a_stream(make, opened):
+    runs = bayeslaw.simulate("chinchilla", seed=1)
+    options = {"law": "chinchilla", "preview": True} if make is bayeslaw.fit else {}
+    made = make(runs, **options, on_failure="ignore")
+    bayeslaw.forecast(made, runs.head(3))
+    shared = [lines for lines in opened.values() if len(lines) > 1]
+    assert len(shared) == 1
+    assert {Path(file).name for file, _ in shared[0]} <= OF_A_FIT
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_draws_of_a_law_and_of_its_misfit_s_scales_are_independent():
+    """They come from one stream, in another order."""
+    runs = bayeslaw.simulate("chinchilla", noise=0.02, seed=1)
+    fit = bayeslaw.fit(runs, "chinchilla", preview=True, on_failure="ignore")
+    of_law = fit.inference_data["posterior"].to_dataset()
+    of_misfit = fit.inference_data["misfit"].to_dataset()
+    parameters = [of_law[name].values.ravel() for name in ("E", "A", "B", "sigma")]
+    scales = [v.values for n, v in of_misfit.items() if str(n).startswith("scale")]
+    correlations = spearmanr(np.transpose([*parameters, *scales])).statistic
+    between = correlations[: len(parameters), len(parameters) :]
+    # 256 draws of the scales, so that one standard error is 1/16
+    assert between.size >= 8
+    assert np.abs(between).max() < 4 / 16
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

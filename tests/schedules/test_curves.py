@@ -9,10 +9,10 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.law import log_loss
 from bayeslaw._law.variants.open_weights import open_weights
 from bayeslaw._posteriors.posterior import Piece
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._schedules.curve import loss_curve
 from bayeslaw._schedules.optimum import (
     best_loss_potential,

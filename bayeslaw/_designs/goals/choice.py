@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.evidence import Gaussian
 from bayeslaw._designs.gaussian import Pick, precision_of
 from bayeslaw._designs.goals.goal import Goal
 from bayeslaw._designs.goals.quantities import OptionDraws
 from bayeslaw._designs.reweighting import ReweightedDraws
-from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float

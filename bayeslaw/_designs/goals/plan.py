@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._designs.criteria import Saving
 from bayeslaw._designs.drifting import less_drift
@@ -31,7 +32,6 @@ from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.checking.replicates import (
     InferenceCheck,
     Ranked,
@@ -212,7 +213,7 @@ class FittedLaw:
         table = pad(covariates, np.concatenate([self.y, new]), twice(self.shared))
         points = coordinates.contrast_points(law, covariates)
         # three starts, drawn from the posterior of the first table
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.TWICE_STARTS)
         near = rng.integers(len(draws["sigma"]), size=3)
         values = [{name: draws[name][i] for name in law.priors} for i in near]
         starts = starts_near(law, table, points, values, np.median(draws["sigma"]))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._base.streams import generator
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
 from bayeslaw._inference.discrepancy.process import Process
@@ -148,7 +149,7 @@ def learn(
     tries
         Proposals of the scales' importance sampling.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     residuals = rows.combine(_some_residuals(y, means, draws))
     problem = Marginal.of(process, rows, residuals)
     mode = problem.mode()

@@ -20,6 +20,7 @@ import numpy as np
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import generator
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.experience.tables import (
     NATS_PER_TOKEN,
@@ -199,7 +200,7 @@ def experienced(
         return law
     runtime.start()
     restated = _restate_at_tables(law, experience)
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     values = {site: prior.draw(rng, draws) for site, prior in restated.priors.items()}
     for site, population in learned_priors.items():
         logs = population.mean + population.sd * rng.standard_normal(draws)

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex
 from bayeslaw._plans.mixing.search import MixtureChoice, SimplexProblem
-from bayeslaw._posteriors.pairs import new_sizes_of_plain_fits, table_of
-from bayeslaw._tables.beyond import far_beyond
+from bayeslaw._posteriors.averaging.distance import doubts_of_place
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -49,6 +47,11 @@ def quantiles(
     return {"median": float(median), "low": float(low), "high": float(high)}
 
 
+def planned_run(simplex: Simplex, choice: MixtureChoice) -> dict[str, float]:
+    """Give the columns of a chosen run that say how far it lies from the fitted ones."""
+    return {"N": simplex.size, "D": math.exp(choice.log_tokens)}
+
+
 def doubts(
     question: MixtureQuestion,
     simplex: Simplex,
@@ -61,11 +64,7 @@ def doubts(
     posteriors = simplex.posteriors
     lines = [f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings]
     lines += simplex.notes
-    run = {"N": simplex.size, "D": math.exp(choice.log_tokens)}
-    table = table_of(next(iter(posteriors.values())))
-    planned = pd.DataFrame([run])
-    lines += [f"the plan's {line}" for line in far_beyond(table, planned)]
-    lines += new_sizes_of_plain_fits(posteriors.values(), planned)
+    lines += doubts_of_place(posteriors, planned_run(simplex, choice))
     ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
     for name, share, low, high in ends:
         is_fitted = name not in question.bounds

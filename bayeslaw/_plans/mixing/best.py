@@ -14,10 +14,18 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
-from bayeslaw._plans.mixing.answer import chances, doubts, limit_rows, quantiles
+from bayeslaw._plans.mixing.answer import (
+    chances,
+    doubts,
+    limit_rows,
+    planned_run,
+    quantiles,
+)
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, mean_weights
 from bayeslaw._plans.mixing.search import MixtureChoice
+from bayeslaw._posteriors.averaging.distance import tell_distance
+from bayeslaw._tables.beyond import describe_place, read_places
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +65,8 @@ class BestMixture:
         As in `MixturePlan`.
     settings, warnings
         The question, and warnings about the answer.
+    distance
+        As in `Plan`, of ``N`` and ``D/N``.
     """
 
     N: float
@@ -71,6 +81,7 @@ class BestMixture:
     limits: list[dict[str, Any]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    distance: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
         """Convert the answer to JSON types."""
@@ -82,6 +93,8 @@ class BestMixture:
             f"{name} {share:.1%}" for name, share in self.shares.items()
         )
         at = f"At N = {format_count(self.N)}, D = {format_count(self.D)}"
+        place = describe_place(read_places(self.distance))
+        at += f", {place}," if place else ""
         loss = self.loss
         value = f"{loss['median']:.4g} ({loss['low']:.4g} to {loss['high']:.4g})"
         odds = f"{chances(self.limits, self.probability or 0)}." if self.limits else ""
@@ -193,6 +206,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         limits=limit_rows(mean.problem, choice),
         settings=simplex.settings(arguments) | {"D": tokens},
         warnings=doubts(arguments, simplex, choice),
+        distance=tell_distance(simplex.posteriors, planned_run(simplex, choice)),
     )
 
 

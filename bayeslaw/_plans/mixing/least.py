@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import optimize
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._plans.mixing.search import (
     MixtureChoice,
     SimplexProblem,
@@ -148,7 +149,7 @@ class MeanLoss:
 
     def _spread(self, count: int) -> Float[np.ndarray, "mixture domain"]:
         """Spread mixtures over the simplex, the middle one first."""
-        rng = np.random.default_rng(0)
+        rng = generator(0, Stream.STARTS)
         size = len(self.problem.low)
         middle = np.full((1, size), 1 / size)
         tilted = rng.dirichlet(np.ones(size), count)

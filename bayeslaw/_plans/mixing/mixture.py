@@ -19,7 +19,13 @@ from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.mixing.answer import chances, doubts, limit_rows, quantiles
+from bayeslaw._plans.mixing.answer import (
+    chances,
+    doubts,
+    limit_rows,
+    planned_run,
+    quantiles,
+)
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import (
     MixtureQuestion,
@@ -34,7 +40,9 @@ from bayeslaw._plans.mixing.search import (
     onto_simplex,
     search,
 )
+from bayeslaw._posteriors.averaging.distance import tell_distance
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import describe_place, read_places
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +87,8 @@ class MixturePlan:
         at the plan's tokens; empty otherwise.
     settings, warnings
         The question, and warnings about the plan.
+    distance
+        As in `Plan`, of ``N`` and ``D/N``.
     """
 
     feasible: bool
@@ -97,6 +107,7 @@ class MixturePlan:
     settings: dict[str, Any]
     warnings: list[str]
     mean: dict[str, float] = field(default_factory=dict)
+    distance: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""
@@ -113,7 +124,11 @@ class MixturePlan:
                 "No mixture within the bounds reaches the confidence; most probable: "
                 f"{format_count(self.D)} tokens"
             )
-        lines = [f"{opening} ({self.flops:.2g} FLOPs): {mixture}."]
+        place = describe_place(read_places(self.distance))
+        lines = [
+            f"{opening} ({self.flops:.2g} FLOPs): {mixture}"
+            + (f"; {place}." if place else ".")
+        ]
         if self.settings.get("D") is not None and self.feasible:
             mean = self.mean
             lines.append(
@@ -314,6 +329,7 @@ def _answer(
             "max_tokens": problem.tokens[1],
         },
         warnings=doubts(arguments, simplex, choice),
+        distance=tell_distance(simplex.posteriors, planned_run(simplex, choice)),
     )
 
 

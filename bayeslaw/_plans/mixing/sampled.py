@@ -16,10 +16,10 @@ from jax import Array
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import SHARE
 from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
 from bayeslaw._posteriors.posterior import Draw, Posterior
-from bayeslaw._posteriors.streams import generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float

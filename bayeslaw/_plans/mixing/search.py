@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import optimize, special
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._plans.mixing.sampled import SampledLosses
-from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -16,6 +16,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import warn
+from bayeslaw._base.streams import generator
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law import catalogue
 from bayeslaw._law.law import Law
@@ -174,7 +175,7 @@ def of_comparison(
 ) -> Average:
     """Build the average from a comparison."""
     # drift has its own stream, so that its use does not change which draws are chosen
-    rng, drift_rng = np.random.default_rng(seed).spawn(2)
+    rng, drift_rng = generator(seed).spawn(2)
     members = []
     counts = shares(judged.weights)
     for result, weight, draws in zip(

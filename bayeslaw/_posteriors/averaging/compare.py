@@ -25,6 +25,7 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law import catalogue
 from bayeslaw._law.columns import (
@@ -642,7 +643,7 @@ def best_probabilities(
     totals = np.stack([np.bincount(code, density) for density in held_out])
     # Exponentials divided by their sum are a flat Dirichlet. The sum is the same for
     # all laws, so it does not change which law is best.
-    weights = np.random.default_rng(seed).standard_exponential(
+    weights = generator(seed, Stream.RESAMPLED_STAGES).standard_exponential(
         (resamples, totals.shape[1])
     )
     winner = np.argmax(weights @ totals.T, axis=1)

@@ -5,7 +5,9 @@ that, and list the reasons to doubt a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
@@ -36,8 +38,24 @@ def doubts(
     checkpoints, or target and source may be swapped. ``run`` has the plan's columns.
     """
     table = table_of(target)
+    lines = doubts_of_place({"target": target, **sources}, run)
+    lines += [f"the plan's {line}" for line in own_far(target, pd.DataFrame([run]))]
+    for name, posterior in sources.items():
+        source = table_of(posterior)
+        if table is None or source is None:
+            continue
+        lines += doubts_of_tables(name, table, source)
+    return lines
+
+
+def doubts_of_place(
+    posteriors: Mapping[str, Posterior], run: Mapping[str, float]
+) -> list[str]:
+    """List reasons to doubt a plan because of where it lies, a line each. The first
+    posterior's runs tell how far its tokens lie beyond.
+    """
+    table = table_of(next(iter(posteriors.values())))
     planned = pd.DataFrame([run])
-    posteriors = {"target": target, **sources}
     far = [] if table is None else reaches_beyond(table, planned)
     lines = [
         f"the plan's {reach.sentence()}"
@@ -45,14 +63,23 @@ def doubts(
         if reach.axis == "D" and reach.times > FAR
     ]
     lines += beyond_the_runs(posteriors, distance(posteriors, run))
-    lines += new_sizes_of_plain_fits(posteriors.values(), planned)
-    lines += [f"the plan's {line}" for line in own_far(target, planned)]
-    for name, posterior in sources.items():
-        source = table_of(posterior)
-        if table is None or source is None:
-            continue
-        lines += doubts_of_tables(name, table, source)
-    return lines
+    return lines + new_sizes_of_plain_fits(posteriors.values(), planned)
+
+
+def tell_distance(
+    posteriors: Mapping[str, Posterior], run: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Tell where a run lies and what left-out runs tested there, by column, in JSON's
+    types: the fields of a `Distance`, ``inside`` and ``tested``.
+    """
+    return {
+        column: {
+            name: float(x) if np.isfinite(x) else None
+            for name, x in place._asdict().items()
+        }
+        | {"inside": place.is_inside, "tested": tested(posteriors, column)}
+        for column, place in distance(posteriors, run).items()
+    }
 
 
 def distance(

@@ -16,6 +16,7 @@ import pandas as pd
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.machine.runtime import WARMUP
+from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
 from bayeslaw._inference.discrepancy.drift import (
@@ -215,7 +216,7 @@ def judge(
         forecasts.append(_forecast(law, draws, training, stage, setting, power))
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
-    rng = np.random.default_rng(setting.seed)
+    rng = generator(setting.seed)
     misses = [_miss(forecast) for forecast in forecasts]
     prior = DriftPriors().of(trained)
     tau = draw_scales(misses, prior, rng)

@@ -19,6 +19,7 @@ import pandas as pd
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import Range, of_saved
 from bayeslaw._inference.discrepancy.process import (
@@ -40,7 +41,6 @@ from bayeslaw._posteriors.fits.artifact import (
 )
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.posterior import LogLoss, Piece, row_sds
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:

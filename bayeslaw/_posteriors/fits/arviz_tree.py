@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.likelihood import (
     ERROR,
@@ -108,7 +109,7 @@ def to_arviz(
         table,
     )
     run_noise = RunNoise.of({name: v[at] for name, v in posterior.items()})
-    new_errors = run_noise.draw(n, np.random.default_rng(seed))
+    new_errors = run_noise.draw(n, generator(seed, Stream.REPLICATED))
     if table.shared.row_sd is not None:
         new_errors *= run_noise.size_with(
             np.ones(n), np.asarray(table.shared.row_sd)[:n]

@@ -17,6 +17,7 @@ from xarray import DataTree
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, warn
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
 from bayeslaw._inference.table import Padded, pad, shared_error
@@ -37,7 +38,6 @@ from bayeslaw._posteriors.fits.misfit import (
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._posteriors.fits.signs import other_signs
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
 from bayeslaw._tables.fitting import HANDFUL

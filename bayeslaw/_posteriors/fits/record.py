@@ -16,6 +16,7 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
@@ -28,7 +29,6 @@ from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.fits.narrowing import narrowed
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece, row_sds
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.machine import executors, runtime
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
@@ -267,7 +268,7 @@ def bootstrap_weights(
     """
     code = np.arange(rows) if group is None else pd.factorize(np.asarray(group))[0]
     groups = int(code.max()) + 1
-    counts = np.random.default_rng(seed).multinomial(
+    counts = generator(seed).multinomial(
         groups, np.full(groups, 1 / groups), size=resamples
     )
     return counts[:, code].astype(float)

@@ -15,8 +15,8 @@ from scipy.special import expit, logit, logsumexp
 from bayeslaw._base.errors import FitWarning, RunTableError, warn
 from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:

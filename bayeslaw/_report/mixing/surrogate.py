@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._plans.mixing.question import Simplex
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._report.explorer import encoded, low_rank, whole_numbers
@@ -139,7 +140,7 @@ def scattered(
     """Scatter mixtures within the bounds, half of them on the edges. A fourth of them
     have the smallest budget, a fourth the largest.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.SCATTERED)
     low, high = simplex.low, simplex.high
     inside = low + rng.dirichlet(np.full(len(low), 0.7), count) * (1 - low.sum())
     beyond = rng.dirichlet(np.full(len(low), 0.3), count) * 1.3 - 0.3 / len(low)

@@ -13,10 +13,10 @@ from scipy.interpolate import PchipInterpolator
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.folds import stages_in_direction
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.shared import (
     Clock,
     SharedCourse,

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp, ndtr
 
+from bayeslaw._base.streams import generator
 from bayeslaw._inference.diagnostics import pareto_smoothed
 
 if TYPE_CHECKING:
@@ -412,7 +413,7 @@ class Outlook:
         self, probs: list[float], seed: int = 0, samples: int = 8192
     ) -> Float[np.ndarray, " prob"]:
         """Estimate quantiles of the log loss by simulation."""
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         log_losses = self.draw(samples, rng)
         return np.quantile(log_losses, probs)
 

@@ -13,10 +13,10 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import positive
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course, course, unit_of
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.runs import as_runs

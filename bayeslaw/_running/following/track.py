@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import TRUSTED_K
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.course import Course
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
 from bayeslaw._running.following.shared import middle_and_sd

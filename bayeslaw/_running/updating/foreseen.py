@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read, row_sds
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.fitting import losses
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from bayeslaw._base.numbers import format_chance, format_level
+from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
-from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._running.following.track import SURPRISING, UNUSUAL
 from bayeslaw._running.updating.foreseen import Foreseen
 

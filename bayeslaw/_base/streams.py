@@ -12,8 +12,8 @@ class Stream(IntEnum):
     """Word that is mixed with a seed; each purpose has its own.
 
     The words from 0 on belong to a plan's posteriors, by their place among its
-    constraints. A seed without a word (the same as word 0) is that of a fit's own
-    draws.
+    constraints. A seed without words (the same as word 0) is that of what a command
+    begins with: simulated tables, and a fit's own draws.
     """
 
     REWEIGHTING = 6  # outcomes by which `anchors` reweights draws
@@ -37,11 +37,20 @@ class Stream(IntEnum):
     REPLANS = 31  # draws with which `anchors` plans again
     STARTS = 32  # mixtures from which a search starts
     PRIOR_DRIFT = 33  # drifts of a handful of runs, from their prior
+    RESAMPLED_STAGES = 34  # left-out stages, to tell how sure the best law is
+    TWICE_STARTS = 35  # starts of a fit to a table and its replicate
+    CANDIDATES_DRIFT = 36  # drifts of runs that could be bought
+    BASIS = 37  # random projections that find a basis of many columns
+    INFLUENCE = 38  # draws reweighted without a run
+    SCATTERED = 39  # mixtures to which a page's surrogate is fitted
+    REPLICATED = 40  # errors of fitted rows that are measured once more
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
     PLAN_ACCURACY = 1002  # pairing of draws of an accuracy's curve with draws of a loss
     PLAN_PAIRS = 1001  # pairing of draws of several domains
 
 
 def generator(seed: int, *words: int) -> np.random.Generator:
-    """Seed NumPy's generator by a seed and words, the first of which is a `Stream`."""
+    """Seed NumPy's generator by a seed and words, the first of which is a `Stream`. All
+    random numbers of NumPy come from here but those of replicates, which spawn seeds.
+    """
     return np.random.default_rng([seed, *words])
