@@ -349,11 +349,11 @@ def compare(options: CompareOptions) -> None:
             "interval_score90",
         ]
         columns += ["drift", "errors", "sampler"]
+        if average.table["reason"].any():
+            columns += ["reason"]
         printed = average.table[columns]
+        printed = printed.rename(columns={"reason": "why_less_weight"})
         say_block(printed.to_string(float_format=lambda v: f"{v:.3f}"))
-        for name, reason in average.table["reason"].items():
-            if reason:
-                say(f"{name} has a better score and less weight: {reason}")
         if options.output is not None:
             say(f"-> {options.output}")
 

@@ -13,6 +13,7 @@ from scipy import integrate, stats
 from typer.testing import CliRunner
 
 import bayeslaw
+from bayeslaw._base.errors import RunTableError
 from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
 from bayeslaw._inference.discrepancy.drift import (
@@ -494,29 +495,63 @@ def test_a_law_with_the_better_score_and_less_weight_is_explained(
     assert made.loc["state-target", "reason"] == ""
 
 
-def test_a_law_that_stacking_drops_is_explained():
-    laws = [scored("chinchilla", 1.0), scored("coupled", 1.2), scored("anneal", 3.0)]
-    reasons = comparison([0.8, 0.2, 0.0], *laws).table["reason"]
-    assert reasons["chinchilla"] == ""
-    assert "there chinchilla adds more" in reasons["coupled"]
-    assert "there chinchilla adds more" in reasons["anneal"]
+@pytest.mark.parametrize(
+    ("weights", "scores", "told"),
+    [
+        (
+            [1.0, 0.0],
+            {"state-target": 1.0, "dcpt": 2.0},
+            {"dcpt": "does not read the checkpoint's losses, as state-target does"},
+        ),
+        (
+            [1.0, 0.0],
+            {"chinchilla": 1.0, "coupled": 2.0},
+            {
+                "coupled": "chinchilla adds more to the mixture, where stages of one "
+                "column count as one"
+            },
+        ),
+        (
+            [0.6, 0.4, 0.0],
+            {"state-target": 1.0, "state-power": 1.5, "dcpt": 2.0},
+            {
+                "state-power": "state-target adds more to the mixture, where stages of "
+                "one column count as one",
+                "dcpt": "does not read the checkpoint's losses, as state-target does",
+            },
+        ),
+        ([1.0, 0.0], {"chinchilla": 2.0, "coupled": 1.0}, {}),
+    ],
+)
+def test_what_decides_stands_in_the_row_of_the_law(
+    weights, scores, told, tmp_path, monkeypatch
+):
+    """In Python, on the command line and in JSON; it stood below the command's table."""
+    laws = [scored(law, score) for law, score in scores.items()]
+    compared = comparison(weights, *laws)
+    wanted = {law: told.get(law, "") for law in scores}
+    assert compared.table["reason"].to_dict() == wanted
+    assert all(phrase in compared._repr_html_() for phrase in told.values())
 
-
-def test_the_command_compare_prints_the_reason(tmp_path, monkeypatch):
-    """And has it in its JSON."""
-    laws = [scored("state-target", 1.0), scored("dcpt", 2.0)]
-    table = comparison([1.0, 0.0], *laws).table
-    stand_in = SimpleNamespace(table=table, attrs={"folds": "N >= 1B"})
+    stand_in = SimpleNamespace(table=compared.table, attrs={"folds": "N >= 1B"})
     monkeypatch.setattr(bayeslaw, "average", lambda *_, **__: stand_in)
     path = tmp_path / "runs.csv"
     bayeslaw.simulate("dcpt", seed=1).to_csv(path, index=False)
-    command = ["compare", str(path), "--laws", "state-target,dcpt"]
-    said = CliRunner().invoke(app, command).stdout
-    assert "dcpt has a better score and less weight: it does not read" in said
+    command = ["compare", str(path), "--laws", ",".join(scores)]
+    printed = CliRunner().invoke(app, command).stdout
+    assert ("why_less_weight" in printed) == bool(told)
+    for law, phrase in wanted.items():
+        (row,) = [line for line in printed.splitlines() if line.startswith(f"{law} ")]
+        assert row.endswith(f" {phrase}" if phrase else ("chains", " "))
     record = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    reasons = {row["name"]: row["reason"] for row in record["laws"]}
-    assert reasons["state-target"] == ""
-    assert "checkpoint's losses" in reasons["dcpt"]
+    assert {row["name"]: row["reason"] for row in record["laws"]} == wanted
+
+
+def test_a_law_whose_columns_are_missing_is_refused_before_any_is_judged():
+    """So it never stands in the table without a reason."""
+    runs = bayeslaw.simulate("chinchilla", seed=1)
+    with pytest.raises(RunTableError, match=r"dcpt.*needs column 'replay'"):
+        bayeslaw.compare(runs[["N", "D", "loss"]], ["chinchilla", "dcpt"])
 
 
 def average(*members, weights=None, **options):

@@ -194,8 +194,12 @@ class Comparison:
         )
 
     def _reasons(self) -> list[str]:
-        """Say of each law why one with a worse score has more weight; empty if none
-        has.
+        """Say of each law, in a phrase, why one with a worse score has more weight;
+        empty if none has.
+
+        Left-out stages tell less of checkpoints beyond the table than a checkpoint's own
+        losses do (`informed`). The score is a mean over left-out runs, but weights are of
+        the mixture of laws that forecasts left-out stages best (`weigh`).
         """
         scores = np.array([judged.mean_score("density") for judged in self.judged])
         starts = informed([judged.law for judged in self.judged])
@@ -211,14 +215,12 @@ class Comparison:
                 reasons.append("")
             elif not is_informed:
                 reasons.append(
-                    f"it does not read the checkpoint's losses, as {rival} does; they "
-                    "tell more of checkpoints beyond the table than left-out stages do"
+                    f"does not read the checkpoint's losses, as {rival} does"
                 )
             else:
                 reasons.append(
-                    "the score is a mean over left-out runs; weights are those of the "
-                    "mixture that forecasts left-out stages best, with the stages of one "
-                    f"column counted as one, and there {rival} adds more"
+                    f"{rival} adds more to the mixture, where stages of one column count "
+                    "as one"
                 )
         return reasons
 
