@@ -94,10 +94,15 @@ def parse_number(
     if "," in digits:
         _check_commas(str(text).strip(), digits, counts and not unit)
     plain = digits.replace(",", "").replace("_", "")
-    value = float(plain) * MULTIPLES[unit]
+    value = drop_rounding(float(plain) * MULTIPLES[unit]) if unit else float(plain)
     if not math.isfinite(value):
         raise RunTableError(f"{str(text)!r} is too large a number")
     return value
+
+
+def drop_rounding(x: float) -> float:
+    """Round to 15 digits: 4.1 * 1e9 is 4099999999.9999995, and 4.1e9 was meant."""
+    return float(f"{x:.15g}")
 
 
 def _check_commas(text: str, digits: str, counts: bool) -> None:

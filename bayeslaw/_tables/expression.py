@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import parse_number
+from bayeslaw._base.numbers import drop_rounding, parse_number
 
 OPERATORS = {
     ast.Add: operator.add,
@@ -78,7 +78,7 @@ class Expression:
         written = [cells[name] for name in self.columns]
         numbers = [_numbers(*pair) for pair in zip(written, self.columns, strict=True)]
         read = [self._without_stated(numbers[0], written[0], ours), *numbers[1:]]
-        values = self._value(self.tree, read)
+        values = self._value(self.tree, read).map(drop_rounding)
         for column, x in zip(reversed(written), reversed(numbers), strict=True):
             is_text = x.isna() & column.notna()
             if is_text.any():

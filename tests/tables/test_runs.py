@@ -29,10 +29,19 @@ def good(n: int = 24) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("text", "value"),
     [("8.1B", 8.1e9), ("517M", 517e6), ("2e20", 2e20), ("34%", 0.34), ("12k", 12e3), ("1.4T", 1.4e12), ("1,000", 1e3),
-     (" 7 ", 7.0), (".5", 0.5), ("-3e-2", -0.03), (5, 5.0)],
+     ("4.1B", 4.1e9), (" 7 ", 7.0), (".5", 0.5), ("-3e-2", -0.03), (5, 5.0)],
 )  # fmt: skip
 def test_numbers_are_read_as_people_write_them(text, value):
-    assert parse_number(text) == pytest.approx(value, rel=1e-12)
+    assert parse_number(text) == value
+
+
+def test_a_query_finds_a_size_as_it_is_written():
+    """4.1 * 1e9 is 4099999999.9999995: N >= 4.1e9 left out cells of 4.1B."""
+    table = pd.DataFrame({"N": ["4.1B", "410M"], "D": [8.2, 4.1], "loss": [2.2, 2.5]})
+    columns = ["N=N", "D=D*1e9"]
+    for query, row in (("N >= 4.1e9", 1), ("D == 8.2e9", 1), ("D == 4.1e9", 2)):
+        runs = bayeslaw.read_runs(table, columns=columns, where=query)
+        assert runs.index.tolist() == [row]
 
 
 @pytest.mark.parametrize("text", ["", "abc", "8.1X", "1e", "--3", "8 1B"])
