@@ -45,6 +45,15 @@ def test_the_best_mixture_of_a_budget_is_told_in_words(web):
     assert "web 80.0%" in answer.stdout  # the largest share that was fitted
 
 
+def test_a_share_beyond_the_fitted_ones_is_warned_of(web):
+    """As N and D are: bounds that are given reach where nothing was checked."""
+    others = ("--share", "code=0:10%", "--share", "books=0:10%")
+    words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", *others)
+    far = "the share of web, 90.0%, lies beyond those that were fitted ("
+    assert far in cli("mixture", *words, "--share", "web=90%").stderr
+    assert "web, 80.0%" not in cli("mixture", *words, "--share", "web=80%").stderr
+
+
 @pytest.mark.parametrize(("most", "is_kept"), [(2.8, True), (1.055, False)])
 def test_a_limit_at_a_budget_is_kept_or_none_keeps_it(web, most, is_kept):
     """The limit is in the answer; numbers are those of Python."""

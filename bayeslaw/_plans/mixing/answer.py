@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex
+from bayeslaw._law.columns import SHARE
+from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, fitted_range
 from bayeslaw._plans.mixing.search import MixtureChoice, SimplexProblem
 from bayeslaw._posteriors.averaging.distance import doubts_of_place
 
@@ -67,12 +68,25 @@ def doubts(
     lines += doubts_of_place(posteriors, planned_run(simplex, choice))
     ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
     for name, share, low, high in ends:
-        is_fitted = name not in question.bounds
+        if name in question.bounds:
+            lines += _share_outside(name, share, simplex, near)
+            continue
         at = "least" if share - low < near else "largest" if high - share < near else ""
-        if is_fitted and at:
+        if at:
             lines.append(
                 f"the share of {name}, {share:.1%}, is the {at} that was fitted: beyond "
                 f"it nothing was checked; bounds={{{name!r}: (0, 1)}} looks there "
                 f"(--share {name}=0:100%; of report --plan share_{name}=0:100%)"
             )
     return lines
+
+
+def _share_outside(name: str, share: float, simplex: Simplex, near: float) -> list[str]:
+    """Write a line if a share within bounds that were given lies beyond the fitted ones."""
+    low, high = fitted_range(simplex.posteriors, f"{SHARE}{name}") or (0.0, 1.0)
+    if low - near < share < high + near:
+        return []
+    return [
+        f"the share of {name}, {share:.1%}, lies beyond those that were fitted "
+        f"({low:.1%} to {high:.1%}): nothing was checked there"
+    ]
