@@ -287,19 +287,26 @@ def _model(plan: Plan) -> str:
 
 
 def _budget(plan: Plan) -> str:
-    """Describe the limits on spending, if there are any."""
-    most = plan.settings["max_tokens"]
+    """Describe the limits on spending and data, if there are any."""
     unique = plan.settings["max_target_tokens"]
+    parts = _spending(plan)
+    if unique is not None:
+        parts.append(f"with at most {format_count(unique)} tokens of the target")
+    return " and ".join(parts)
+
+
+def _spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
+    """Describe the limits on spending; of them those that a ``row`` of plans breaks."""
+    most = plan.settings["max_tokens"]
     parts = [
         limit.phrase(plan.settings[name])
         for name, limit in COST_LIMITS.items()
         if plan.settings.get(name) is not None
+        and (row is None or row["cost"][limit.amount] > plan.settings[name])
     ]
-    if most is not None:
+    if most is not None and (row is None or row["D"] > most):
         parts.append(f"within {format_count(most)} tokens")
-    if unique is not None:
-        parts.append(f"with at most {format_count(unique)} tokens of the target")
-    return " and ".join(parts)
+    return parts
 
 
 def _confidence(plan: Plan) -> str:
@@ -490,9 +497,9 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
     under = [row for row in rows if row["confidence"] < confidence]
     over = [row for row in rows if row["confidence"] > confidence]
     if under:
-        lines.append(f"Cheaper: {_other(under[-1], plan.D)}")
+        lines.append(f"Cheaper: {_other(under[-1], plan)}")
     if over:
-        lines.append(f"Safer: {_other(over[0], plan.D)}")
+        lines.append(f"Safer: {_other(over[0], plan)}")
         return lines
     higher = [r["confidence"] for r in plan.frontier if r["confidence"] > confidence]
     if higher:
@@ -502,13 +509,16 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
     return lines
 
 
-def _other(row: Mapping[str, Any], of_plan: float) -> str:
-    """Describe the plan at a neighbouring confidence by its extra tokens."""
-    change = row["D"] / of_plan - 1
+def _other(row: Mapping[str, Any], plan: Plan) -> str:
+    """Describe the plan at a neighbouring confidence by its extra tokens, with the limits
+    on spending that it would break.
+    """
+    change = row["D"] / plan.D - 1
     cost = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens"
+    broken = " or ".join(_spending(plan, row))
     return (
         f"{row['confidence']:.0%} probability for {cost} ({row['atpp']:.3g} per "
-        f"parameter, {row['replay']:.0%} replay)."
+        f"parameter, {row['replay']:.0%} replay){', not ' * bool(broken)}{broken}."
     )
 
 

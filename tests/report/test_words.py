@@ -6,11 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayeslaw
 from bayeslaw import plots
+from bayeslaw._costs.costs import format_days
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import figures
 from bayeslaw._report.page import _plan_words, _quoted
-from bayeslaw._report.summary import expected_of
+from bayeslaw._report.summary import expected_of, summary
+from known import plans
 
 
 @pytest.mark.parametrize(
@@ -95,3 +98,16 @@ def test_bars_of_a_width_are_seen_to_their_tops():
     ax = plots.width_parts(Figure().subplots(), parts, ["a run"])
     assert ax.get_ylim()[1] > 100 * parts.to_numpy().sum()
     assert np.isclose(ax.get_ylim()[0], 0)
+
+
+def test_a_safer_plan_past_the_deadline_says_so():
+    """It was recommended in the same words as one within it."""
+    costs = bayeslaw.Costs(hardware="64xH100", price=2.5)
+    free = plans.state_plan(costs=costs)
+    days = 1.01 * free.cost["days"]
+    within = plans.state_plan(costs=costs, max_days=days)
+    cheaper, safer = summary(within, "nats").advice[:2]
+    assert safer.startswith("Safer: 95%")
+    assert safer.endswith(f"% replay), not within {format_days(days)}.")
+    assert cheaper.endswith("% replay).")
+    assert summary(free, "nats").advice[1].endswith("% replay).")
