@@ -295,7 +295,7 @@ def _print_table_record(record: dict[str, Any]) -> None:
     if record["proposal"]:
         say(f"not used: {record['proposal']}")
     for domain, names in record["laws"].items():
-        say(f"laws that {domain} can be fitted with: {', '.join(names)}")
+        say(f"laws that fit takes for {domain}: {', '.join(names)}")
     if record["trouble"]:
         say(f"not to be fitted as it is: {record['trouble']}")
     if record["remembered"] is not None:

@@ -83,7 +83,7 @@ def test_it_says_what_it_made_of_the_table(tmp_path, foreign, ours):
     write(foreign, tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING, "--keep", "corpus")
     assert "left out (--keep NAME keeps one): grad_norm" in said
-    assert "can be fitted with: dcpt" in said
+    assert "laws that fit takes for runs: dcpt" in said
     assert "nothing was written: -o" in said
     assert list(tmp_path.iterdir()) == [tmp_path / "mine.csv"]
     out = tmp_path / "runs.csv"
@@ -124,13 +124,13 @@ def test_runs_of_one_size_can_be_fitted(tmp_path, foreign, rows):
     one_size = foreign.head(rows).assign(size_M=foreign["size_M"].min())
     write(one_size, tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING)
-    assert "laws that runs can be fitted with: " in said
+    assert "laws that fit takes for runs: " in said
 
 
 def test_a_handful_can_be_fitted(tmp_path, foreign):
     write(foreign.head(3), tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING, "-o", tmp_path / "runs.csv")
-    assert "laws that runs can be fitted with: chinchilla" in said
+    assert "laws that fit takes for runs: chinchilla" in said
 
 
 @pytest.mark.parametrize(
