@@ -230,7 +230,11 @@ def test_the_others_keep_their_proportions_and_come_back(page):
 def test_a_limit_moves_the_probability_and_reset_brings_the_plan_back(page, made):
     page.click("#m-reset")
     start = json.loads(page.get_attribute("#mix", "data-point"))
-    assert start["probability"] == pytest.approx(made.plan.probability, abs=0.02)
+    assert start["probability"] == made.plan.probability
+    # of one limit the page said 97.4% in its row and 97.6% below
+    assert start["kept"] == [row["probability"] for row in made.plan.limits]
+    by_name = {row["name"]: row for row in made.plan.limits}
+    assert start["sets"] == [by_name[name] for name in sorted(by_name)]
     tight = slide(page, "limit-0", 2.5)
     assert tight["probability"] < start["probability"] - 0.2
     assert page.get_attribute("#m-now-all", "class") == "short"

@@ -137,6 +137,7 @@ def _explorer(
         "fittedTokens": list(fitted),
         "start": {"x": start.x, "shares": start.shares.tolist()},
         "probability": plan.probability if plan else None,
+        "planned": plan.limits if plan else [],
         "flopsPerToken": flops_per_token,
         "limits": [
             {"name": name, "weights": weights.tolist()}

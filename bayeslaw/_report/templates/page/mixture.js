@@ -111,13 +111,14 @@
   function tell() {
     const { x, shares } = shown, most = limits(), tokens = Math.exp(x);
     const losses = logLosses(x, shares, 1);
-    const found = losses.map((values) => interval(values.map(Math.exp)));
     const limitAt = (name) => data.limits.findIndex((limit) => limit.name === name);
-    const kept = data.limits.map((limit, i) => shareKept(limited(losses, limit), most[i]));
-    data.sets.forEach((name, s) => say("m-set-" + s, found[s], limitAt(name) < 0 ? null : kept[limitAt(name)]));
-    if (field("m-mean")) say("m-mean", interval(limited(losses, data.limits[limitAt("mean")])), kept[limitAt("mean")]);
     // at the plan what the planner says, so that it reads the same everywhere on the page
     const isPlan = data.probability !== null && isAsAsked() && x === data.start.x && shares === data.start.shares;
+    const planned = (name) => (isPlan ? data.planned.find((row) => row.name === name) : undefined);
+    const found = losses.map((values, s) => planned(data.sets[s]) ?? interval(values.map(Math.exp)));
+    const kept = data.limits.map((limit, i) => planned(limit.name)?.probability ?? shareKept(limited(losses, limit), most[i]));
+    data.sets.forEach((name, s) => say("m-set-" + s, found[s], limitAt(name) < 0 ? null : kept[limitAt(name)]));
+    if (field("m-mean")) say("m-mean", planned("mean") ?? interval(limited(losses, data.limits[limitAt("mean")])), kept[limitAt("mean")]);
     const all = isPlan ? data.probability : probability(x, shares, most, 1);
     field("m-now-all").textContent = chance(all);
     field("m-now-all").className = all >= confidence() - NEAR ? "enough" : "short";
