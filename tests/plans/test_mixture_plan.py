@@ -8,7 +8,7 @@ import pytest
 import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.catalogue import law
-from bayeslaw._plans.mixing.mixture import MixtureArguments
+from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
 from bayeslaw._plans.mixing.mixture import posed as posed_with_draws
 from bayeslaw._plans.mixing.question import Simplex
 from bayeslaw._plans.mixing.search import onto_simplex, rank_weights, search
@@ -158,6 +158,14 @@ def test_bounds_are_kept_and_cost_tokens(posteriors):
     bound = planned(posteriors, bounds=BOUNDS | {"books": (0.2, 0.5)})
     assert bound.shares["books"] >= 0.2 - 1e-9
     assert bound.D > free.D
+
+
+def test_at_a_budget_no_limit_is_said_to_bind(posteriors):
+    """The least mean decides: a limit kept with 98%, where 90% was asked, did not."""
+    plan, *_ = posed_and_solved(question(posteriors, D=2e10, max_loss={"code": 2.4}))
+    assert plan.feasible
+    assert plan.probability > 0.95
+    assert plan.sentence().endswith(f"(code {plan.probability:.1%}).")
 
 
 def test_of_fixed_shares_the_tokens_are_planned(posteriors):

@@ -129,16 +129,17 @@ class MixturePlan:
             f"{opening} ({self.flops:.2g} FLOPs): {mixture}"
             + (f"; {place}." if place else ".")
         ]
-        if self.settings.get("D") is not None and self.feasible:
+        is_best = self.settings.get("D") is not None and self.feasible
+        if is_best:
             mean = self.mean
             lines.append(
                 f"The mean loss is least there, {mean['median']:.4g} ({mean['low']:.4g} "
                 f"to {mean['high']:.4g})."
             )
         if self.limits:
-            lines.append(
-                f"{chances(self.limits, self.probability)}; bound by {self.binding}."
-            )
+            # at a budget the least mean decides, and no limit need bind
+            bound = "" if is_best else f"; bound by {self.binding}"
+            lines.append(f"{chances(self.limits, self.probability)}{bound}.")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
