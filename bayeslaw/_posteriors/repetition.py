@@ -92,6 +92,13 @@ def epochs_measured(table: pd.DataFrame | None) -> float | None:
     return max(1.0, most)
 
 
+NO_CORPUS = (
+    "max_epochs limits nothing without the number of unique tokens: give "
+    "unique_target_tokens (--unique-target-tokens), or of mixtures unique_tokens "
+    "(--unique-tokens)"
+)
+
+
 def epochs_allowed(
     asked: float | None, pieces: Sequence[Piece], table: pd.DataFrame | None
 ) -> tuple[float, list[str]]:

@@ -10,7 +10,7 @@ import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.mixing.best import BestMixtureArguments
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.question import Simplex, mean_weights
+from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, mean_weights
 from bayeslaw._plans.mixing.search import onto_simplex
 
 BUDGET = {"N": 1e9, "D": 2e10, "bounds": BOUNDS, "draws": 200}
@@ -244,3 +244,9 @@ def test_limits_on_data_and_shares_are_in_the_answer_and_kept(posteriors):
     assert told["D"] <= 4e10 * (1 + 1e-9)
     assert told["D"] * told["shares"]["books"] <= 2e9 * (1 + 1e-6)
     assert 0.2 - 1e-9 <= told["shares"]["code"] <= 0.3 + 1e-9
+
+
+def test_epochs_without_unique_tokens_are_said_to_limit_nothing(posteriors):
+    (note,) = Simplex.of(MixtureQuestion(posteriors, N=1e9, max_epochs=3)).notes
+    assert note.startswith("max_epochs limits nothing")
+    assert not Simplex.of(MixtureQuestion(posteriors, N=1e9)).notes

@@ -152,3 +152,12 @@ def test_what_a_table_tells_of_epochs():
     assert epochs_measured(table(7)) == 7.0
     assert epochs_measured(table(0.2)) == 1.0
     assert epochs_measured(table(np.nan).iloc[:1]) == 1.0
+
+
+def test_epochs_without_a_number_of_tokens_are_said_to_limit_nothing():
+    """``max_epochs`` was silently dropped."""
+    kept = Kept(NOT_REPEATED, runs=table(1).drop(columns="U"))
+    asked = plan(kept, source(**MADE), **EASY, max_epochs=3)
+    assert any("max_epochs limits nothing" in line for line in asked.warnings)
+    without = plan(kept, source(**MADE), **EASY)
+    assert not any("max_epochs" in line for line in without.warnings)

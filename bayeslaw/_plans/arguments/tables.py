@@ -16,7 +16,12 @@ from bayeslaw._plans.constraint import says_rise
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses, losses_at_hand
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
-from bayeslaw._posteriors.repetition import UNIQUE, epochs_allowed, repeating
+from bayeslaw._posteriors.repetition import (
+    NO_CORPUS,
+    UNIQUE,
+    epochs_allowed,
+    repeating,
+)
 
 
 def with_kept_losses(
@@ -144,7 +149,7 @@ def with_repetition(
     """
     unique, epochs = arguments.unique_target_tokens, arguments.max_epochs
     if unique is None:
-        return arguments, ()
+        return arguments, () if epochs is None else (NO_CORPUS,)
     unique = checked("unique_target_tokens", unique, KINDS["unique_target_tokens"])
     if epochs is not None:
         epochs = checked("max_epochs", epochs, KINDS["max_epochs"])

@@ -33,7 +33,7 @@ from bayeslaw._plans.mixing.search import SetLimits, SimplexProblem
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._posteriors.repetition import epochs_allowed
+from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -227,7 +227,7 @@ def _epochs(
     """Decide how often a token may be seen, as `plan` does; with notes about it."""
     epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
     if not question.unique_tokens:
-        return epochs, []
+        return epochs, [NO_CORPUS] * (epochs != MixtureQuestion.max_epochs)
     pieces = [piece for p in posteriors.values() for piece in p.pieces()]
     return epochs_allowed(epochs, pieces, None)
 
