@@ -473,7 +473,7 @@ def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
             replay=f"{row['replay']:.0%}",
             flops=_flops(row["flops"]),
             cost=_cost(row.get("cost")),
-            against=_against(row["D"], plan.D),
+            against=_against(row["D"], plan.D) + _breaks(plan, row),
             is_plan=plan.feasible and row["confidence"] == plan.confidence,
         )
         for row in rows
@@ -515,11 +515,16 @@ def _other(row: Mapping[str, Any], plan: Plan) -> str:
     """
     change = row["D"] / plan.D - 1
     cost = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens"
-    broken = " or ".join(_spending(plan, row))
     return (
         f"{row['confidence']:.0%} probability for {cost} ({row['atpp']:.3g} per "
-        f"parameter, {row['replay']:.0%} replay){', not ' * bool(broken)}{broken}."
+        f"parameter, {row['replay']:.0%} replay){_breaks(plan, row)}."
     )
+
+
+def _breaks(plan: Plan, row: Mapping[str, Any]) -> str:
+    """Say which limits on spending a row of plans would break, for the end of a text."""
+    broken = " or ".join(_spending(plan, row))
+    return f", not {broken}" if broken else ""
 
 
 def _worth(plan: Plan) -> list[str]:

@@ -106,7 +106,10 @@ def test_a_safer_plan_past_the_deadline_says_so():
     free = plans.state_plan(costs=costs)
     days = 1.01 * free.cost["days"]
     within = plans.state_plan(costs=costs, max_days=days)
-    cheaper, safer = summary(within, "nats").advice[:2]
+    said = summary(within, "nats")
+    cheaper, safer = said.advice[:2]
+    too_long = {one.confidence for one in said.alternatives if "not" in one.against}
+    assert too_long == {"95%", "98%", "99%"} & {a.confidence for a in said.alternatives}
     assert safer.startswith("Safer: 95%")
     assert safer.endswith(f"% replay), not within {format_days(days)}.")
     assert cheaper.endswith("% replay).")
