@@ -95,7 +95,8 @@ BestOf = Annotated[
     list[str] | None,
     typer.Option(
         "--best-of",
-        help="Of sweeps of this one setting, the tuned loss of each cell: --best-of lr.",
+        help="Of sweeps of these settings, the tuned loss of each cell: --best-of lr, or "
+        "--best-of lr,batch where both were swept.",
     ),
 ]
 Reference = Annotated[

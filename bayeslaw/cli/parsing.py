@@ -247,12 +247,7 @@ def read_table(
 
 def best_of(table: pd.DataFrame, settings: Sequence[str] | None) -> pd.DataFrame:
     """Return the table, or the tuned loss of each cell of a sweep, with a note about
-    cells at an edge.
-
-    Raises
-    ------
-    RunTableError
-        Several settings are named, or the table is no sweep of the one.
+    cells at an edge; raises as `tuned` does.
     """
     if not settings:
         return table
@@ -264,17 +259,11 @@ def best_of(table: pd.DataFrame, settings: Sequence[str] | None) -> pd.DataFrame
         for text in settings
         for name in ([text] if text in table else text.split(","))
     ]
-    setting, *others = dict.fromkeys(names)
-    if others:
-        raise RunTableError(
-            f"--best-of {','.join([setting, *others])}: one setting can be tuned; hold "
-            f"{' and '.join(others)} at one level by --where"
-        )
-    tuned = bayeslaw.tuned(table, setting)
+    tuned = bayeslaw.tuned(table, names)
     edges = int(tuned["at_edge"].sum())
     beyond = f"; in {edges} the best lies at an end of the sweep" if edges else ""
     say(
-        f"{len(table)} runs to {len(tuned)} cells by --best-of {setting}{beyond}",
+        f"{len(table)} runs to {len(tuned)} cells by --best-of {','.join(names)}{beyond}",
         to_stderr=True,
     )
     return tuned

@@ -140,6 +140,8 @@ def test_what_there_is_of_a_domain_is_not_exceeded(posteriors):
     assert 19e9 < bound.tokens["code"] <= 20e9 * (1 + 1e-6)
     assert bound.epochs["code"] == pytest.approx(bound.tokens["code"] / 1e10)
     assert free.D < bound.D
+    assert bound.binding.endswith(" and tokens of code")
+    assert "tokens" not in free.binding
 
 
 def test_at_the_end_of_a_supply_a_plan_keeps_a_reserve():

@@ -28,6 +28,7 @@ def test_a_law_that_is_true_explains_its_runs():
     assert "explains 99" in found.sentence() or "explains 100" in found.sentence()
 
 
+@pytest.mark.filterwarnings("ignore:.* is least at D:UserWarning")
 def test_noise_in_place_of_losses_is_told():
     rng = np.random.default_rng(0)
     table = runs()
@@ -36,6 +37,7 @@ def test_noise_in_place_of_losses_is_told():
         fitted(noise)
 
 
+@pytest.mark.filterwarnings("ignore:.* is least at D:UserWarning")
 def test_an_accuracy_in_place_of_a_loss_is_told():
     """It rises with N and D, which no law of losses does."""
     table = runs()
@@ -108,6 +110,7 @@ def doubts(table) -> tuple[str, ...]:
     return goodness(LAW, values(), table).doubts
 
 
+@pytest.mark.filterwarnings("ignore:half of the rows")
 def test_a_share_of_replay_under_another_name_is_told():
     assert any(
         "column 'mix', which law 'chinchilla'" in line for line in doubts(mixed("mix"))

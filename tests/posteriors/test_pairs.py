@@ -102,7 +102,7 @@ def test_a_plan_far_beyond_the_runs_says_by_how_much():
     """The example plans 8.1B parameters, 27 times the largest of runs of up to 3e8."""
     small = RISING.assign(N=RISING["N"] / 10), FALLING.assign(N=FALLING["N"] / 10)
     (line,) = [w for w in planned(*small).warnings if w.startswith("the plan's N")]
-    assert "27 times beyond" in line
+    assert "27 times the largest fitted" in line
     assert not [w for w in planned().warnings if w.startswith("the plan's N")]
 
 

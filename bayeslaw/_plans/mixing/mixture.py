@@ -75,7 +75,8 @@ class MixturePlan:
         For each limit: ``name``, ``limit`` (nats per token), ``probability``, and
         ``median``, ``low``, ``high`` (90%) of the loss.
     binding
-        The limit that most draws miss; empty without limits.
+        The limit that most draws miss, and the tokens of domains whose unique tokens are
+        used up; empty without either.
     mean
         ``median``, ``low``, ``high`` (90%) of the weighted mean of the losses.
     along
@@ -320,7 +321,7 @@ def _answer(
         epochs={name: by_domain[name] / there for name, there in unique.items()},
         probability=choice.probability,
         limits=rows,
-        binding=min(rows, key=lambda row: row["probability"])["name"] if rows else "",
+        binding=" and ".join([*_missed_most(rows), *_used_up(problem, choice)]),
         mean=quantiles(mean.draws(choice.shares, choice.log_tokens)),
         along=_along(problem, choice),
         region=_region(problem, choice),
@@ -332,6 +333,20 @@ def _answer(
         warnings=doubts(arguments, simplex, choice),
         distance=tell_distance(simplex.posteriors, planned_run(simplex, choice)),
     )
+
+
+def _missed_most(rows: list[dict[str, Any]]) -> list[str]:
+    """Name the limit that most draws miss, if there are limits."""
+    return [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
+
+
+def _used_up(
+    problem: SimplexProblem, choice: MixtureChoice, near: float = 0.01
+) -> list[str]:
+    """Name the domains of which a plan takes all tokens that may be seen."""
+    taken = math.exp(choice.log_tokens) * choice.shares
+    domains = zip(problem.losses.domains, taken, problem.supply, strict=True)
+    return [f"tokens of {name}" for name, n, most in domains if n >= (1 - near) * most]
 
 
 def _along(

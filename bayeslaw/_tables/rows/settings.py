@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,14 +28,14 @@ class Alike(NamedTuple):
     """Rows that are equal in all columns that laws read, and differ in other settings.
 
     ``columns``: these other settings. ``rows``: all such rows. ``apart``: largest ratio
-    of losses among rows that are equal for laws, minus one. ``tunable``: a setting that
-    `tuned` takes, if there is one. ``beside``: settings that are swept beside it.
+    of losses among rows that are equal for laws, minus one. ``tunable``: settings that
+    `tuned` takes together. ``beside``: settings that are swept beside them.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Any, ...]
     apart: float
-    tunable: str | None = None
+    tunable: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
     def sentence(self) -> str:
@@ -47,14 +47,15 @@ class Alike(NamedTuple):
             "noise around their mean, so that forecasts are of a run of middling "
             "settings; keep the runs with the settings you will use, by --where"
         )
-        if self.tunable is None:
+        if not self.tunable:
             return line
         at_one = f" with one level of {', '.join(self.beside)}" * bool(self.beside)
-        return (
-            f"{line}, or{at_one} the tuned loss of each cell, by --best-of "
-            f"{shlex.quote(self.tunable)}, or name a law with an optimum of it, --law "
-            f"{shlex.quote(f'NAME+{self.tunable}')}"
-        )
+        option = shlex.quote(",".join(self.tunable))
+        line = f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}"
+        if len(self.tunable) > 1:
+            return line
+        law = shlex.quote(f"NAME+{self.tunable[0]}")
+        return f"{line}, or name a law with an optimum of it, --law {law}"
 
 
 def alike_but_settings(
@@ -87,8 +88,10 @@ def alike_but_settings(
     # a new index, because joined tables repeat labels
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
-    tunable = next((str(c) for c in differ if _can_be_tuned(runs, c)), None)
-    beside = () if tunable is None else swept_beside(runs, tunable)
+    tunable = tuple(str(c) for c in differ if _can_be_tuned(runs, c))[:1]
+    further = swept_beside(runs, tunable) if tunable else ()
+    tunable += tuple(c for c in further if _can_be_tuned(runs, c))
+    beside = swept_beside(runs, tunable) if tunable else ()
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
 
@@ -118,17 +121,23 @@ def _can_be_tuned(runs: pd.DataFrame, column: Any) -> bool:
     return int((levels >= NEEDED).sum()) >= 2
 
 
-def swept_beside(runs: pd.DataFrame, setting: str) -> tuple[str, ...]:
-    """List the settings that differ among rows of a cell at one level of ``setting``,
-    or do not move with it in one direction: the cell is a sweep of both.
+def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]:
+    """List further settings that differ among rows of a cell at one level of each of
+    ``settings``, or do not move with them in one direction: the cell is a sweep of all.
     """
-    cells = cells_of(runs)
-    others = {*_settings(runs), setting}
+    others = {*_settings(runs)}
     if "lr" in runs and _is_setting(runs, "lr"):
         # also in a table of steps: rows of one cell are of one step
         others.add("lr")
-    others = [c for c in runs if c in others and c != setting]
-    return tuple(str(c) for c in others if _is_beside(runs, cells, setting, c))
+    others -= {*settings}
+    beside = set()
+    for setting in settings:
+        # at one level of the others a cell is a sweep of this one
+        keys = [runs[name].to_numpy() for name in settings if name != setting]
+        cells = pd.Series(cells_of(runs))
+        parts = cells.groupby([cells, *keys], sort=False).ngroup().to_numpy()
+        beside |= {c for c in others if _is_beside(runs, parts, setting, c)}
+    return tuple(str(c) for c in runs if c in beside)
 
 
 def _is_beside(

@@ -27,8 +27,10 @@ FORMATS = "CSV, JSON lines, Parquet or Excel"
 
 def is_tracker(source: object) -> bool:
     """Tell whether a source names a tracker's store, not a file."""
+    if not isinstance(source, str | Path):
+        return False
     scheme, colon, _ = str(source).partition(":")
-    return isinstance(source, str | Path) and bool(colon) and scheme in TRACKERS
+    return bool(colon) and scheme in TRACKERS
 
 
 def read_source(
