@@ -202,15 +202,54 @@ def test_on_the_command_line(tmp_path):
     assert "chinchilla+lr" in CliRunner().invoke(app, ["fit", "--help"]).stdout
 
 
+# -- two settings ------------------------------------------------------------------------
+
+
+def sweep_of_two(noise=2e-3, seed=0):
+    """The same cells and rates, each at three batches around one that grows as D^.6."""
+    table = sweep(noise, seed)
+    parts = []
+    for step in (-1, 0, 1):
+        batch = 256 * 2.0 ** (np.round(0.6 * np.log2(table["D"] / TOKENS[1])) + step)
+        off = np.log2(batch / (256 * (table["D"] / TOKENS[1]) ** 0.6))
+        parts.append(table.assign(bs=batch, loss=table["loss"] + 0.01 * off**2))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_two_settings_have_an_optimum_each(tmp_path):
+    """How the best rate and batch move with N and D; a saved fit is read with both."""
+    fit = bayeslaw.fit(
+        sweep_of_two(), "chinchilla+lr+bs", discrepancy=False, preview=True, seed=1
+    )
+    found = fit.parameters()
+    assert found.loc["bs_best_D", "low"] < 0.6 < found.loc["bs_best_D", "high"]
+    assert abs(found.loc["bs_best_N", "mean"]) < 0.1
+    one = bayeslaw.fit(
+        sweep(), "chinchilla+lr", discrepancy=False, preview=True, seed=1
+    )
+    for name in ("lr_best_N", "lr_best_D"):
+        row = one.parameters().loc[name]
+        assert row["low"] < found.loc[name, "mean"] < row["high"]
+    again = bayeslaw.Fit.load(fit.save(tmp_path / "fit.nc"))
+    assert again.law.parameters == fit.law.parameters
+    new = sweep_of_two().head(2)
+    assert bayeslaw.forecast(again, new).equals(bayeslaw.forecast(fit, new))
+
+
 @pytest.mark.parametrize(
-    ("text", "other"),
+    ("text", "columns"),
     [
-        ("chinchilla+lr+bs", "bs"),
-        ("ptpp-floor + lr + bs + wd", "bs and wd"),
-        ("my_law.py+lr+bs", "bs"),
+        ("chinchilla+lr+bs", ("lr", "bs")),
+        ("ptpp-floor + lr + bs + wd", ("lr", "bs", "wd")),
     ],
 )
-def test_two_settings_are_refused_by_name(text, other):
-    says = f"one setting; name .*lr, and hold {other} at one level"
-    with pytest.raises(LawError, match=says):
+def test_settings_are_spelled_one_after_the_other(text, columns):
+    law = bayeslaw.find_law(text)
+    assert law.covariates[-len(columns) :] == columns
+    assert law.name == "+".join([text.split("+")[0].strip(), *columns])
+
+
+@pytest.mark.parametrize("text", ["chinchilla+lr+lr", "chinchilla+lr+bs+lr"])
+def test_a_setting_is_named_once(text):
+    with pytest.raises(LawError, match="reads 'lr' already"):
         bayeslaw.find_law(text)

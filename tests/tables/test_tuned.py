@@ -310,4 +310,5 @@ def test_the_warning_before_a_fit_names_both_settings():
     alike = alike_but_settings(sweep_of_two(1e-3))
     assert alike.tunable == ("lr", "batch")
     assert alike.beside == ()
-    assert alike.sentence().endswith("by --best-of lr,batch")
+    told = "by --best-of lr,batch, or name a law with an optimum of each, --law NAME+lr+batch"
+    assert alike.sentence().endswith(told)

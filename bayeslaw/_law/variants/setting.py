@@ -1,5 +1,5 @@
 """Add a term for a setting of the runs to a law, such as learning rate, batch size or
-weight decay: ``chinchilla+lr``.
+weight decay: ``chinchilla+lr``, ``chinchilla+lr+batch``.
 
 With a setting off its optimum the loss is higher, by a parabola in the log of the
 setting. The optimum and the curvature are power laws in size, tokens and the stage of
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 ORIGIN = "setting:"  # prefix of the law's origin; JSON of its parts follows
-# name of a law or file, "+", column (further columns are refused)
+# name of a law or file, maybe with settings; "+", column
 SPELLED = re.compile(
-    r"([a-z][a-z0-9-]*|.+?\.py)\s*\+\s*([A-Za-z_]\w*)((?:\s*\+\s*[A-Za-z_]\w*)*)"
+    r"(([a-z][a-z0-9-]*|.+?\.py)(?:\s*\+\s*[A-Za-z_]\w*)*)\s*\+\s*([A-Za-z_]\w*)"
 )
 
 
@@ -74,20 +74,17 @@ class SettingPriors(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """A law, by its name or its file, and the column of a setting."""
+    """A law, by its name or its file and maybe other settings, and the column of a
+    setting.
+    """
 
     law: str
     column: str
 
 
 def spelled_setting(text: str) -> Swept | None:
-    """Split a text such as ``chinchilla+lr`` into a law (a name similar to one is
-    enough) and a column; return None for any other text.
-
-    Raises
-    ------
-    LawError
-        Several columns are named.
+    """Split a text such as ``chinchilla+lr+batch`` into a law (a name similar to one is
+    enough) and the last column; return None for any other text.
 
     Examples
     --------
@@ -101,16 +98,10 @@ def spelled_setting(text: str) -> Swept | None:
         return None
     # A name similar to a law's counts, too: it is misspelled and not a parameter of a
     # formula. `law` then refuses it, with a proposal.
-    is_law = difflib.get_close_matches(parts[1], law_names(), 1, 0.8)
-    if not (is_law or parts[1].endswith(".py")):
+    is_law = difflib.get_close_matches(parts[2], law_names(), 1, 0.8)
+    if not (is_law or parts[2].endswith(".py")):
         return None
-    if parts[3]:
-        others = [name.strip() for name in parts[3].split("+") if name.strip()]
-        raise LawError(
-            f"{text!r}: a law takes an optimum of one setting; name {parts[1]}+{parts[2]}, "
-            f"and hold {' and '.join(others)} at one level by --where"
-        )
-    return Swept(parts[1], parts[2])
+    return Swept(parts[1], parts[3])
 
 
 def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, float]:
@@ -202,12 +193,12 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
 
 
 def base_of(origin: str) -> str:
-    """Read the origin of the law to which a setting's term was added. The origin of any
+    """Read the origin of the law to which settings' terms were added. The origin of any
     other law is returned as it is.
     """
-    if not origin.startswith(ORIGIN):
-        return origin
-    return json.loads(origin.removeprefix(ORIGIN))["origin"]
+    while origin.startswith(ORIGIN):
+        origin = json.loads(origin.removeprefix(ORIGIN))["origin"]
+    return origin
 
 
 @dataclass(frozen=True)

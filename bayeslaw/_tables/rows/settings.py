@@ -51,11 +51,12 @@ class Alike(NamedTuple):
             return line
         at_one = f" with one level of {', '.join(self.beside)}" * bool(self.beside)
         option = shlex.quote(",".join(self.tunable))
-        line = f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}"
-        if len(self.tunable) > 1:
-            return line
-        law = shlex.quote(f"NAME+{self.tunable[0]}")
-        return f"{line}, or name a law with an optimum of it, --law {law}"
+        law = shlex.quote("+".join(["NAME", *self.tunable]))
+        which = "it" if len(self.tunable) == 1 else "each"
+        return (
+            f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
+            f"name a law with an optimum of {which}, --law {law}"
+        )
 
 
 def alike_but_settings(
