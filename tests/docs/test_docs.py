@@ -29,6 +29,7 @@ PAGES = [
         if not {"_build", "_ext"} & {part for part in p.relative_to(DOCS).parts}
     ),
     ROOT / "README.md",
+    ROOT / "AGENTS.md",
 ]
 BLOCK = re.compile(r"^([ \t]*)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 

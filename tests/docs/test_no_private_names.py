@@ -20,6 +20,7 @@ def texts() -> dict[str, str]:
         code[path.name] = "\n".join("".join(lines) for lines in shown)
     pages = [
         ROOT / "README.md",
+        ROOT / "AGENTS.md",
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").rglob("*.md"),
     ]
