@@ -20,6 +20,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
+from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
@@ -195,6 +196,9 @@ def _planned_run(answer: Plan) -> dict[str, float]:
     if tokens:
         replay = best.get("replay") if answer.replay is None else answer.replay
         columns |= {"D": tokens, "replay": replay}
+    baselines = {*answer.settings["baseline"].values()}
+    if len(baselines) == 1:
+        columns |= {SOURCE_LOSS_BEFORE: baselines.pop()}
     return {name: x for name, x in columns.items() if x is not None}
 
 

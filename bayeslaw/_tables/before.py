@@ -5,7 +5,7 @@ tokens per parameter, losses before adaptation), and find unfinished runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -136,6 +136,39 @@ def _filled(
 
 
 # -- rows that are no finished runs ----------------------------------------------------
+
+
+def doubt_baseline(
+    table: pd.DataFrame, run: Mapping[str, float], least: float = 0.03
+) -> list[str]:
+    """Write a line if a run's source loss before adaptation lies below what the table's
+    checkpoints say of its size and stage, by over ``least`` and three residual sds.
+
+    Losses level off as models grow, so that a plane through their logs, over those of
+    size and stage, is as low as a checkpoint comes. Unlike it are losses of other data,
+    or in another unit.
+    """
+    columns = [c for c in ("N", "ptpp") if c in run and c in table]
+    if SOURCE_LOSS_BEFORE not in run or SOURCE_LOSS_BEFORE not in table:
+        return []
+    losses = table.groupby(columns)[SOURCE_LOSS_BEFORE].mean() if columns else ()
+    freedom = len(losses) - 1 - len(columns)
+    if freedom < 1:
+        return []
+    places = losses.index.to_frame().to_numpy(float)
+    basis = np.column_stack([np.ones(len(losses)), np.log(places)])
+    y = np.log(losses.to_numpy(float))
+    plane, *_ = np.linalg.lstsq(basis, y, rcond=None)
+    sd = np.sqrt(((y - basis @ plane) ** 2).sum() / freedom)
+    level = plane @ [1.0, *(np.log(run[c]) for c in columns)]
+    below = level - np.log(run[SOURCE_LOSS_BEFORE])
+    if not below > max(least, 3 * sd):
+        return []
+    return [
+        f"the source's loss before adaptation, {run[SOURCE_LOSS_BEFORE]:.4g}, lies "
+        f"{-np.expm1(-below):.0%} below what the table's checkpoints say of this size and "
+        f"stage ({np.exp(level):.3g}): was it measured on the same data, in the same unit?"
+    ]
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:

@@ -40,9 +40,9 @@ LINK = accuracy_link(evaluated(), chance=CHANCE)
 
 
 def test_intervals_hold_the_true_curve_as_often_as_they_say():
-    """Over 40 tables, at a loss inside and one below all that were evaluated."""
+    """Over 80 tables, at a loss inside and one below all that were evaluated."""
     inside = []
-    for seed in range(40):
+    for seed in range(80):
         link = accuracy_link(evaluated(seed=seed), chance=CHANCE, draws=1000)
         for loss in (2.3, 1.9):
             low, high = np.quantile(link.accuracy(np.full(1000, loss)), [0.05, 0.95])

@@ -10,15 +10,18 @@ from plans.test_mixture_limits import BUDGET
 from plans.test_mixture_plan import Known
 
 import bayeslaw
+from bayeslaw import datasets
 from bayeslaw._base.numbers import format_count
 from bayeslaw._plans import example
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.distance import doubts
+from bayeslaw._tables.before import doubt_baseline
 from bayeslaw._tables.beyond import distances
 from known.plans import DRAWS, WIDE, source, target
 from known.saved import save_fit
 
+WIDE_DRAWS = {"sd": WIDE["sd"], "draws": DRAWS}
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
 
 
@@ -42,9 +45,8 @@ def runs(sizes, stages=(PTPP / 4, PTPP), loss=2.0):
 
 
 def planned(sizes, folds="", **asked):
-    made = {"sd": WIDE["sd"], "draws": DRAWS}
     posteriors = (
-        Of(of(**made), runs(sizes, loss=loss), folds)
+        Of(of(**WIDE_DRAWS), runs(sizes, loss=loss), folds)
         for of, loss in ((target, 2.0), (source, 1.5))
     )
     question = example.QUESTION | {"new_run": False, "draws": DRAWS}
@@ -172,6 +174,47 @@ def test_a_plan_of_plain_fits_beyond_their_sizes_warns_once(tmp_path, size, coun
         {"N": size, "ptpp": PTPP, "D": size, "replay": 0.1},
     )
     assert sum("law alone" in line for line in lines) == count
+
+
+# -- the checkpoint's loss ---------------------------------------------------------------
+
+
+def with_losses_before(table):
+    """Losses of checkpoints, a power of size and stage above a floor."""
+    level = 1.2 + 1.4 * (table["N"] / 1e9) ** -0.2 * (table["ptpp"] / 30) ** -0.1
+    return table.assign(source_loss_before=level)
+
+
+@pytest.mark.parametrize(
+    ("off", "is_told"), [(1.0, False), (1.1, False), (0.85, True), (1 / 1.44, True)]
+)
+def test_a_checkpoint_better_than_its_family_is_doubted(off, is_told):
+    """A loss in bits, or of other data, halved a plan's tokens without a word."""
+    table = with_losses_before(runs((1e8, 3e8, 1e9)))
+    run = with_losses_before(pd.DataFrame([{"N": 8e9, "ptpp": PTPP}])).iloc[0].to_dict()
+    run["source_loss_before"] *= off
+    lines = doubts(Of(target(**WIDE_DRAWS), table), {}, run)
+    told = [line for line in lines if "the source's loss before adaptation" in line]
+    assert len(told) == is_told
+    few = table[(table["N"] == 1e9) & (table["ptpp"] == PTPP)]
+    assert doubt_baseline(few, run) == []  # one checkpoint tells no trend
+
+
+@pytest.mark.parametrize("name", ["minicpt", "minicpt-de", "microcpt", "microcpt-de"])
+def test_real_checkpoints_of_a_larger_size_are_not_doubted(name):
+    table = datasets.load(name).dropna(subset=["source_loss_before"])
+    columns = ["N", "ptpp", "source_loss_before"]
+    checkpoints = table.groupby(["N", "ptpp"], as_index=False)[
+        "source_loss_before"
+    ].mean()
+    sizes = sorted(checkpoints["N"].unique())[2:]
+    for size in sizes:
+        smaller = table[table["N"] < size]
+        for run in checkpoints.loc[checkpoints["N"] == size, columns].to_dict(
+            "records"
+        ):
+            assert doubt_baseline(smaller, run) == []
+    assert sizes
 
 
 # -- mixtures ----------------------------------------------------------------------------

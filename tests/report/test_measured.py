@@ -96,6 +96,9 @@ def test_the_command_fits_none_of_the_measured_rows(tmp_path):
     command += ["--law", "ptpp-floor", "--measured", "ptpp > 100", "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
+    assert {"report", "seconds", "verdicts", "plan"} <= set(answer)
+    of_checks = {name: check["verdict"] for name, check in answer["checks"].items()}
+    assert answer["verdicts"] == of_checks != {}
     (result,) = answer["measured"]["checks"].values()
     assert result["n"] == len(runs.query("ptpp > 100"))
     (saved,) = answer["fits"].values()

@@ -74,7 +74,7 @@ def test_the_page_plans_the_mixture_and_asks_for_nothing(made):
     text = made.path.read_text()
     assert "Which mixture, and how many tokens?" in text
     assert "--plan N=1000000000" in text
-    assert "--plan max_loss=web=2.6,code=2.0" in text
+    assert "--plan max_loss=web=2.6,code=2" in text
     assert 'alt="Probability over mixtures of three domains' in text
     assert made.path.stat().st_size < 2e6
 

@@ -19,6 +19,7 @@ from bayeslaw._posteriors.pairs import (
     table_of,
 )
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.before import doubt_baseline
 from bayeslaw._tables.beyond import (
     FAR,
     Distance,
@@ -39,6 +40,7 @@ def doubts(
     """
     table = table_of(target)
     lines = doubts_of_place({"target": target, **sources}, run)
+    lines += [] if table is None else doubt_baseline(table, run)
     lines += [f"the plan's {line}" for line in own_far(target, pd.DataFrame([run]))]
     for name, posterior in sources.items():
         source = table_of(posterior)

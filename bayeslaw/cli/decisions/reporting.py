@@ -232,6 +232,7 @@ def report(options: ReportOptions) -> None:
         "report": page.path,
         "fits": page.saved,
         "seconds": page.seconds,
+        "verdicts": {domain: c.verdict for domain, c in page.checks.items()},
         "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
         "plan": page.plan.to_dict() if page.plan else None,
         "probability_if_as_checked": page.probability_if_as_checked,
