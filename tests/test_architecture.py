@@ -34,7 +34,8 @@ PROTOCOL = {  # what rooms above the posteriors may know of them
     "bayeslaw._base.streams", "bayeslaw._posteriors.repetition", "bayeslaw._posteriors.links.joint",
     "bayeslaw._posteriors.links.accuracy",
     "bayeslaw._posteriors.averaging.folds", "bayeslaw._posteriors.averaging.refitting",
-    "bayeslaw._posteriors.averaging.loading", "bayeslaw._posteriors.averaging.checkpoint", "bayeslaw._law.columns",
+    "bayeslaw._posteriors.averaging.loading", "bayeslaw._posteriors.averaging.checkpoint",
+    "bayeslaw._posteriors.averaging.distance", "bayeslaw._law.columns",
 }  # fmt: skip
 ABOVE = (
     "_forecasts", "_plans", "_designs", "_schedules", "_running", "plots", "_report",
@@ -50,7 +51,6 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._forecasts.review.review": "reads fits' files",
     "bayeslaw._forecasts.review.table": "says which laws can be fitted to a table",
     "bayeslaw._forecasts.sensitivity": "scales a law's priors",
-    "bayeslaw._plans.plan": "says what an average's left-out runs tested",
     "bayeslaw._report.domains": "fits the laws of each domain",
     "bayeslaw._report.figures": "draws terms, priors and weights of laws",
     "bayeslaw._report.page": "fits, and names the versions it did so with",
