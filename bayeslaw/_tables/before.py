@@ -135,9 +135,6 @@ def _filled(
     return runs[column].where(runs[column].notna(), values)
 
 
-# -- rows that are no finished runs ----------------------------------------------------
-
-
 def doubt_baseline(
     table: pd.DataFrame, run: Mapping[str, float], least: float = 0.03
 ) -> list[str]:
@@ -149,15 +146,15 @@ def doubt_baseline(
     or in another unit.
     """
     columns = [c for c in ("N", "ptpp") if c in run and c in table]
-    if SOURCE_LOSS_BEFORE not in run or SOURCE_LOSS_BEFORE not in table:
+    if not columns or SOURCE_LOSS_BEFORE not in run.keys() & {*table}:
         return []
-    losses = table.groupby(columns)[SOURCE_LOSS_BEFORE].mean() if columns else ()
-    freedom = len(losses) - 1 - len(columns)
+    checkpoints = table.groupby(columns, as_index=False)[SOURCE_LOSS_BEFORE].mean()
+    numbers = checkpoints[[*columns, SOURCE_LOSS_BEFORE]].to_numpy(float)
+    logs = np.log(numbers[(numbers > 0).all(axis=1)])
+    freedom = len(logs) - 1 - len(columns)
     if freedom < 1:
         return []
-    places = losses.index.to_frame().to_numpy(float)
-    basis = np.column_stack([np.ones(len(losses)), np.log(places)])
-    y = np.log(losses.to_numpy(float))
+    basis, y = np.column_stack([np.ones(len(logs)), logs[:, :-1]]), logs[:, -1]
     plane, *_ = np.linalg.lstsq(basis, y, rcond=None)
     sd = np.sqrt(((y - basis @ plane) ** 2).sum() / freedom)
     level = plane @ [1.0, *(np.log(run[c]) for c in columns)]
@@ -169,6 +166,9 @@ def doubt_baseline(
         f"{-np.expm1(-below):.0%} below what the table's checkpoints say of this size and "
         f"stage ({np.exp(level):.3g}): was it measured on the same data, in the same unit?"
     ]
+
+
+# -- rows that are no finished runs ----------------------------------------------------
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:

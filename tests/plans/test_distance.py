@@ -196,6 +196,10 @@ def test_a_checkpoint_better_than_its_family_is_doubted(off, is_told):
     lines = doubts(Of(target(**WIDE_DRAWS), table), {}, run)
     told = [line for line in lines if "the source's loss before adaptation" in line]
     assert len(told) == is_told
+    gaps = table.assign(
+        source_loss_before=table["source_loss_before"].where(table["N"] > 2e8)
+    )
+    assert len(doubt_baseline(gaps, run)) == is_told
     few = table[(table["N"] == 1e9) & (table["ptpp"] == PTPP)]
     assert doubt_baseline(few, run) == []  # one checkpoint tells no trend
 
