@@ -341,9 +341,11 @@ def _missed_most(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _used_up(
-    problem: SimplexProblem, choice: MixtureChoice, near: float = 0.01
+    problem: SimplexProblem, choice: MixtureChoice, near: float = 0.05
 ) -> list[str]:
-    """Name the domains of which a plan takes all tokens that may be seen."""
+    """Name the domains of which a plan takes all tokens that may be seen, but for the
+    search's reserve.
+    """
     taken = math.exp(choice.log_tokens) * choice.shares
     domains = zip(problem.losses.domains, taken, problem.supply, strict=True)
     return [f"tokens of {name}" for name, n, most in domains if n >= (1 - near) * most]
