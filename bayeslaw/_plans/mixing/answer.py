@@ -11,7 +11,7 @@ import numpy as np
 from bayeslaw._law.columns import SHARE
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, fitted_range
 from bayeslaw._plans.mixing.search import MixtureChoice, SimplexProblem
-from bayeslaw._posteriors.averaging.distance import doubts_of_place
+from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,7 +48,12 @@ def quantiles(
     return {"median": float(median), "low": float(low), "high": float(high)}
 
 
-def planned_run(simplex: Simplex, choice: MixtureChoice) -> dict[str, float]:
+def tell_place(simplex: Simplex, choice: MixtureChoice) -> dict[str, dict[str, Any]]:
+    """Tell where a chosen run lies, as `tell_distance` does."""
+    return tell_distance(simplex.posteriors, _planned_run(simplex, choice))
+
+
+def _planned_run(simplex: Simplex, choice: MixtureChoice) -> dict[str, float]:
     """Give the columns of a chosen run that say how far it lies from the fitted ones."""
     return {"N": simplex.size, "D": math.exp(choice.log_tokens)}
 
@@ -65,7 +70,7 @@ def doubts(
     posteriors = simplex.posteriors
     lines = [f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings]
     lines += simplex.notes
-    lines += doubts_of_place(posteriors, planned_run(simplex, choice))
+    lines += doubts_of_place(posteriors, _planned_run(simplex, choice))
     ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
     for name, share, low, high in ends:
         if name in question.bounds:

@@ -18,13 +18,12 @@ from bayeslaw._plans.mixing.answer import (
     chances,
     doubts,
     limit_rows,
-    planned_run,
     quantiles,
+    tell_place,
 )
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, mean_weights
 from bayeslaw._plans.mixing.search import MixtureChoice
-from bayeslaw._posteriors.averaging.distance import tell_distance
 from bayeslaw._tables.beyond import describe_place, read_places
 
 
@@ -206,7 +205,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         limits=limit_rows(mean.problem, choice),
         settings=simplex.settings(arguments) | {"D": tokens},
         warnings=doubts(arguments, simplex, choice),
-        distance=tell_distance(simplex.posteriors, planned_run(simplex, choice)),
+        distance=tell_place(simplex, choice),
     )
 
 

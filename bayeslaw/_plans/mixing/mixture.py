@@ -23,8 +23,8 @@ from bayeslaw._plans.mixing.answer import (
     chances,
     doubts,
     limit_rows,
-    planned_run,
     quantiles,
+    tell_place,
 )
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import (
@@ -40,7 +40,6 @@ from bayeslaw._plans.mixing.search import (
     onto_simplex,
     search,
 )
-from bayeslaw._posteriors.averaging.distance import tell_distance
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import describe_place, read_places
 
@@ -331,7 +330,7 @@ def _answer(
             "max_tokens": problem.tokens[1],
         },
         warnings=doubts(arguments, simplex, choice),
-        distance=tell_distance(simplex.posteriors, planned_run(simplex, choice)),
+        distance=tell_place(simplex, choice),
     )
 
 
