@@ -132,10 +132,10 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
         others.add("lr")
     others -= {*settings}
     beside = set()
+    cells = pd.Series(cells_of(runs))
     for setting in settings:
         # at one level of the others a cell is a sweep of this one
         keys = [runs[name].to_numpy() for name in settings if name != setting]
-        cells = pd.Series(cells_of(runs))
         parts = cells.groupby([cells, *keys], sort=False).ngroup().to_numpy()
         beside |= {c for c in others if _is_beside(runs, parts, setting, c)}
     return tuple(str(c) for c in runs if c in beside)
