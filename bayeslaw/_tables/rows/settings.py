@@ -90,9 +90,9 @@ def alike_but_settings(
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
     tunable = tuple(str(c) for c in differ if _can_be_tuned(runs, c))[:1]
-    further = swept_beside(runs, tunable) if tunable else ()
+    further = swept_beside(runs, tunable)
     tunable += tuple(c for c in further if _can_be_tuned(runs, c))
-    beside = swept_beside(runs, tunable) if tunable else ()
+    beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
 
