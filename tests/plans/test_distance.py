@@ -207,16 +207,13 @@ def test_a_checkpoint_better_than_its_family_is_doubted(off, is_told):
 @pytest.mark.parametrize("name", ["minicpt", "minicpt-de", "microcpt", "microcpt-de"])
 def test_real_checkpoints_of_a_larger_size_are_not_doubted(name):
     table = datasets.load(name).dropna(subset=["source_loss_before"])
-    columns = ["N", "ptpp", "source_loss_before"]
-    checkpoints = table.groupby(["N", "ptpp"], as_index=False)[
-        "source_loss_before"
-    ].mean()
+    by_checkpoint = table.groupby(["N", "ptpp"], as_index=False)
+    checkpoints = by_checkpoint["source_loss_before"].mean()
     sizes = sorted(checkpoints["N"].unique())[2:]
     for size in sizes:
         smaller = table[table["N"] < size]
-        for run in checkpoints.loc[checkpoints["N"] == size, columns].to_dict(
-            "records"
-        ):
+        of_size = checkpoints[checkpoints["N"] == size]
+        for run in of_size.to_dict("records"):
             assert doubt_baseline(smaller, run) == []
     assert sizes
 
