@@ -256,19 +256,27 @@ def _find_cited_prior(
     columns: Collection[str],
 ) -> Prior | None:
     """Find the prior of an exponent in the catalogue that has the same name and acts on
-    the same columns, in a law that does not fall with a column where the term rises, or
-    rise where it falls.
+    the same columns, in a term that rises and falls with them as the formula's does.
     """
+    wanted = {c: moves.get(c) for c in together}
     for law in _sort_by_similarity(columns):
-        if any(law.monotone.get(c, move) != move for c, move in moves.items()):
-            continue
         for e in law.exponents:
-            if e.name == name and set(together) in (
-                {e.covariate},
-                {e.covariate, *e.also},
-            ):
-                return _borrow_prior(e.prior, law)
+            acts_on = ({e.covariate}, {e.covariate, *e.also})
+            if e.name != name or set(together) not in acts_on:
+                continue
+            for term in _find_terms(law, e):
+                found = _find_law_moves(law, term)
+                if wanted == {c: found.get(c) for c in together}:
+                    return _borrow_prior(e.prior, law)
     return None
+
+
+def _find_terms(law: Law, exponent: Exponent) -> list[Term]:
+    """Find the terms of a law that change with an exponent."""
+    run = as_arrays(law.reference)
+    medians = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
+    moved = {**medians, exponent.name: 1.1 * medians[exponent.name]}
+    return [t for t in law.terms if t.basis(run, medians) != t.basis(run, moved)]
 
 
 def _guess_scale_prior(name: str, where: ast.expr, at: Values) -> Prior:

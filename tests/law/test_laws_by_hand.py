@@ -151,6 +151,23 @@ def state_rise(p):
     return before + left - p["G"] * before * np.log(1 + replayed)
 
 
+def ptpp_tokens(p):
+    r, pretrained = X["replay"], X["ptpp"] * X["N"]
+    size = p["A"] / (X["N"] ** p["alpha"] * pretrained ** p["epsilon"])
+    tokens = X["D"] * np.sqrt(1 - r) + p["D_T"]
+    data = p["B"] * X["N"] ** p["h"] / tokens ** p["beta"]
+    return (1 - r) ** -p["v"] * (p["E"] + size + data)
+
+
+def ptpp_rise(p):
+    replayed, pretrained = X["replay"] * X["D"], X["ptpp"] * X["N"]
+    continued = (pretrained + replayed) ** p["epsilon"]
+    size = p["A"] / (X["N"] ** p["alpha"] * continued)
+    risen = p["C"] * X["N"] ** p["g"] * np.exp(-p["kappa"] * X["replay"] ** 0.6)
+    relearned = (1 + replayed / (p["delta"] * pretrained)) ** p["beta"]
+    return p["E"] + size + risen / relearned
+
+
 def size_and_data(p):
     """Chinchilla's law."""
     return p["E"] + p["A"] / X["N"] ** p["alpha"] + p["B"] / X["D"] ** p["beta"]
@@ -231,6 +248,8 @@ FORMULAS = {
     "finetune": lambda p: (
         p["E"] + p["A"] / (X["N"] ** p["alpha"] * X["D"] ** p["beta"])
     ),
+    "ptpp-tokens": ptpp_tokens,
+    "ptpp-rise": ptpp_rise,
     "rectified": lambda p: p["E"] + p["B"] / (p["D0"] + X["D"] ** p["beta"]),
     "data-constrained": data_constrained,
     "data-constrained-coupled": data_constrained_coupled,

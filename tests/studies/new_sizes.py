@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "docs" / "results" / "new_sizes.csv"
 FORMS = ("dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
 LAWS = {
-    "target": (*FORMS, "state-target", "state-power"),
-    "source": (*FORMS, "state-source", "state-rise"),
+    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power"),
+    "source": (*FORMS, "ptpp-rise", "state-source", "state-rise"),
 }
 
 
@@ -81,14 +81,8 @@ FOLDS = {
 def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     """Make the rows of one law on one fold: of all points, and of the late ones."""
     began = time.perf_counter()
-    name, is_fitted, is_forecast, least = FOLDS[fold]
-    runs = datasets.load(name)
-    runs = runs[(runs["domain"] == domain) & (runs["D"] > least * runs["N"])]
-    if name.startswith("microcpt"):
-        fitted = runs[runs["seed"] == 0].query(is_fitted)
-        unseen = runs.query(is_forecast)
-    else:
-        fitted, unseen = runs.query(is_fitted), runs.query(is_forecast)
+    fitted, unseen = split_fold(fold, domain)
+    name = FOLDS[fold].table
     read = bayeslaw.law(law).covariates
     reference = datasets.TABLES[name].reference
     average = bayeslaw.average(
@@ -106,6 +100,16 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
         {"points": points, **score(made[rows], unseen[rows]), "seconds": seconds}
         for points, rows in (("all", is_late | True), ("late", is_late))
     ]
+
+
+def split_fold(fold: str, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split a domain's rows into those fitted and those forecast."""
+    name, is_fitted, is_forecast, least = FOLDS[fold]
+    runs = datasets.load(name)
+    runs = runs[(runs["domain"] == domain) & (runs["D"] > least * runs["N"])]
+    # the other seeds of microcpt are forecast, and not fitted
+    first = runs[runs["seed"] == 0] if name.startswith("microcpt") else runs
+    return first.query(is_fitted), runs.query(is_forecast)
 
 
 def score(made: pd.DataFrame, unseen: pd.DataFrame) -> dict[str, float]:

@@ -371,11 +371,12 @@ def process_of(
     # data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_build_axis(name, x, margin, units[name]) for name, x in at.items()]
-    pairs = _choose_pairs(tuple(at), start)
     # A table of adaptations has few sizes. What one of them does along its tokens would
-    # become a trend that a walk, or a piece over start and tokens, carries to the next
+    # become a trend that a walk, or a piece over size and tokens, carries to the next
     # size (docs/state_laws.md).
-    trends = walk_names(tuple(covariates)) if start is None else ()
+    is_of_adaptations = start is not None or "ptpp" in at
+    pairs = _choose_pairs(tuple(at), start, is_of_adaptations)
+    trends = () if is_of_adaptations else walk_names(tuple(covariates))
     walks = [_build_walk(name, covariates) for name in trends]
     of_size = set(covariates) == {"N", "D"}
     return Process(
@@ -387,26 +388,17 @@ def process_of(
 
 
 def _choose_pairs(
-    names: tuple[str, ...], start: str | None
+    names: tuple[str, ...], start: str | None, is_of_adaptations: bool
 ) -> tuple[tuple[int, int], ...]:
     """Choose the pairs of axes that get a piece, as indices into ``names``."""
-    index = {name: i for i, name in enumerate(names)}
-    if start is None:
-        wanted = [
-            ("N", "D"),
-            ("D", "replay"),
-            ("N", "replay"),
-            ("ptpp", "D"),
-            ("ptpp", "replay"),
-        ]
+    if start is not None:
+        wanted = [(start, "replay"), ("D", "replay")]
     else:
-        index["start"] = index[start]
-        wanted = [
-            ("start", "replay"),
-            ("D", "replay"),
-        ]
-    present = [(a, b) for a, b in wanted if a in index and b in index]
-    return tuple((index[a], index[b]) for a, b in present)
+        wanted = [] if is_of_adaptations else [("N", "D")]
+        wanted += [("D", "replay"), ("N", "replay"), ("ptpp", "D"), ("ptpp", "replay")]
+    return tuple(
+        (names.index(a), names.index(b)) for a, b in wanted if {a, b} <= set(names)
+    )
 
 
 def _build_axis(

@@ -57,9 +57,8 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         of_state = _state_laws(runs)
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
         of_size = ["dcpt"] if is_read else []
-        of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
         staged = of_size and levels.get("ptpp", 0) > 1
-        return [*of_size, *(of_stage if staged else []), *of_state]
+        return [*of_size, *(_stage_laws(runs) if staged else []), *of_state]
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
@@ -97,6 +96,15 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     starts = [name for name in candidates if starts_from_losses(columns[name])]
     stages = [name for name in candidates if "ptpp" in columns[name]]
     return starts or stages or candidates
+
+
+def _stage_laws(runs: pd.DataFrame) -> list[str]:
+    """Name the laws of pre-training stages: those of Goffinet 2025, and ours for the
+    rows' domain.
+    """
+    of_source = "domain" in runs and bool((runs["domain"] == "source").all())
+    ours = "ptpp-rise" if of_source else "ptpp-tokens"
+    return ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer", ours]
 
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:
