@@ -26,9 +26,7 @@ from ._pretrained import (
 from ._state import N0, OURS, factor, size
 
 CONTINUED = r"\frac{A}{N^{\alpha}(P + r D)^{\epsilon}}"
-FORGOTTEN = (
-    r"C N^{g} e^{-\kappa r^{.6}}\left(1+\frac{r D}{\delta P}\right)^{-\beta}"
-)
+FORGOTTEN = r"C N^{g} e^{-\kappa r^{.6}}\left(1+\frac{r D}{\delta P}\right)^{-\beta}"
 
 
 def of_pretraining(x: Covariates, e: Values):

@@ -102,9 +102,7 @@ LAW = Law(
             "D",
             "D_T",
         ),
-        Exponent(
-            "beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"
-        ),
+        Exponent("beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"),
     ),
     reference=REFERENCE,
     plausible={

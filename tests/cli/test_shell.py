@@ -18,7 +18,13 @@ def test_python_runs_the_package_as_its_command_line():
 
 
 def test_the_shell_completes_names_of_laws():
-    of_stages = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer", "ptpp-tokens"]
+    of_stages = [
+        "ptpp-floor",
+        "ptpp-gate",
+        "ptpp-gate-floor",
+        "ptpp-transfer",
+        "ptpp-tokens",
+    ]
     assert complete_law("ptpp") == of_stages
     assert complete_law("") == [law.name for law in bayeslaw.laws()]
     assert complete_laws("dcpt,ptpp-g") == ["dcpt,ptpp-gate", "dcpt,ptpp-gate-floor"]

@@ -11,7 +11,6 @@ from bayeslaw._inference.discrepancy.axes import (
     axis_names,
     position,
     varies,
-    walk_position,
 )
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
@@ -51,8 +50,6 @@ def test_positions_in_their_units():
     }
     for name, places in expected.items():
         np.testing.assert_allclose(position(name, at, np), places, atol=1e-12)
-    np.testing.assert_allclose(walk_position("D/N", at, np), [4, np.log(1e-12) - 2])
-    np.testing.assert_allclose(walk_position("N*D", at, np), [4, np.log(1e-12) + 2])
     assert varies(np.array([0.0, 2e-6]))
     assert not varies(np.array([0.0, 0.5e-6]))
     assert not varies(np.array([0.0, 0.5]), 0.5)
@@ -169,7 +166,7 @@ def test_the_prior_of_drift_is_that_of_what_the_law_reads():
     assert mean_above == {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
     assert mean[1::2] == (0.0, 0.0, 0.0, 0.0)
     centred = drift.DriftPrior(priors.tau, 8 * (0.0,))
-    assert priors.of_handful(of_both) == centred
+    assert priors.of_fit(of_both) == centred
     with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
     centred = drift.DriftPrior(priors.tau, 10 * (0.0,))
     assert priors.of(with_replay) == centred
@@ -275,29 +272,19 @@ def test_a_process_reaches_its_margin_beyond_the_data(columns, margin):
     pairs = {frozenset(process.axes[k].name for k in pair) for pair in process.pairs}
     wanted = [("N", "D"), ("D", "replay"), ("N", "replay")]
     if margin == 0.7:
-        # a law that starts from a loss has few sizes to learn from, and no walks
+        # a law that starts from a loss has few sizes to learn from
         wanted = [("loss_before", "replay"), ("D", "replay")]
     assert pairs == {frozenset(pair) for pair in wanted}
-    of_sizes = np.log(COLUMNS["N"] * COLUMNS["D"]), np.log(COLUMNS["D"] / COLUMNS["N"])
-    for walk, x in zip(process.walks, of_sizes if margin == 1.0 else (), strict=True):
-        np.testing.assert_allclose(walk.edges[:13], np.linspace(x.min(), x.max(), 13))
-        np.testing.assert_allclose(
-            np.array(walk.edges[13:]) - x.max(),
-            [0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 14],
-        )
 
 
 def test_priors_of_scales():
     """All pieces together are .5% of the loss, or 2.8% of a law of checkpoint state."""
     priors = PROCESS.priors
-    pieces = [name for name in PROCESS.pieces if not name.startswith("walk")]
-    assert len(pieces) == 6
-    for name in pieces:
+    assert len(PROCESS.pieces) == 6
+    for name in PROCESS.pieces:
         assert priors[name].args == pytest.approx((0.005 / np.sqrt(6), 1.0))
     for axis in PROCESS.axes:
         assert priors[f"length {axis.name}"].args == (1.0, 0.5)
-    for name in ("walk N*D", "walk D/N"):
-        assert priors[name].args == (0.002, 1.0)
     state = process_of({"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]})
     assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(2), 1.0))
 
@@ -307,28 +294,6 @@ def test_areas_are_no_axes_along_a_run():
     assert [axis.name for axis in process_of(columns).axes] == ["N", "S1_pt"]
     along = process_of(columns, along_run=True)
     assert [axis.name for axis in along.axes] == ["N"]
-
-
-def test_a_walk_needs_half_an_e_fold():
-    """Of compute here; tokens per parameter do not vary."""
-    for reach, walks in ((0.24, 0), (0.26, 1)):
-        size = np.exp(np.linspace(18, 18 + reach, 10))
-        process = process_of({"N": size, "D": 20 * size})
-        assert [walk.name for walk in process.walks] == ["N*D"] * walks
-
-
-def test_a_law_of_one_model_walks_along_its_tokens():
-    """Its misfit widens beyond the runs, as along compute of laws that read N."""
-    process = process_of({"D": np.geomspace(200, 204_800, 11)})
-    assert [walk.name for walk in process.walks] == ["D"]
-    scales = np.log([prior.median for prior in process.priors.values()])
-    variances = np.exp(process.spectrum.log_variances(scales))
-    beyond = process.features({"D": 204_800 * np.array([1.0, 2.0, 8.0])}, np)
-    sds = np.sqrt(beyond**2 @ variances)
-    assert sds[0] < sds[1] < sds[2]
-    assert sds[2] > 1.3 * sds[0]
-    curves = {"S1_pt": np.exp(RNG.uniform(0, 4, RUNS))}
-    assert process_of(curves).walks == ()
 
 
 def test_prior_variances_are_spectral_densities():
@@ -344,10 +309,8 @@ def test_prior_variances_are_spectral_densities():
         return np.sqrt(2 * np.pi) * length * np.exp(-((length * frequency) ** 2) / 2)
 
     expected = []
-    for piece, size in zip(PROCESS.pieces, PROCESS.sizes, strict=True):
-        if piece.startswith("walk"):
-            expected.append(np.full(size, scale[piece] ** 2))
-        elif " x " in piece:
+    for piece in PROCESS.pieces:
+        if " x " in piece:
             one, other = (
                 spectral(name, axes[name].pair_functions) for name in piece.split(" x ")
             )
@@ -377,18 +340,6 @@ def test_a_pair_s_functions_are_the_products_of_its_axes():
         waves.append(height * np.cos(np.pi * wave * share[:, None]))
     product = np.einsum("ri,rj->rij", *waves).reshape(RUNS, -1)
     np.testing.assert_allclose(features[:, first : first + size], product, atol=1e-12)
-
-
-def test_a_walk_s_cells_are_integrated_twice():
-    """By sums of a second derivative of 1 / sqrt(width) within the cell."""
-    walk = PROCESS.walks[0]
-    x = np.linspace(walk.edges[0] - 1, walk.edges[-1] + 2, 30_001)
-    ramps, step = walk.ramps(x, np), x[1] - x[0]
-    for cell in (0, 7, len(walk.widths) - 1):
-        low, high = walk.edges[cell : cell + 2]
-        bent = ((low <= x) & (x < high)) / np.sqrt(high - low)
-        slope = np.cumsum(bent) * step
-        np.testing.assert_allclose(ramps[:, cell], np.cumsum(slope) * step, atol=2e-2)
 
 
 # -- what is learned -------------------------------------------------------------------

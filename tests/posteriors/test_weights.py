@@ -205,7 +205,13 @@ def test_laws_of_stages_need_several_sizes_too():
     one_size = runs[runs["N"] == runs["N"].min()]
     assert one_size["ptpp"].nunique() > 1
     assert default_laws(one_size) == ["state-power"]
-    of_stages = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer", "ptpp-tokens"]
+    of_stages = [
+        "ptpp-floor",
+        "ptpp-gate",
+        "ptpp-gate-floor",
+        "ptpp-transfer",
+        "ptpp-tokens",
+    ]
     assert candidate_laws(runs)[:5] == ["dcpt", *of_stages]
     # a law that is blind to stages is compared, and not averaged with those that are not
     blind = runs.drop(columns=["loss_before", "source_loss_before"])

@@ -1,9 +1,9 @@
 """Take each part of the machine around a law out, and forecast what was held out.
 
-    python tests/studies/audit.py [--part "walk N*D"] [--only ladder] [--data ../shared/data]
+    python tests/studies/audit.py [--part fading] [--only ladder] [--data ../shared/data]
 
-The machine is what turns a law's posterior into a forecast: the misfit with its pieces,
-pairs and walks, the fading of errors, effects of groups, drift, and the weights of the
+The machine is what turns a law's posterior into a forecast: the misfit with its pieces
+and pairs, the fading of errors, effects of groups, drift, and the weights of the
 average. Cases are the published tables of N and D of `real_tables.py`, forecast by the
 default average, and the folds of the bundled grids of `new_sizes.py`, forecast by each of
 ``ADAPTATION``, with default settings and seed 0.
@@ -42,7 +42,10 @@ ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "docs" / "results" / "audit.csv"
 SIZES_AND_TOKENS = "laws of N and D"
 ADAPTATION = {
-    "laws of the checkpoint's losses": {"target": "state-power", "source": "state-rise"},
+    "laws of the checkpoint's losses": {
+        "target": "state-power",
+        "source": "state-rise",
+    },
     "laws of size and stage": {"target": "ptpp-tokens", "source": "ptpp-rise"},
 }
 NONE = lognormal(1e-9, 0.1, "no drift")
@@ -56,15 +59,6 @@ class Swap(NamedTuple):
     module: Any
     name: str
     made: Callable[[Any], Any]
-
-
-def only_walks(kept: tuple[str, ...]) -> Swap:
-    """Keep these of a law's walks."""
-
-    def made(names: Callable) -> Callable:
-        return lambda columns: tuple(n for n in names(columns) if n in kept)
-
-    return Swap(process, "walk_names", made)
 
 
 def fixed_priors(**priors: Any) -> list[Swap]:
@@ -94,9 +88,6 @@ def equal_weights(weigh: Callable) -> Callable:
 
 PARTS: dict[str, list[Swap]] = {
     "nothing": [],
-    "walk N*D": [only_walks(("D/N", "D"))],
-    "walk D/N": [only_walks(("N*D", "D"))],
-    "both walks": [only_walks(())],
     "pieces over pairs": [Swap(process, "_choose_pairs", lambda _: lambda *_: ())],
     "fading": [Swap(misfit, "fading_power", lambda _: lambda *_, **__: 0.0)],
     "heavy tails of a run": [Swap(learning, "DOF", lambda _: np.array([50.0]))],

@@ -19,7 +19,6 @@ from bayeslaw._law.columns import (
     LOSS_BEFORE,
     SOURCE_LOSS_BEFORE,
     is_share,
-    powers_of,
 )
 
 if TYPE_CHECKING:
@@ -69,16 +68,6 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
     return (*start, *counts, *replay, *further)
 
 
-def walk_names(columns: Collection[str]) -> tuple[str, ...]:
-    """List the axes of walks: compute, and tokens per parameter.
-
-    For one model, whose size the law does not read, both are tokens times a constant.
-    """
-    if {"N", "D"} <= set(columns):
-        return ("N*D", "D/N")
-    return ("D",) if "D" in columns else ()
-
-
 def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
     """Find the unit of an axis without a logarithm: half of the range of a user's
     column that reaches 0 or less; 0 for other axes.
@@ -117,17 +106,6 @@ def share_position(
     log_share = xp.log(xp.clip(share, least, 1.0))
     # NumPy makes scalars of arrays without axes
     return xp.asarray(log_share / AXES.share_unit)
-
-
-def walk_position(
-    walk: str, covariates: Mapping[str, Any], xp: ModuleType
-) -> Float[AnyArray, "*run"]:
-    """Compute the position of each run along the axis of a walk, in e-folds."""
-    total = xp.zeros(())
-    for column, power in powers_of(walk).items():
-        value = xp.maximum(xp.asarray(covariates[column], float), 1e-12)
-        total = total + power * xp.log(value)
-    return xp.asarray(total)
 
 
 def varies(values: Float[AnyArray, " run"], least: float = 1e-6) -> bool:

@@ -5,7 +5,7 @@ is a drift times the distance in e-folds. Each side of each axis has its own dri
 which is normal with the law's scale tau (in the spirit of Kennedy and O'Hagan 2001).
 
 tau is learned from the errors of the law's own forecasts of left-out stages (`folds`).
-These forecasts include the misfit, whose walks widen beyond the runs by themselves, so
+These forecasts include the misfit, which goes on beyond the runs as at their edge, so
 tau and its prior are about the remaining error. Drifts of laws of N and D have a mean,
 which tables of many labs show: beyond the runs these laws forecast too low a loss at
 more tokens per parameter, and too high a loss at more compute. docs/discrepancy.md
@@ -76,19 +76,17 @@ class DriftPriors(NamedTuple):
     size_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0), ("N*D", -2.0))
 
     def of(self, training: Range) -> DriftPrior:
-        """Choose the prior of the drifts beyond a range."""
+        """Choose the prior of the drifts beyond a range, where an average learns from
+        left-out stages.
+        """
         if set(training.axes) != OF_SIZE:
-            return self.of_handful(training)
+            return self.of_fit(training)
         above = dict(self.size_mean)
         mean = [m for axis in training.axes for m in (above.get(axis, 0.0), 0.0)]
         return DriftPrior(self.size_tau, tuple(mean))
 
-    def of_handful(self, training: Range) -> DriftPrior:
-        """Choose the prior without a mean, for tables with too few runs to leave a
-        stage out.
-
-        A law of N and D has it, unless scales of its error are learned.
-        """
+    def of_fit(self, training: Range) -> DriftPrior:
+        """Choose the prior without a mean, for a law that is fitted by itself."""
         is_state = starts_from_losses(training.axes)
         scale = self.state_tau if is_state else self.tau
         return DriftPrior(scale, 2 * len(training.axes) * (0.0,))
@@ -351,10 +349,10 @@ def draw_from_prior(
     """Draw drifts from the prior, for a law without left-out stages, shape (draw,
     side).
 
-    ``is_learned``: scales of the law's error are learned from other tables. Its drift
-    then has the prior of averages, which is learned from their forecasts.
+    ``is_learned``: priors of the law are learned from other tables. Its drift then has
+    the prior of averages, which is learned from their forecasts.
     """
     priors = DriftPriors()
-    prior = priors.of(training) if is_learned else priors.of_handful(training)
+    prior = priors.of(training) if is_learned else priors.of_fit(training)
     scales = draw_scales((), prior, rng)
     return draw_drift(scales, prior, draws, rng)

@@ -133,7 +133,7 @@ class Marginal:
 
     def __post_init__(self) -> None:
         columns = np.hstack([self.linear, self.law])
-        # false for cells of a walk beyond the data, and for groups without rows here
+        # false for groups without rows here
         self._reached = np.any(columns != 0, axis=0)
         self._columns = columns[:, self._reached]
         self.weigh(self.weight)

@@ -1,14 +1,12 @@
 """Expand a law's smooth misfit in basis functions with normal weights.
 
 The misfit is a Gaussian process on log loss (Kennedy and O'Hagan 2001): a sum of
-squared-exponential pieces over each axis and over pairs of axes. Laws that do not start
-from a checkpoint's losses also get two integrated Wiener processes along compute and
-along tokens per parameter (Wahba 1990), which widen the misfit beyond the data at a
-rate learned inside the data.
+squared-exponential pieces over each axis and over pairs of axes.
 
 A piece is a sum of cosines on an interval a little wider than the data (Hilbert space
 approximation with reflecting ends: Solin and Sarkka 2020, Riutort-Mayol et al. 2022).
-Beyond its interval a piece is constant. The cosines do not depend on the length scales,
+Beyond its interval a piece is constant; what a law errs beyond the data is `drift`.
+The cosines do not depend on the length scales,
 so a draw of weights is a draw of the process: a pure function of the run, for JAX.
 """
 
@@ -31,8 +29,6 @@ from bayeslaw._inference.discrepancy.axes import (
     linear_unit,
     position,
     varies,
-    walk_names,
-    walk_position,
 )
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._law.columns import starts_from_losses
@@ -47,21 +43,12 @@ if TYPE_CHECKING:
 class MisfitPriors(NamedTuple):
     """Priors of a misfit's scales.
 
-    ``length``: length scale of a piece, in units of its axis. ``wiggle``: scale of a
-    walk. ``learned_wiggles``: scales of the walks of a law of N and D whose priors are
-    learned from other tables (docs/results/learned_scales.csv). ``misfit``: sd of all pieces
-    together, in log loss (pieces share the variance equally). ``state_misfit``: the
-    same for a law that starts from the checkpoint's loss.
+    ``length``: length scale of a piece, in units of its axis. ``misfit``: sd of all
+    pieces together, in log loss (pieces share the variance equally). ``state_misfit``:
+    the same for a law that starts from the checkpoint's loss.
     """
 
     length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
-    wiggle: Prior = lognormal(
-        0.002, 1.0, "public tables of N and D: .001-.003 an e-fold to the power 1.5"
-    )
-    learned_wiggles: tuple[tuple[str, Prior], ...] = (
-        ("N*D", lognormal(0.00058, 1.1, "learned: 26 tables of ten labs")),
-        ("D/N", lognormal(0.00096, 1.37, "learned: 26 tables of ten labs")),
-    )
     misfit: Prior = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
     state_misfit: Prior = lognormal(
         0.028,
@@ -124,76 +111,16 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """An integrated Wiener process, 0 below the lowest run.
-
-    ``edges``: ends of cells, in e-folds; the second derivative is constant in a cell.
-    """
-
-    name: str
-    edges: tuple[float, ...]
-
-    @property
-    def widths(self) -> Float[np.ndarray, " cell"]:
-        return np.diff(self.edges)
-
-    def ramps(
-        self, x: Float[AnyArray, "*run"], xp: ModuleType
-    ) -> Float[AnyArray, "*run cell"]:
-        """Evaluate each cell's basis function at ``x``, shape (run, cell)."""
-        edges = np.asarray(self.edges)
-        shape = (*x.shape, len(self.widths))
-        starts = xp.broadcast_to(edges[:-1], shape)
-        ends = xp.broadcast_to(edges[1:], shape)
-        # White noise averaged over a cell [a, b] has sd 1 / sqrt(width). Its second
-        # integral is ((x - a)+^2 - (x - b)+^2) / (2 sqrt(width)): 0 before the cell, a
-        # straight line after it.
-        after_start = xp.maximum(x[..., None] - starts, 0.0)
-        after_end = xp.maximum(x[..., None] - ends, 0.0)
-        size = 2 * np.sqrt(self.widths)
-        return (after_start**2 - after_end**2) / xp.broadcast_to(size, shape)
-
-    def spline(self, weights: Any) -> tuple[Any, Any, Any]:
-        """Write the walk with weights of shape (cell,) as a quadratic spline: level,
-        slope, half the curvature at each segment's start, each of shape (cell + 2,).
-        """
-        widths = self.widths
-        # within a cell the second derivative is weight / sqrt(width)
-        half = weights / (2 * np.sqrt(widths))
-        none = jnp.zeros(1)
-        slope = jnp.concatenate([none, jnp.cumsum(2 * half * widths)])
-        rise = slope[:-1] * widths + half * widths**2
-        level = jnp.concatenate([none, jnp.cumsum(rise)])
-        return (
-            jnp.concatenate([none, level]),
-            jnp.concatenate([none, slope]),
-            jnp.concatenate([none, half, none]),
-        )
-
-    def on_spline(self, x: Any, pieces: tuple[Any, Any, Any]) -> Any:
-        """Evaluate the walk at ``x``, shape (), by `spline`: ``ramps(x) @ weights``."""
-        edges = np.asarray(self.edges)
-        starts = np.concatenate([edges[:1], edges])
-        piece = (x > edges).sum()
-        level, slope, half = (values[piece] for values in pieces)
-        along = x - jnp.asarray(starts)[piece]
-        return level + along * (slope + along * half)
-
-
-@dataclass(frozen=True)
 class Process:
     """The basis of a misfit. Hashable, because compiled programs are cached by it.
 
-    Order of the weights: pieces over each axis, pieces over each pair, walks.
-    ``fading`` scales the misfit up at small budgets. ``is_learned``: whether scales of
-    walks have priors that are learned from other tables.
+    Order of the weights: pieces over each axis, pieces over each pair. ``fading`` scales
+    the misfit up at small budgets.
     """
 
     axes: tuple[Axis, ...]
     pairs: tuple[tuple[int, int], ...]
-    walks: tuple[Walk, ...]
     fading: Fading | None = None
-    is_learned: bool = False
 
     @cached_property
     def program_name(self) -> str:
@@ -207,40 +134,31 @@ class Process:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Number of basis functions in each piece, walks last."""
+        """Number of basis functions in each piece."""
         single = [axis.functions for axis in self.axes]
         paired = [
             self.axes[i].pair_functions * self.axes[j].pair_functions
             for i, j in self.pairs
         ]
-        cells = [len(walk.widths) for walk in self.walks]
-        return (*single, *paired, *cells)
+        return (*single, *paired)
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """Names of the pieces: ``"D"``, ``"N x replay"``, ``"walk N*D"``."""
+        """Names of the pieces: ``"D"``, ``"N x replay"``."""
         names = [axis.name for axis in self.axes]
         paired = [f"{names[i]} x {names[j]}" for i, j in self.pairs]
-        walks = [f"walk {walk.name}" for walk in self.walks]
-        return (*names, *paired, *walks)
+        return (*names, *paired)
 
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """Priors of length scales (units of the axis) and of the pieces' sds."""
         total = PRIORS.of_all_pieces(axis.name for axis in self.axes)
-        smooth = len(self.axes) + len(self.pairs)
         median, spread = total.args
         # Variances add up: divided by sqrt(pieces), the misfit's sd is the same for any
         # number of pieces.
-        piece = lognormal(median / np.sqrt(max(smooth, 1)), spread, total.source)
+        piece = lognormal(median / np.sqrt(len(self.pieces)), spread, total.source)
         lengths = {f"length {axis.name}": PRIORS.length for axis in self.axes}
-        sizes = dict.fromkeys(self.pieces[:smooth], piece)
-        learned_wiggles = dict(PRIORS.learned_wiggles) if self.is_learned else {}
-        wiggles = {
-            f"walk {walk.name}": learned_wiggles.get(walk.name, PRIORS.wiggle)
-            for walk in self.walks
-        }
-        return lengths | sizes | wiggles
+        return lengths | dict.fromkeys(self.pieces, piece)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -260,9 +178,6 @@ class Process:
             # those of its axes.
             product = first[..., :, None] * second[..., None, :]
             blocks.append(product.reshape(*shape, -1))
-        for walk in self.walks:
-            x = walk_position(walk.name, covariates, xp)
-            blocks.append(walk.ramps(xp.broadcast_to(x, shape), xp))
         functions = xp.concatenate(blocks, axis=-1)
         if self.fading is None:
             return functions
@@ -274,7 +189,7 @@ class Process:
         """Return one draw's misfit as a function of one column.
 
         Terms of the other columns are summed once. An evaluation then costs the cosines
-        of one axis, and the walks.
+        of one axis.
 
         Parameters
         ----------
@@ -287,8 +202,7 @@ class Process:
             Values of the other columns, each of shape ().
         """
         pieces = jnp.split(weights, np.cumsum(self.sizes)[:-1])
-        single, further = pieces[: len(self.axes)], pieces[len(self.axes) :]
-        paired, walks = further[: len(self.pairs)], further[len(self.pairs) :]
+        single, paired = pieces[: len(self.axes)], pieces[len(self.axes) :]
         names = [axis.name for axis in self.axes]
         waves = {
             axis.name: axis.cosines(axis.position(covariates, jnp), jnp)
@@ -317,15 +231,9 @@ class Process:
             else:
                 level += waves[first.name][: counts[0]] @ across
         fixed = {name: value for name, value in covariates.items() if name != column}
-        splines = [
-            walk.spline(piece_weights)
-            for walk, piece_weights in zip(self.walks, walks, strict=True)
-        ]
-        return Partial(
-            partial(self._evaluate_at, column), level, slopes, splines, fixed
-        )
+        return Partial(partial(self._evaluate_at, column), level, slopes, fixed)
 
-    def _evaluate_at(self, column, level, slopes, splines, fixed, value):
+    def _evaluate_at(self, column, level, slopes, fixed, value):
         """Evaluate the misfit at a value of the column, from the sums of `along`."""
         covariates = fixed | {column: value}
         total = level
@@ -333,9 +241,6 @@ class Process:
             if axis.name == column:
                 waves = axis.cosines(axis.position(covariates, jnp), jnp)
                 total += waves @ slopes
-        for walk, spline in zip(self.walks, splines, strict=True):
-            x = walk_position(walk.name, covariates, jnp)
-            total += walk.on_spline(x, spline)
         if self.fading is not None:
             total = total * self.fading.factor(covariates)
         return total
@@ -344,15 +249,12 @@ class Process:
 def process_of(
     covariates: Mapping[str, Float[np.ndarray, " run"]],
     along_run: bool = False,
-    is_learned: bool = False,
 ) -> Process | None:
     """Build the process of a law that reads these columns, each of shape (run,).
 
     Returns None where no axis varies. ``along_run``: rows are points of learning
     curves. Areas under the learning rate then get no axis: each run has its own error
     process along its curve (`noise`), which forecast better than a shared misfit.
-    ``is_learned``: if the law reads N and D alone, scales of its walks have priors that
-    are learned from other tables.
     """
     names = axis_names(covariates)
     if along_run:
@@ -371,30 +273,22 @@ def process_of(
     # data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_build_axis(name, x, margin, units[name]) for name, x in at.items()]
-    # A table of adaptations has few sizes. What one of them does along its tokens would
-    # become a trend that a walk, or a piece over size and tokens, carries to the next
-    # size (docs/state_laws.md).
-    is_of_adaptations = start is not None or "ptpp" in at
-    pairs = _choose_pairs(tuple(at), start, is_of_adaptations)
-    trends = () if is_of_adaptations else walk_names(tuple(covariates))
-    walks = [_build_walk(name, covariates) for name in trends]
-    of_size = set(covariates) == {"N", "D"}
-    return Process(
-        tuple(axes),
-        pairs,
-        tuple(walk for walk in walks if walk),
-        is_learned=is_learned and of_size,
-    )
+    return Process(tuple(axes), _choose_pairs(tuple(at), start))
 
 
 def _choose_pairs(
-    names: tuple[str, ...], start: str | None, is_of_adaptations: bool
+    names: tuple[str, ...], start: str | None
 ) -> tuple[tuple[int, int], ...]:
-    """Choose the pairs of axes that get a piece, as indices into ``names``."""
+    """Choose the pairs of axes that get a piece, as indices into ``names``.
+
+    A table of adaptations has few sizes. A piece over size, or the checkpoint's loss,
+    and tokens would carry what one of them does along its tokens to the next size
+    (docs/state_laws.md).
+    """
     if start is not None:
         wanted = [(start, "replay"), ("D", "replay")]
     else:
-        wanted = [] if is_of_adaptations else [("N", "D")]
+        wanted = [] if "ptpp" in names else [("N", "D")]
         wanted += [("D", "replay"), ("N", "replay"), ("ptpp", "D"), ("ptpp", "replay")]
     return tuple(
         (names.index(a), names.index(b)) for a, b in wanted if {a, b} <= set(names)
@@ -416,22 +310,6 @@ def _build_axis(
     return Axis(name, low, high, count(1.6, 4, 18), count(1.0, 3, 9), unit)
 
 
-def _build_walk(
-    name: str, covariates: Mapping[str, Float[np.ndarray, " run"]]
-) -> Walk | None:
-    """Build a walk from the data to 14 e-folds beyond; None if its range is short."""
-    x = walk_position(name, covariates, np)
-    # runs within half an e-fold do not inform the walk
-    if not varies(x, 0.5):
-        return None
-    # twelve cells of constant second derivative cross the data
-    inside = np.linspace(x.min(), x.max(), 13)
-    steps = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 14.0]
-    beyond = x.max() + np.asarray(steps)
-    edges = map(float, (*inside, *beyond))
-    return Walk(name, tuple(edges))
-
-
 def process_to_dict(process: Process | None) -> dict | None:
     """Convert a process to JSON types."""
     if process is None:
@@ -445,14 +323,9 @@ def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
         return None
     axes = [Axis(**axis) for axis in content["axes"]]
     pairs = [(int(i), int(j)) for i, j in content["pairs"]]
-    walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in content["walks"]]
     fading = content["fading"]
     return Process(
-        tuple(axes),
-        tuple(pairs),
-        tuple(walks),
-        None if fading is None else Fading(**fading),
-        content["is_learned"],
+        tuple(axes), tuple(pairs), None if fading is None else Fading(**fading)
     )
 
 
@@ -494,9 +367,9 @@ class Spectrum(NamedTuple):
         for places, size in zip(_list_places(process), process.sizes, strict=True):
             linear, square = np.zeros((2, size, len(index)))
             counts = [_count_cosines(process, place, places) for place in places]
-            numbers = np.unravel_index(np.arange(size), counts or [size])
+            numbers = np.unravel_index(np.arange(size), counts)
             # as in `features`, the index of the second axis varies fastest
-            for place, number in zip(places, numbers, strict=bool(places)):
+            for place, number in zip(places, numbers, strict=True):
                 frequency = np.pi * number / process.axes[place].length
                 linear[:, lengths[place]] = 1.0
                 square[:, lengths[place]] = frequency**2
@@ -508,9 +381,8 @@ class Spectrum(NamedTuple):
 
 
 def _list_places(process: Process) -> list[tuple[int, ...]]:
-    """List the indices of the axes of each piece; a walk has none."""
-    single = [(place,) for place in range(len(process.axes))]
-    return [*single, *process.pairs, *(() for _ in process.walks)]
+    """List the indices of the axes of each piece."""
+    return [*((place,) for place in range(len(process.axes))), *process.pairs]
 
 
 def _count_cosines(process: Process, place: int, places: tuple[int, ...]) -> int:

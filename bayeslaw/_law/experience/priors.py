@@ -228,12 +228,11 @@ def is_experienced(law: Law) -> bool:
 
 
 def has_learned_errors(law: Law) -> bool:
-    """Tell whether a fit of this law by itself has learned scales of its error: with
-    learned priors, `coupled` has.
+    """Tell whether a fit of this law by itself has the drift of averages: with learned
+    priors, `coupled` has.
 
-    With them, 90% intervals of `chinchilla` hold 75 to 80% of the most expensive runs
-    (docs/results/notebook.md). In averages all laws have learned walks, because their drift is
-    learned from left-out stages.
+    With it, 90% intervals of `chinchilla` hold 75 to 80% of the most expensive runs
+    (docs/results/notebook.md).
     """
     return law.name == "coupled" and is_experienced(law)
 

@@ -35,7 +35,6 @@ from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import Padded, pad
-from bayeslaw._law.experience.priors import is_experienced
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.fits.misfit import (
@@ -284,7 +283,6 @@ def _with_misfit(
         training,
         kept,
         power=power,
-        is_learned=is_experienced(law),
         seed=setting.seed,
         tries=tries,
     )

@@ -201,20 +201,18 @@ def _sample(
 def _add_misfit(
     result: Fit, runs: pd.DataFrame, training: TrainingRuns, seed: int
 ) -> None:
-    """Learn the misfit of a fit's draws and keep it in its tree."""
+    """Learn the misfit of a fit's draws, and keep it and its drift in the fit's tree."""
     draws = artifact.draws_of(result.inference_data)
-    is_learned = has_learned_errors(result.law)
-    misfit = learn_misfit(result.law, draws, training, is_learned=is_learned, seed=seed)
+    misfit = learn_misfit(result.law, draws, training, seed=seed)
     if misfit is None:
         return
     saved = to_dataset(misfit, group_names(misfit, result.law, runs))
-    if len(runs) <= HANDFUL:
-        # there are too few runs to leave a stage out, so drifts are drawn from their
-        # prior
-        known = training_range(training.covariates)
-        rng = generator(seed, Stream.PRIOR_DRIFT)
-        drifts = draw_from_prior(known, len(misfit.sigma), rng, is_learned)
-        saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
+    # no stage is left out, so drifts are drawn from their prior
+    known = training_range(training.covariates)
+    rng = generator(seed, Stream.PRIOR_DRIFT)
+    is_learned = has_learned_errors(result.law)
+    drifts = draw_from_prior(known, len(misfit.sigma), rng, is_learned)
+    saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
     result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
 
 

@@ -106,7 +106,6 @@ def learn_misfit(
     kept: Bool[np.ndarray, " row"] | None = None,
     *,
     power: float | None = None,
-    is_learned: bool = False,
     seed: int,
     tries: int = TRIES,
 ) -> Misfit | None:
@@ -120,11 +119,9 @@ def learn_misfit(
         Mask of the runs to learn from, shape (row,); all by default.
     power
         Power of tokens by which errors fade; learned by default.
-    is_learned
-        Whether scales of walks have priors that are learned from other tables.
     """
     judged = runs if kept is None else runs.only(kept)
-    process = process_of(judged.covariates, judged.sharing.along_run, is_learned)
+    process = process_of(judged.covariates, judged.sharing.along_run)
     if process is None:
         return None
     of_law = {name: np.asarray(values[name]) for name in law.priors}

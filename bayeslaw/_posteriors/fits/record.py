@@ -76,9 +76,8 @@ class Fit:
 
     @cached_property
     def drift(self) -> Float[np.ndarray, "draw side"] | None:
-        """Drifts beyond the runs, drawn from the prior. None for a plain fit, and for a
-        fit of more than a handful of runs, because averages learn drift from left-out
-        stages.
+        """Drifts beyond the runs, drawn from the prior (an average learns their scales
+        from left-out stages). None for a plain fit.
         """
         if NAMES.misfit not in self.inference_data.children:
             return None
