@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import audit
 import campaigns
 import drift_prior
 import handful
@@ -521,6 +522,8 @@ PAGES: dict[str, Callable[[], str]] = {
         "measured_mixtures.csv", by_rows(measured_mixtures.markdown)
     ),
     "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
+    "audit": Kept("audit.csv", by_rows(audit.markdown)),
+    "audit_walks": Kept("audit_walks.csv", by_rows(audit.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
     "new_sizes_before": Kept("new_sizes_before.csv", by_rows(new_sizes.markdown)),

@@ -5,8 +5,8 @@
 
 Every published table of sizes and tokens is cut to its cheapest runs. The most expensive
 tenth of its runs (by N D) is forecast by a law with its misfit, or by what the command
-`fit` chooses without `--law`, with priors learned from the tables of all other labs (of
-parameters, and of the walks of their misfit), and with the laws' own priors.
+`fit` chooses without `--law`, with priors of parameters learned from the tables of all
+other labs, and with the laws' own priors.
 
 ``bought`` compares the five cheapest runs with five runs that `anchors` names from
 nothing. These are on offer: all runs that cost at most a hundredth of the most expensive
@@ -20,23 +20,19 @@ import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import jax
 import numpy as np
 import pandas as pd
 from experience import Table, tables
-from learned_scales import population, prior_of
 from measured import DATA
 from processes import processes
 from resumable import study
 
 import bayeslaw
 from bayeslaw._inference.diagnostics import interval_score
-from bayeslaw._inference.discrepancy import process
 from bayeslaw._law.experience.priors import NONE
 from bayeslaw._law.experience.tables import learned
-from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.averaging.compare import law_of_few
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import Posterior
@@ -46,21 +42,7 @@ LAWS = ("chinchilla", "coupled")
 DEFAULT = "default"  # the law or the average that the command fits by itself
 COUNTS = (0, 3, 6, 12, 24)
 PRIORS = ("learned", "own")
-WALKS = ("N*D", "D/N")
 TABLES = {n: table for n, table in tables().items() if table.laws == LAWS}
-SCALES = Path(__file__).parents[2] / "docs/results/learned_scales.csv"
-LABS = {  # names of the labs in it
-    "Bhagia 2024": "ladder",
-    "Brandfonbrener 2024": "six_corpora",
-    "Comma 2025": "isoflop_more comma",
-    "Gadre 2024": "overtraining",
-    "Hoffmann 2022": "chinchilla",
-    "Li 2025": "farseer",
-    "Llama 3 2024": "isoflop_more llama3",
-    "Marin 2026": "isoflop_marin",
-    "Muennighoff 2023": "data_constrained",
-    "Porian 2024": "isoflop_small",
-}
 
 
 def split(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -85,16 +67,6 @@ def laws_for(
     teach = partial(choose_priors, experience=learned().without(table.lab))
     measured = runs if len(runs) else None
     return [teach(law, measured, table.kind).law for law in laws]
-
-
-def wiggles_without(lab: str) -> tuple[tuple[str, Prior], ...]:
-    """Learn the scales of walks from all labs but one; ``""`` for all labs."""
-    rows = pd.read_csv(SCALES)
-    others = rows[rows["law"].isin(LAWS) & (rows["lab"] != LABS.get(lab))]
-    by_walk = {walk: others[others["name"] == f"walk {walk}"] for walk in WALKS}
-    return tuple(
-        (walk, prior_of(population(part), "positive")) for walk, part in by_walk.items()
-    )
 
 
 def posterior(
@@ -150,13 +122,9 @@ def case(
 ) -> list[dict[str, Any]]:
     """Build the rows of a table, for a number of runs, a choice of priors and a law."""
     table = TABLES[name]
-    scales = process.PRIORS._replace(learned_wiggles=wiggles_without(table.lab))
     cheap, dear = split(table.runs(data)[["N", "D", "loss"]].astype(float))
     none = cheap[:0]
-    with (
-        warnings.catch_warnings(),
-        patch.object(process, "PRIORS", scales),
-    ):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if count == "bought":
             nothing = laws_for(table, law, priors, none)

@@ -214,7 +214,7 @@ def of_law(law: bayeslaw.Law, values: Mapping[str, np.ndarray]) -> list[dict]:
 
 def is_piece(process: Process, name: str) -> bool:
     """Tell whether a scale is the size of a smooth piece."""
-    return name in process.pieces and not name.startswith("walk")
+    return name in process.pieces
 
 
 def learned_name(process: Process, name: str) -> str:
@@ -578,8 +578,8 @@ HEAD = """\
 #
 # Scales are in log loss (.01 is 1% of the loss): `sigma`, `tau run`, `tau checkpoint`,
 # `tau setting`; `misfit N` (all smooth pieces together, as told by the one along N),
-# `misfit pair`; `walk N*D`, `walk D/N` (an e-fold to the power 1.5), `drift` (an
-# e-fold); `length N` in units of the axis.
+# `misfit pair`; `drift` (an e-fold); `length N` in units of the axis. `walk N*D` and `walk
+# D/N` are of an earlier misfit.
 #
 # Numbers only; no rows of any table. Few labs (1, 2) say little beyond the prior set by
 # hand, which counts as one lab for the mean and two for the spread.
