@@ -192,7 +192,7 @@ def _several_laws(
         raise LawError("priors belong to one law; name it (--law), without --drift")
     if options.drift and options.preview:
         raise LawError(
-            "a preview is of one law without its drift: leave out --preview or --drift"
+            "a preview leaves no stage out to learn drift from: leave out --preview or --drift"
         )
     laws = options.law or None
     which = len(laws) if laws else "the default"

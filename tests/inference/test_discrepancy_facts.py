@@ -165,8 +165,6 @@ def test_the_prior_of_drift_is_that_of_what_the_law_reads():
     mean_above = dict(zip(of_both.axes, mean[::2], strict=True))
     assert mean_above == {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
     assert mean[1::2] == (0.0, 0.0, 0.0, 0.0)
-    centred = drift.DriftPrior(priors.tau, 8 * (0.0,))
-    assert priors.of_fit(of_both) == centred
     with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
     centred = drift.DriftPrior(priors.tau, 10 * (0.0,))
     assert priors.of(with_replay) == centred

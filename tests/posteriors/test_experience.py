@@ -202,18 +202,6 @@ def test_a_fit_drifts_beyond_its_runs_as_the_prior_says(tmp_path):
     assert quick(few(6), discrepancy=False).drift is None
 
 
-def test_learned_priors_of_coupled_are_those_of_its_drift_too():
-    """Other laws by themselves, and own priors, keep the one set by hand."""
-    fits = {
-        name: bayeslaw.fit(
-            few(6), "coupled", preview=True, experience=name, on_failure="ignore"
-        )
-        for name in ("none", "web-text")
-    }
-    rates = {name: np.median(np.abs(fit.drift)) for name, fit in fits.items()}
-    assert rates["web-text"] < 0.7 * rates["none"]
-
-
 def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
     names = ["chinchilla", "coupled"]
 

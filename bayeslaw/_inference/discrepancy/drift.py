@@ -76,20 +76,14 @@ class DriftPriors(NamedTuple):
     size_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0), ("N*D", -2.0))
 
     def of(self, training: Range) -> DriftPrior:
-        """Choose the prior of the drifts beyond a range, where an average learns from
-        left-out stages.
-        """
-        if set(training.axes) != OF_SIZE:
-            return self.of_fit(training)
-        above = dict(self.size_mean)
+        """Choose the prior of the drifts beyond a range."""
+        if set(training.axes) == OF_SIZE:
+            scale, above = self.size_tau, dict(self.size_mean)
+        else:
+            is_state = starts_from_losses(training.axes)
+            scale, above = (self.state_tau if is_state else self.tau), {}
         mean = [m for axis in training.axes for m in (above.get(axis, 0.0), 0.0)]
-        return DriftPrior(self.size_tau, tuple(mean))
-
-    def of_fit(self, training: Range) -> DriftPrior:
-        """Choose the prior without a mean, for a law that is fitted by itself."""
-        is_state = starts_from_losses(training.axes)
-        scale = self.state_tau if is_state else self.tau
-        return DriftPrior(scale, 2 * len(training.axes) * (0.0,))
+        return DriftPrior(scale, tuple(mean))
 
 
 class ScaleSampler(NamedTuple):
@@ -344,15 +338,11 @@ def draw_drift(
 
 
 def draw_from_prior(
-    training: Range, draws: int, rng: np.random.Generator, is_learned: bool = False
+    training: Range, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw side"]:
     """Draw drifts from the prior, for a law without left-out stages, shape (draw,
     side).
-
-    ``is_learned``: priors of the law are learned from other tables. Its drift then has
-    the prior of averages, which is learned from their forecasts.
     """
-    priors = DriftPriors()
-    prior = priors.of(training) if is_learned else priors.of_fit(training)
+    prior = DriftPriors().of(training)
     scales = draw_scales((), prior, rng)
     return draw_drift(scales, prior, draws, rng)

@@ -41,7 +41,6 @@ KINDS = {
     "fine-tuning": "fine-tuning",
 }
 NONE = "none"
-LEARNED = "learned: "  # how the source of a learned prior begins
 # a kind with few labs -> the kind whose population is its prior
 BASES = {"code": "web-text"}
 FULL = 4  # with so many labs the law's own prior no longer counts
@@ -222,21 +221,6 @@ def experienced(
     )
 
 
-def is_experienced(law: Law) -> bool:
-    """Tell whether a prior of a law is learned from other tables."""
-    return any(prior.source.startswith(LEARNED) for prior in law.priors.values())
-
-
-def has_learned_errors(law: Law) -> bool:
-    """Tell whether a fit of this law by itself has the drift of averages: with learned
-    priors, `coupled` has.
-
-    With it, 90% intervals of `chinchilla` hold 75 to 80% of the most expensive runs
-    (docs/results/notebook.md).
-    """
-    return law.name == "coupled" and is_experienced(law)
-
-
 def _compute_floors(
     law: Law,
     floor: str,
@@ -374,5 +358,5 @@ def _fit_lognormal(draws: Float[np.ndarray, " draw"], source: str) -> Prior:
 
 def _format_source(name: str, labs: int) -> str:
     if name in KINDS:
-        return f"{LEARNED}{KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
-    return f"{LEARNED}{name}"
+        return f"learned: {KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
+    return f"learned: {name}"

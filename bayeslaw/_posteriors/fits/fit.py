@@ -22,7 +22,6 @@ from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
-from bayeslaw._law.experience.priors import has_learned_errors
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.fits import artifact
@@ -210,8 +209,7 @@ def _add_misfit(
     # no stage is left out, so drifts are drawn from their prior
     known = training_range(training.covariates)
     rng = generator(seed, Stream.PRIOR_DRIFT)
-    is_learned = has_learned_errors(result.law)
-    drifts = draw_from_prior(known, len(misfit.sigma), rng, is_learned)
+    drifts = draw_from_prior(known, len(misfit.sigma), rng)
     saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
     result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
 
