@@ -212,10 +212,12 @@ def test_laws_of_stages_need_several_sizes_too():
         "ptpp-transfer",
         "ptpp-tokens",
     ]
-    assert candidate_laws(runs)[:5] == ["dcpt", *of_stages]
+    assert candidate_laws(runs)[:6] == ["dcpt", *of_stages]
     # a law that is blind to stages is compared, and not averaged with those that are not
     blind = runs.drop(columns=["loss_before", "source_loss_before"])
-    assert default_laws(blind) == of_stages
+    assert default_laws(blind) == ["ptpp-gate-floor", "ptpp-tokens"]
+    source = blind.assign(domain="source")
+    assert default_laws(source) == ["ptpp-gate-floor", "ptpp-rise"]
 
 
 def test_laws_are_weighed_where_a_stage_can_be_left_out_and_else_one_is_fitted():

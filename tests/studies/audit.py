@@ -194,7 +194,8 @@ def main() -> None:
     options = parser.parse_args()
     jobs = [
         {"part": part, "kind": kind, "case": case}
-        for part in (options.part or PARTS)
+        for part in PARTS
+        if part in ("nothing", *(options.part or PARTS))
         for kind, case in cases()
         if options.only in f"{kind} {case}"
     ]

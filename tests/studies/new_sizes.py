@@ -136,8 +136,12 @@ def markdown(rows: pd.DataFrame) -> str:
             by_law = cells.set_index("law")
             texts = [describe(by_law.loc[law]) for law in laws if law in by_law.index]
             lines.append(f"| {fold} | {' | '.join(texts)} |")
-        means = [geometric_means(part[part["law"] == law]) for law in laws]
-        lines += [f"| *geometric mean* | {' | '.join(means)} |", ""]
+        is_tiny = part["fold"].str.startswith("microcpt")
+        for name, rows_of in (("minicpt", ~is_tiny), ("microcpt", is_tiny)):
+            of_grid = part[rows_of]
+            means = [geometric_means(of_grid[of_grid["law"] == law]) for law in laws]
+            lines.append(f"| *{name}, geometric means* | {' | '.join(means)} |")
+        lines.append("")
     return "\n".join(lines)
 
 

@@ -18,6 +18,10 @@ from bayeslaw._law.law import Law
 from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.proposals import it_has
 
+# Forms 1, 2 and 3 of Goffinet 2025, and Form 1 with a bend that tables hardly show
+FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer")
+PARTS_OF_FORM_3 = ("ptpp-floor", "ptpp-gate", "ptpp-transfer")
+
 
 def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
     """Take a law, or find it for a table by its name, formula or file.
@@ -58,7 +62,8 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
         of_size = ["dcpt"] if is_read else []
         staged = of_size and levels.get("ptpp", 0) > 1
-        return [*of_size, *(_stage_laws(runs) if staged else []), *of_state]
+        of_stage = [*FORMS, _stage_law(runs)] if staged else []
+        return [*of_size, *of_stage, *of_state]
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
@@ -89,22 +94,20 @@ def _without_empty(runs: pd.DataFrame) -> pd.DataFrame:
 def default_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are averaged by default. If every run has its checkpoint's
     losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
-    if the stage varies, they are the laws that read it.
+    if the stage varies, they are those that read it, without the parts of Form 3.
     """
     candidates = candidate_laws(runs)
     columns = {name: catalogue.law(name).covariates for name in candidates}
     starts = [name for name in candidates if starts_from_losses(columns[name])]
-    stages = [name for name in candidates if "ptpp" in columns[name]]
+    read_stage = [name for name in candidates if "ptpp" in columns[name]]
+    stages = [name for name in read_stage if name not in PARTS_OF_FORM_3]
     return starts or stages or candidates
 
 
-def _stage_laws(runs: pd.DataFrame) -> list[str]:
-    """Name the laws of pre-training stages: those of Goffinet 2025, and ours for the
-    rows' domain.
-    """
+def _stage_law(runs: pd.DataFrame) -> str:
+    """Choose the law of size and pre-training for the domain of the rows."""
     of_source = "domain" in runs and bool((runs["domain"] == "source").all())
-    ours = "ptpp-rise" if of_source else "ptpp-tokens"
-    return ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer", ours]
+    return "ptpp-rise" if of_source else "ptpp-tokens"
 
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:
