@@ -392,22 +392,30 @@ class Kept:
         return f"{self.table(path)}\n\n{made_by(path)}"
 
 
-# since then rows are weighed, and what checkpoints, runs and settings share is learned
-# beside the misfit
-WEIGHED = "8be9506"
-EARLIER = "rows were weighed (8be9506): the present code may give other figures"
+# changes that move figures: a result names the first that it was kept before
+MOVES = {
+    "8be9506": "rows were weighed",
+    "d839fad5": "the misfit lost its walks and every fit drifts",
+}
 
 
 def made_by(path: Path) -> str:
-    """The commit that kept a file, and whether rows were weighed by then."""
+    """The commit that kept a file, and what has moved figures since then."""
     kept = git(*LAST_CHANGE, "--", str(path)).split()
     if not kept:
         return "*Not committed yet.*"
     commit, day = kept
-    is_earlier = git("rev-list", "--count", f"{commit}..{WEIGHED}") != "0"
-    is_timing = path.parent != RESULTS
-    says = f", before {EARLIER}" if is_earlier and not is_timing else ""
-    return f"*Kept on {day}, commit {commit}{says}.*"
+    since = [
+        f"{change} ({move})"
+        for move, change in MOVES.items()
+        if git("rev-list", "--count", f"{commit}..{move}") != "0"
+    ]
+    if not since or path.parent != RESULTS:  # a timing is of its time
+        return f"*Kept on {day}, commit {commit}.*"
+    return (
+        f"*Kept on {day}, commit {commit}, before {since[0]}: the present code may give "
+        "other figures.*"
+    )
 
 
 # a move is no change

@@ -19,6 +19,10 @@ def test_replay_is_not_ignored_where_there_is_no_stage():
     assert default_laws(plain) == ["dcpt"]
     assert default_laws(plain.assign(ptpp=20.0)) == ["dcpt"]
     assert default_laws(plain.assign(replay=0.0)) == ["chinchilla", "coupled"]
+    # one mix of an adaptation, whose checkpoints differ
+    staged = plain.assign(replay=0.3, ptpp=np.geomspace(5.0, 50.0, len(plain)))
+    assert default_laws(staged) == ["ptpp-tokens"]
+    assert default_laws(staged.drop(columns="replay")) == ["chinchilla", "coupled"]
 
 
 def test_of_one_checkpoint_a_law_of_its_losses_is_left():

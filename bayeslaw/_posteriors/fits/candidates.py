@@ -67,7 +67,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
-        return ["chinchilla", "coupled"]
+        # one mix of an adaptation, whose checkpoints differ
+        is_adapted = "replay" in runs and levels.get("ptpp", 0) > 1
+        return ["chinchilla", "coupled", *([_stage_law(runs)] if is_adapted else [])]
     if {"S1_pt", "S2_pt"} <= set(runs):
         adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
         return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
