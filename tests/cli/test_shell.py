@@ -22,8 +22,9 @@ def test_the_shell_completes_names_of_laws():
         "ptpp-floor",
         "ptpp-gate",
         "ptpp-gate-floor",
-        "ptpp-transfer",
+        "ptpp-rise",
         "ptpp-tokens",
+        "ptpp-transfer",
     ]
     assert complete_law("ptpp") == of_stages
     assert complete_law("") == [law.name for law in bayeslaw.laws()]
