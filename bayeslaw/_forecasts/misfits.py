@@ -83,7 +83,7 @@ def drift_parts(
     --------
     >>> parts = bayeslaw.drift_parts(target, large)
     >>> parts.loc[:, parts.max() > 0].columns.to_list()
-    ['ptpp above']
+    ['N above', 'D above', 'N*D above']
     """
     posterior, runs = as_posterior(posterior), as_runs(runs)
     variance = _variances(posterior, runs)
