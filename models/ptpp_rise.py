@@ -9,9 +9,7 @@ token per parameter, and is not modelled: at D = 0 the law is the loss just afte
 docs/state_laws.md tells which forms were tried, and the results.
 """
 
-import jax.numpy as jnp
-
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, constant, power
+from bayeslaw._law.law import Covariates, Law, Term, Values, constant
 from bayeslaw._law.priors import lognormal
 
 from ._pretrained import (
@@ -23,6 +21,7 @@ from ._pretrained import (
     size_and_pretraining,
     unpublish_level,
 )
+from ._rise import BETA, DELTA, KAPPA, kept, relearned
 from ._state import N0, OURS, factor, size
 
 CONTINUED = r"\frac{A}{N^{\alpha}(P + r D)^{\epsilon}}"
@@ -36,9 +35,7 @@ def of_pretraining(x: Covariates, e: Values):
 
 def forgotten(x: Covariates, e: Values):
     """Compute (N/N0)^g e^(-kappa r^.6) (1 + r D/(delta P))^-beta, shape (run,)."""
-    risen = factor(x, e, "g") * jnp.exp(-e["kappa"] * power(x["replay"], 0.6))
-    replayed = x["replay"] * x["D"] / pretraining(x)
-    return risen * jnp.exp(-e["beta"] * jnp.log1p(replayed / e["delta"]))
+    return factor(x, e, "g") * kept(x, e) * relearned(x, e)
 
 
 def publish(p: Values) -> dict:
@@ -82,26 +79,9 @@ LAW = Law(
         ALPHA,
         EPSILON,
         size("g"),
-        Exponent(
-            "kappa",
-            lognormal(2.3, 0.4, "measured 2.2-2.4 (tiny models)"),
-            "replay",
-            r"\kappa",
-        ),
-        Exponent(
-            "delta",
-            lognormal(0.015, 0.8, "measured .010-.018: a hundredth of pre-training"),
-            "D",
-            r"\delta",
-            also=("replay",),
-        ),
-        Exponent(
-            "beta",
-            lognormal(0.2, 0.5, "measured .19-.25"),
-            "D",
-            r"\beta",
-            also=("replay",),
-        ),
+        KAPPA,
+        DELTA,
+        BETA,
     ),
     reference=REFERENCE,
     plausible={

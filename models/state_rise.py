@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
 from bayeslaw._law.priors import lognormal, normal
 
+from ._rise import BETA, DELTA, KAPPA, kept, relearned, replayed
 from ._state import (
     OURS,
     REFERENCE,
@@ -33,19 +34,12 @@ RISE = r"(S_1-S_0)\,a N^{g}\left(\frac{ptpp}{30}\right)^{z} e^{-\kappa r^{.6}}"
 RELEARNED = r"\left(1+\frac{r D}{\delta P}\right)^{-\beta}"
 
 
-def replayed(x: Covariates):
-    """Compute r D/P, replayed tokens over those of pre-training, shape (run,)."""
-    return x["replay"] * x["D"] / (x["ptpp"] * x["N"])
-
-
 def gap_left(x: Covariates, e: Values):
     """Compute (S1 - S0) (N/N0)^g (ptpp/30)^z e^(-kappa r^.6) (1 + r D/(delta P))^-beta,
     shape (run,).
     """
     pretraining = power(x["ptpp"] / PTPP, e["z"])
-    kept = jnp.exp(-e["kappa"] * power(x["replay"], 0.6))
-    relearned = jnp.exp(-e["beta"] * jnp.log1p(replayed(x) / e["delta"]))
-    share = factor(x, e, "g") * pretraining * kept * relearned
+    share = factor(x, e, "g") * pretraining * kept(x, e) * relearned(x, e)
     return (e["S1"] - x["source_loss_before"]) * share
 
 
@@ -89,26 +83,9 @@ LAW = Law(
             "ptpp",
             "z",
         ),
-        Exponent(
-            "kappa",
-            lognormal(2.3, 0.4, "measured 2.2-2.4 (tiny models)"),
-            "replay",
-            r"\kappa",
-        ),
-        Exponent(
-            "delta",
-            lognormal(0.015, 0.8, "measured .010-.018: a hundredth of pre-training"),
-            "D",
-            r"\delta",
-            also=("replay",),
-        ),
-        Exponent(
-            "beta",
-            lognormal(0.2, 0.5, "measured .19-.25"),
-            "D",
-            r"\beta",
-            also=("replay",),
-        ),
+        KAPPA,
+        DELTA,
+        BETA,
     ),
     reference={c: REFERENCE[c] for c in ("N", "D", "replay", "source_loss_before")}
     | {"ptpp": 100.0},

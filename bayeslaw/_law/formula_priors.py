@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -118,8 +118,12 @@ def _find_formula_moves(
 
 def _find_law_moves(law: Law, term: Term) -> dict[str, int]:
     """Tell how a term of a law moves, at the medians of its exponents' priors."""
-    medians = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
+    medians = _take_medians(law.exponents)
     return _find_moves(term.basis, term.sign, law.reference, medians)
+
+
+def _take_medians(exponents: Iterable[Exponent]) -> Values:
+    return {e.name: jnp.asarray(e.prior.median) for e in exponents}
 
 
 def _guess_prior(is_floor: bool, in_nats: bool) -> Prior:
@@ -199,7 +203,7 @@ def exponents_of(
                     scales[name] = (where, acts_on)
                 else:
                     exponents[name] = Exponent(name, prior, acts_on, symbol(name))
-    medians = {n: jnp.asarray(e.prior.median) for n, e in exponents.items()}
+    medians = _take_medians(exponents.values())
     at = {**reference, **medians, **dict.fromkeys(scales, jnp.ones(()))}
     for name, (where, acts_on) in scales.items():
         prior = _guess_scale_prior(name, where, at)
@@ -274,7 +278,7 @@ def _find_cited_prior(
 def _find_terms(law: Law, exponent: Exponent) -> list[Term]:
     """Find the terms of a law that change with an exponent."""
     run = as_arrays(law.reference)
-    medians = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
+    medians = _take_medians(law.exponents)
     moved = {**medians, exponent.name: 1.1 * medians[exponent.name]}
     return [t for t in law.terms if t.basis(run, medians) != t.basis(run, moved)]
 

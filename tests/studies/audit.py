@@ -32,7 +32,6 @@ from measured import DATA
 from resumable import study
 
 import bayeslaw
-from bayeslaw import datasets
 from bayeslaw._inference.discrepancy import drift, learning, process
 from bayeslaw._law.priors import lognormal
 from bayeslaw._posteriors.averaging import compare, judge
@@ -132,10 +131,7 @@ def cases() -> dict[tuple[str, str], Callable[[Path], real_tables.Case]]:
 def of_fold(fold: str, domain: str, law: str, data: Path) -> real_tables.Case:
     """Split a bundled grid as `new_sizes.py` does; ``data`` is not read."""
     fitted, unseen = new_sizes.split_fold(fold, domain)
-    reference = datasets.TABLES[new_sizes.FOLDS[fold].table].reference
-    read = bayeslaw.law(law).covariates
-    at = {c: v for c, v in reference.items() if c in read}
-    return real_tables.Case(fitted, unseen, at, [law])
+    return real_tables.Case(fitted, unseen, new_sizes.reference_of(fold, law), [law])
 
 
 def forecast_without(

@@ -212,14 +212,9 @@ def of_law(law: bayeslaw.Law, values: Mapping[str, np.ndarray]) -> list[dict]:
     return [told(n, p, np.asarray(values[n])) for n, p in law.free_priors.items()]
 
 
-def is_piece(process: Process, name: str) -> bool:
-    """Tell whether a scale is the size of a smooth piece."""
-    return name in process.pieces
-
-
 def learned_name(process: Process, name: str) -> str:
     """Name a scale as in all tables: all pairs of axes are of one kind."""
-    if not is_piece(process, name):
+    if name not in process.pieces:
         return name
     return "misfit pair" if " x " in name else f"misfit {name}"
 
@@ -229,7 +224,7 @@ def of_all_pieces(process: Process, name: str, prior: Prior, by: float) -> Prior
     back (-1). The median of all is the median of one times the square root of their
     number.
     """
-    if not is_piece(process, name):
+    if name not in process.pieces:
         return prior
     number = len(process.axes) + len(process.pairs)
     median, spread = prior.args

@@ -82,13 +82,10 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     """Make the rows of one law on one fold: of all points, and of the late ones."""
     began = time.perf_counter()
     fitted, unseen = split_fold(fold, domain)
-    name = FOLDS[fold].table
-    read = bayeslaw.law(law).covariates
-    reference = datasets.TABLES[name].reference
     average = bayeslaw.average(
         fitted,
         [law],
-        reference={c: v for c, v in reference.items() if c in read},
+        reference=reference_of(fold, law),
         on_failure="ignore",
         seed=0,
     )
@@ -110,6 +107,13 @@ def split_fold(fold: str, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     # the other seeds of microcpt are forecast, and not fitted
     first = runs[runs["seed"] == 0] if name.startswith("microcpt") else runs
     return first.query(is_fitted), runs.query(is_forecast)
+
+
+def reference_of(fold: str, law: str) -> dict[str, float]:
+    """Choose the run at which priors of a law are stated: that of the fold's table."""
+    read = bayeslaw.law(law).covariates
+    reference = datasets.TABLES[FOLDS[fold].table].reference
+    return {c: v for c, v in reference.items() if c in read}
 
 
 def score(made: pd.DataFrame, unseen: pd.DataFrame) -> dict[str, float]:

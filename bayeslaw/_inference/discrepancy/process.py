@@ -6,8 +6,8 @@ squared-exponential pieces over each axis and over pairs of axes.
 A piece is a sum of cosines on an interval a little wider than the data (Hilbert space
 approximation with reflecting ends: Solin and Sarkka 2020, Riutort-Mayol et al. 2022).
 Beyond its interval a piece is constant; what a law errs beyond the data is `drift`.
-The cosines do not depend on the length scales,
-so a draw of weights is a draw of the process: a pure function of the run, for JAX.
+The cosines do not depend on the length scales, so a draw of weights is a draw of the
+process: a pure function of the run, for JAX.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.proposals import it_has
 
 # Forms 1, 2 and 3 of Goffinet 2025, and Form 1 with a bend that tables hardly show
-FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer")
-PARTS_OF_FORM_3 = ("ptpp-floor", "ptpp-gate", "ptpp-transfer")
+FORM_3 = "ptpp-gate-floor"
+FORMS = ("ptpp-floor", "ptpp-gate", FORM_3, "ptpp-transfer")
 
 
 def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
@@ -55,20 +55,20 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
         return ["mixture-coupled", "mixture-exponential"]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
+    is_staged = levels.get("ptpp", 0) > 1
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
         of_state = _state_laws(runs)
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
         of_size = ["dcpt"] if is_read else []
-        staged = of_size and levels.get("ptpp", 0) > 1
-        of_stage = [*FORMS, _stage_law(runs)] if staged else []
+        of_stage = [*FORMS, _stage_law(runs)] if of_size and is_staged else []
         return [*of_size, *of_stage, *of_state]
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
         # one mix of an adaptation, whose checkpoints differ
-        is_adapted = "replay" in runs and levels.get("ptpp", 0) > 1
+        is_adapted = "replay" in runs and is_staged
         return ["chinchilla", "coupled", *([_stage_law(runs)] if is_adapted else [])]
     if {"S1_pt", "S2_pt"} <= set(runs):
         adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
@@ -96,13 +96,14 @@ def _without_empty(runs: pd.DataFrame) -> pd.DataFrame:
 def default_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are averaged by default. If every run has its checkpoint's
     losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
-    if the stage varies, they are those that read it, without the parts of Form 3.
+    if the stage varies, they are those that read it, of the forms only Form 3.
     """
     candidates = candidate_laws(runs)
     columns = {name: catalogue.law(name).covariates for name in candidates}
     starts = [name for name in candidates if starts_from_losses(columns[name])]
     read_stage = [name for name in candidates if "ptpp" in columns[name]]
-    stages = [name for name in read_stage if name not in PARTS_OF_FORM_3]
+    # the other forms are parts of Form 3, or hardly differ from them
+    stages = [name for name in read_stage if name == FORM_3 or name not in FORMS]
     return starts or stages or candidates
 
 
