@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import FitWarning
+from bayeslaw._base.errors import FitFileError, FitWarning
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import fading_power, independent_rows
 from bayeslaw._inference.discrepancy.process import (
@@ -46,6 +46,14 @@ def test_the_misfit_fades_at_runs_and_along_tokens_alike():
 def test_a_process_that_fades_survives_json():
     assert process_from_dict(process_to_dict(FADED)) == FADED
     assert process_from_dict(process_to_dict(PROCESS)) == PROCESS
+
+
+def test_a_misfit_with_walks_is_refused_and_not_misread():
+    """As fits of N and D were saved before walks were taken out."""
+    saved = process_to_dict(PROCESS)
+    assert process_from_dict(saved | {"walks": [], "is_learned": False}) == PROCESS
+    with pytest.raises(FitFileError, match="fit again"):
+        process_from_dict(saved | {"walks": [{"name": "N*D", "edges": [1.0, 2.0]}]})
 
 
 @pytest.mark.parametrize(("power", "low", "high"), [(0, 0, 0.05), (0.3, 0.15, 0.35)])

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from bayeslaw._base.errors import FitFileError
 from bayeslaw._inference.discrepancy.axes import (
     AXES,
     REPLAY_ODDS,
@@ -318,9 +319,19 @@ def process_to_dict(process: Process | None) -> dict | None:
 
 
 def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
-    """Convert the output of `process_to_dict` back to a process."""
+    """Convert the output of `process_to_dict` back to a process.
+
+    Raises
+    ------
+    FitFileError
+        The misfit has walks, which it had before they were taken out.
+    """
     if content is None:
         return None
+    if content.get("walks"):
+        raise FitFileError(
+            "saved by an earlier version, whose misfit had walks; fit again"
+        )
     axes = [Axis(**axis) for axis in content["axes"]]
     pairs = [(int(i), int(j)) for i, j in content["pairs"]]
     fading = content["fading"]
