@@ -405,17 +405,13 @@ def made_by(path: Path) -> str:
     if not kept:
         return "*Not committed yet.*"
     commit, day = kept
-    since = [
-        f"{change} ({move})"
-        for move, change in MOVES.items()
-        if git("rev-list", "--count", f"{commit}..{move}") != "0"
-    ]
-    if not since or path.parent != RESULTS:  # a timing is of its time
-        return f"*Kept on {day}, commit {commit}.*"
-    return (
-        f"*Kept on {day}, commit {commit}, before {since[0]}: the present code may give "
-        "other figures.*"
-    )
+    says = f"Kept on {day}, commit {commit}"
+    moves = MOVES if path.parent == RESULTS else {}  # a timing is of its time
+    for move, change in moves.items():
+        if git("rev-list", "--count", f"{commit}..{move}") != "0":
+            may = "the present code may give other figures"
+            return f"*{says}, before {change} ({move}): {may}.*"
+    return f"*{says}.*"
 
 
 # a move is no change
