@@ -113,7 +113,7 @@ def taken_out(part: str) -> Iterator[None]:
         yield
 
 
-def cases() -> dict[tuple[str, str], Callable[[Path], real_tables.Case]]:
+def list_cases() -> dict[tuple[str, str], Callable[[Path], real_tables.Case]]:
     """What makes the runs of each case, by the kind of laws and the name of the case."""
     made: dict[tuple[str, str], Callable[[Path], real_tables.Case]] = {
         (SIZES_AND_TOKENS, name): case
@@ -134,11 +134,14 @@ def of_fold(fold: str, domain: str, law: str, data: Path) -> real_tables.Case:
     return real_tables.Case(fitted, unseen, new_sizes.reference_of(fold, law), [law])
 
 
+CASES = list_cases()
+
+
 def forecast_without(
     part: str, kind: str, case: str, data: Path
 ) -> list[dict[str, Any]]:
     """Make the row of one case without one part."""
-    fitted, unseen, reference, laws = cases()[kind, case](data)
+    fitted, unseen, reference, laws = CASES[kind, case](data)
     with taken_out(part):
         average = bayeslaw.average(
             fitted,
@@ -192,7 +195,7 @@ def main() -> None:
         {"part": part, "kind": kind, "case": case}
         for part in PARTS
         if part in ("nothing", *(options.part or PARTS))
-        for kind, case in cases()
+        for kind, case in CASES
         if options.only in f"{kind} {case}"
     ]
     if not jobs:
