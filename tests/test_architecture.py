@@ -47,7 +47,6 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._designs.buying.settings": "takes the laws from which runs are bought",
     "bayeslaw._forecasts.checking.inference": "fits simulated tables and ranks parameters",
     "bayeslaw._forecasts.review.fits": "says which law of an average falls short",
-    "bayeslaw._forecasts.review.oddities": "says of losses what `goodness` says of a fit",
     "bayeslaw._forecasts.review.review": "reads fits' files",
     "bayeslaw._forecasts.review.table": "says which laws can be fitted to a table",
     "bayeslaw._forecasts.sensitivity": "scales a law's priors",

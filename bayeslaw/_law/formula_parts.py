@@ -7,6 +7,7 @@ term. All other parameters are exponents.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -74,8 +75,7 @@ class FormulaTerm:
 
     @property
     def is_free(self) -> bool:
-        has_coefficient = self.coefficient is not None
-        return has_coefficient or bool(self.exponents)
+        return self.coefficient is not None or bool(self.exponents)
 
 
 @dataclass(frozen=True)
@@ -128,37 +128,26 @@ def _iterate_factors(
 def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
     """Split a formula into its terms; names that are not columns are parameters."""
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    once = {name for name in used if used.count(name) == 1}
-    candidates = once - set(columns)
-    return tuple(
-        _read_term(sign, summand, candidates, columns)
-        for sign, summand in _iterate_summands(tree)
-    )
-
-
-def _read_term(
-    sign: int, summand: ast.expr, candidates: set[str], columns: Collection[str]
-) -> FormulaTerm:
-    """Read one term; ``candidates`` are the parameters that occur once in the formula."""
-    signed = list(_iterate_factors(summand))
-    sign *= math.prod(s for s, _, _ in signed)
-    factors = [(factor, above) for _, factor, above in signed if factor is not None]
-    coefficients = [
-        factor.id
-        for factor, above in factors
-        if above and isinstance(factor, ast.Name) and factor.id in candidates
-    ]
-    if len(coefficients) > 1:
-        raise LawError(
-            f"{' and '.join(coefficients)} only occur as a product, "
-            "which no data can split; write one of them"
-        )
-    name = coefficients[0] if coefficients else None
-    basis = Product(
-        tuple(
-            (factor, above)
+    # a coefficient occurs once in the formula
+    once = {name for name in used if used.count(name) == 1} - set(columns)
+    terms = []
+    for sign, summand in _iterate_summands(tree):
+        signed = list(_iterate_factors(summand))
+        sign *= math.prod(s for s, _, _ in signed)
+        factors = [(factor, above) for _, factor, above in signed if factor is not None]
+        coefficients = [
+            factor.id
             for factor, above in factors
-            if not (isinstance(factor, ast.Name) and factor.id == name)
-        )
-    )
-    return FormulaTerm(sign, name, basis, frozenset(basis.names - set(columns)))
+            if above and isinstance(factor, ast.Name) and factor.id in once
+        ]
+        if len(coefficients) > 1:
+            raise LawError(
+                f"{' and '.join(coefficients)} only occur as a product, "
+                "which no data can split; write one of them"
+            )
+        name = coefficients[0] if coefficients else None
+        is_basis = [not (isinstance(f, ast.Name) and f.id == name) for f, _ in factors]
+        basis = Product(tuple(itertools.compress(factors, is_basis)))
+        exponents = frozenset(basis.names - set(columns))
+        terms.append(FormulaTerm(sign, name, basis, exponents))
+    return tuple(terms)

@@ -8,7 +8,6 @@ import ast
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -27,9 +26,6 @@ from bayeslaw._law.law import (
     constant,
 )
 from bayeslaw._law.priors import Prior, fixed, lognormal
-
-if TYPE_CHECKING:
-    pass
 
 NUMBER = lognormal(1.0, 1.0, "guessed")
 

@@ -64,35 +64,80 @@ def renamed(
     check_repeated(table.columns)
     table = _with_bare_names(table, columns)
     pairs = pairs_of(columns)
+    there = {*map(str, table)}
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
-    original, table = table, _without_replaced(table, columns)
-    plain = {t: o for t, o in pairs if t in table and o not in NAMES}
-    out = table.rename(columns=plain)
-    there = {*map(str, original)}
-    read = {}
+
+    # what is replaced is left out; columns that are numbers are renamed
+    out = table.drop(columns=replaced(table, columns))
     for theirs, ours in pairs:
-        if theirs in original:
+        if ours in table and ours not in out and columns_read(theirs, there):
+            warn(
+                f"column {ours!r} is read from {theirs!r} as asked for; the table's "
+                f"own {ours!r} is left out"
+            )
+    plain = {t: o for t, o in pairs if t in out and o not in NAMES}
+    out = out.rename(columns=plain)
+
+    def add(ours: str, values: float | pd.Series) -> pd.DataFrame:
+        if ours in out:
+            raise RunTableError(
+                f"the table has a column {ours!r} already; rename or drop it to give "
+                "another"
+            )
+        return out.assign(**{ours: values})
+
+    read: dict[str, Expression] = {}
+    for theirs, ours in pairs:
+        if theirs in table:
             if ours in NAMES and ours != theirs:
                 # keep the original: a law may read the column that names runs
-                out = _with_new(out, ours, as_names(original[theirs]))
+                out = add(ours, as_names(table[theirs]))
             continue
         shared = shared_number(theirs)
         if shared is not None:
-            out = _with_new(out, ours, shared)
+            out = add(ours, shared)
             continue
         new = {name for _, name in pairs if name != ours}
         parsed = parse(theirs, there | new)
         if parsed is None:
-            raise _no_column(original, first_name(theirs), ours, schema)
+            raise _no_column(table, first_name(theirs), ours, schema)
         read[ours] = parsed
-    computed = _computed(read, original, out)
+
+    # columns that are made of others, in order of their dependence
+    computed: dict[str, pd.Series] = {}
+    while len(computed) < len(read):
+        waiting = [ours for ours in read if ours not in computed]
+        ready = [o for o in waiting if not {*read[o].columns} & ({*waiting} - {o})]
+        if not ready:
+            raise RunTableError(
+                f"columns {' and '.join(waiting)} are each made from the other; name "
+                "columns of the table"
+            )
+        for ours in ready:
+            cells = dict(computed)
+            for name in {*read[ours].columns} - {*computed}:
+                # the renamed table's column, but for the one that is made
+                source = out if name in out and name != ours else table
+                cells[name] = source[name]
+            computed[ours] = read[ours].of(cells, ours)
     # columns that were only rescaled are dropped; those of the schema, as step, stay
     rescaled = {of.columns[0] for of in read.values() if of.factor is not None}
     to_drop = {*computed, *((rescaled & there) - {*schema})}
     out = out.drop(columns=[name for name in out if name in to_drop])
     out = out.assign(**computed)
-    out = out.rename(columns=_exported(out.columns, schema))
+
+    # a tracker's prefix is dropped where only one column then has a name of the schema
+    meant: dict[str, list[str]] = {}
+    for name in map(str, out.columns):
+        match = EXPORTED.fullmatch(name)
+        # config.loss is a setting (the name of the loss function), not a measurement
+        if not match or (is_setting(name) and match[1] in LOSSES):
+            continue
+        if match[1] in schema and match[1] not in out:
+            meant.setdefault(match[1], []).append(name)
+    exported = {names[0]: ours for ours, names in meant.items() if len(names) == 1}
+    out = out.rename(columns=exported)
     check_repeated(out.columns)
     return out
 
@@ -204,59 +249,6 @@ def pairs_of(columns: ColumnMap) -> list[tuple[str, str]]:
     ]
 
 
-def _with_new(
-    table: pd.DataFrame, ours: str, values: float | pd.Series
-) -> pd.DataFrame:
-    """Add a column under a name that the table does not have yet."""
-    if ours in table:
-        raise RunTableError(
-            f"the table has a column {ours!r} already; rename or drop it to give another"
-        )
-    return table.assign(**{ours: values})
-
-
-def _computed(
-    read: Mapping[str, Expression], original: pd.DataFrame, out: pd.DataFrame
-) -> dict[str, pd.Series]:
-    """Compute columns from expressions, in order of their dependence.
-
-    Raises
-    ------
-    RunTableError
-        Two columns depend on each other.
-    """
-    columns: dict[str, pd.Series] = {}
-    while len(columns) < len(read):
-        waiting = [ours for ours in read if ours not in columns]
-        ready = [o for o in waiting if not {*read[o].columns} & ({*waiting} - {o})]
-        if not ready:
-            raise RunTableError(
-                f"columns {' and '.join(waiting)} are each made from the other; name "
-                "columns of the table"
-            )
-        for ours in ready:
-            cells = dict(columns)
-            for name in {*read[ours].columns} - {*columns}:
-                # the renamed table's column, but for the one that is made
-                table = out if name in out and name != ours else original
-                cells[name] = table[name]
-            columns[ours] = read[ours].of(cells, ours)
-    return columns
-
-
-def _without_replaced(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
-    """Drop the columns of `replaced`, with a warning for each."""
-    theirs = {ours: name for name, ours in pairs_of(columns)}
-    names = set(map(str, table.columns))
-    to_drop = [o for o in replaced(table, columns) if columns_read(theirs[o], names)]
-    for ours in to_drop:
-        warn(
-            f"column {ours!r} is read from {theirs[ours]!r} as asked for; the table's "
-            f"own {ours!r} is left out"
-        )
-    return table.drop(columns=to_drop)
-
-
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
     bits per byte or a perplexity as nats per token.
@@ -300,21 +292,6 @@ def _no_column(
         f"the table has no column {theirs!r} to read as {ours!r}{hint}; "
         f"it has: {', '.join(there)}"
     )
-
-
-def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
-    """Map columns of a tracker's export to names of the schema, where only one column
-    matches a name.
-    """
-    meant: dict[str, list[str]] = {}
-    for name in map(str, columns):
-        match = EXPORTED.fullmatch(name)
-        if match and is_setting(name) and match[1] in LOSSES:
-            # config.loss is a setting (the name of the loss function), not a measurement
-            continue
-        if match and match[1] in schema and match[1] not in columns:
-            meant.setdefault(match[1], []).append(name)
-    return {theirs[0]: ours for ours, theirs in meant.items() if len(theirs) == 1}
 
 
 def melt_losses(

@@ -1,8 +1,8 @@
-"""Read what users write for a column: products, ratios and sums of columns and numbers,
-``ln(...)`` and ``sqrt(...)``.
+"""The language of columns that are made from columns: products, ratios and sums of columns
+and numbers, ``ln(...)`` and ``sqrt(...)``.
 
-Names may have any characters (``eval/loss``). So Python's parser gets the text with a
-sign in place of each name; Python never evaluates it.
+Names may have any characters (``eval/loss``). So the grammar gets the text with a sign in
+place of each name.
 """
 
 from __future__ import annotations
@@ -11,22 +11,17 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base import grammar
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import drop_rounding, parse_number
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 # name -> function, how a number that it takes compares to 0, and what others do not have
 FUNCTIONS = {
     "ln": (np.log, operator.gt, "logarithm; a perplexity is at least 1"),
@@ -52,8 +47,7 @@ class Expression:
     def divides(self) -> bool:
         """Whether it divides by a column."""
         ratios = [n for n in self._nodes(ast.BinOp) if isinstance(n.op, ast.Div)]
-        parts = [part for ratio in ratios for part in ast.walk(ratio.right)]
-        return any(isinstance(part, ast.Name) for part in parts)
+        return any(grammar.names_in(ratio.right, FUNCTIONS) for ratio in ratios)
 
     @property
     def factor(self) -> float | None:
@@ -61,7 +55,7 @@ class Expression:
         others = self._nodes(ast.Call, ast.Add, ast.Sub)
         if len(self._nodes(ast.Name)) > 1 or others or self.divides:
             return None
-        return float(self._value(self.tree, [1.0]))
+        return float(grammar.evaluate(self.tree, {"_0": 1.0}, {}))
 
     def _nodes(self, *kinds: type) -> list[Any]:
         return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
@@ -76,33 +70,29 @@ class Expression:
             A column is not numbers, or a number has no logarithm or root.
         """
         written = [cells[name] for name in self.columns]
-        numbers = [_numbers(*pair) for pair in zip(written, self.columns, strict=True)]
-        read = [self._without_stated(numbers[0], written[0], ours), *numbers[1:]]
-        values = self._value(self.tree, read).map(drop_rounding)
+        numbers = [_read_numbers(cells[name], name) for name in self.columns]
+        read = {f"_{i}": x for i, x in enumerate(numbers)}
+        read["_0"] = self._without_stated(numbers[0], written[0], ours)
+        functions = {name: self._take(name) for name in FUNCTIONS}
+        values = grammar.evaluate(self.tree, read, functions).map(drop_rounding)
         for column, x in zip(reversed(written), reversed(numbers), strict=True):
             is_text = x.isna() & column.notna()
             if is_text.any():
                 values = values.astype(object).mask(is_text, column.astype(object))
         return values
 
-    def _value(self, node: ast.expr, columns: list[Any]) -> Any:
-        match node:
-            case ast.BinOp(left=left, op=op, right=right):
-                sides = [self._value(side, columns) for side in (left, right)]
-                return OPERATORS[type(op)](*sides)
-            case ast.Call(func=ast.Name(id=name), args=[argument]):
-                function, is_taken, what = FUNCTIONS[name]
-                values = self._value(argument, columns)
-                if not np.all(is_taken(values, 0) | np.isnan(values)):
-                    raise RunTableError(
-                        f"column {self.text!r}: {np.nanmin(values):g} has no {what}"
-                    )
-                return function(values)
-            case ast.Name(id=name):
-                return columns[int(name[1:])]
-            case ast.Constant(value=value):
-                return value
-        raise TypeError(node)
+    def _take(self, name: str) -> Callable:
+        """Make a function that refuses numbers it does not take."""
+        function, is_taken, what = FUNCTIONS[name]
+
+        def take(values: Any) -> Any:
+            if not np.all(is_taken(values, 0) | np.isnan(values)):
+                raise RunTableError(
+                    f"column {self.text!r}: {np.nanmin(values):g} has no {what}"
+                )
+            return function(values)
+
+        return take
 
     def _without_stated(
         self, numbers: pd.Series, cells: pd.Series, ours: str
@@ -142,38 +132,42 @@ def parse(
     if len(left) > most_characters:
         return None
     while left:
-        name = next((n for n in by_length if n and _begins(left, n)), None)
+        is_next = (
+            n
+            for n in by_length
+            if n and left.startswith(n) and NAME_END.match(left, len(n))
+        )
+        name = next(is_next, None)
         sign = NUMBER.match(left) or SIGN.match(left)
         if name is not None:
             columns += [name] * (name not in columns)
             plain += f"_{columns.index(name)}"
             left = left[len(name) :]
         elif sign is not None:
-            if NUMBER.match(left):
+            if sign.re is NUMBER:
                 _check_factor(sign[0], text)
             plain += sign[0]
             left = left[sign.end() :]
         else:
             return None
     try:
-        tree = ast.parse(plain, mode="eval").body
-        is_allowed = all(map(_is_allowed, ast.walk(tree)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = grammar.parse(plain, _list_parts)
+    except grammar.NotUnderstoodError:
         return None
-    return Expression(text, tree, tuple(columns)) if columns and is_allowed else None
+    return Expression(text, tree, tuple(columns)) if columns else None
 
 
-def _begins(text: str, name: str) -> bool:
-    return text.startswith(name) and bool(NAME_END.match(text, len(name)))
-
-
-def _is_allowed(node: ast.AST) -> bool:
+def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
     match node:
-        case ast.BinOp(op=op):
-            return type(op) in OPERATORS
-        case ast.Call(func=ast.Name(id=name), args=[_], keywords=[]):
-            return name in FUNCTIONS
-    return isinstance(node, ast.Name | ast.Constant | ast.operator | ast.expr_context)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in grammar.OPERATORS:
+            return left, right
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if (
+            name in FUNCTIONS
+        ):
+            return (argument,)
+        case ast.Name() | ast.Constant():
+            return ()
+    raise grammar.NotUnderstoodError(ast.dump(node))
 
 
 def _check_factor(digits: str, text: str) -> None:
@@ -212,7 +206,7 @@ def columns_read(text: str, names: Collection[str]) -> tuple[str, ...]:
     return read.columns if read else ()
 
 
-def _numbers(column: pd.Series, name: str) -> pd.Series:
+def _read_numbers(column: pd.Series, name: str) -> pd.Series:
     """Convert a column to numbers; other cells become NaN.
 
     Raises
@@ -220,17 +214,17 @@ def _numbers(column: pd.Series, name: str) -> pd.Series:
     RunTableError
         No cell is a number, or cells are truth values.
     """
-    numbers = column.map(_number_or_nan).astype(float)
+
+    def number_or_nan(cell: object) -> float:
+        try:
+            return parse_number(cell)
+        except (RunTableError, ValueError, TypeError):
+            return math.nan
+
+    numbers = column.map(number_or_nan).astype(float)
     is_empty = column.isna().all()
     if pd.api.types.is_bool_dtype(column) or not (is_empty or numbers.notna().any()):
         raise RunTableError(
             f"column {name!r} is not numbers, so nothing can be made of it"
         )
     return numbers
-
-
-def _number_or_nan(cell: object) -> float:
-    try:
-        return parse_number(cell)
-    except (RunTableError, ValueError, TypeError):
-        return math.nan

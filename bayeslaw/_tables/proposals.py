@@ -4,6 +4,7 @@ Proposals are printed, never applied.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -79,7 +80,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     hint = ""
     if options:
         ours, of = next(iter(meant.items()))
-        query = _rows_meant(runs, meant)
+        query = _propose_rows(runs, meant)
         options += [f'--where "{query}"'] if query else []
         hint = (
             f"; perhaps {' '.join(options)} (in Python "
@@ -140,58 +141,61 @@ def _option(ours: str, theirs: str) -> str:
     return f"--column {quote(f'{ours}={theirs}')}"
 
 
-def _rows_meant(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
+def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
     """Write the query that leaves out unfinished runs, rows without a loss, and rows
-    without the loss of their checkpoint.
+    without the loss of their checkpoint, after reading the table with the proposed
+    names.
     """
-    parts = [finished_query(runs), *_gaps(runs, meant)]
+    parts = [finished_query(runs)]
+    if any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
+        theirs = {of.theirs: ours for ours, of in meant.items()}
+        with (
+            warnings.catch_warnings(),
+            contextlib.suppress(
+                # reading the table for the fit raises the same error
+                RunTableError,
+                TypeError,
+                ValueError,
+            ),
+        ):
+            warnings.simplefilter("ignore")
+            table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
+            table = with_gaps_filled(table.reset_index(drop=True))
+            domains = table["domain"] if "domain" in table else np.zeros(len(table))
+            for column in (c for c in LOSSES_BEFORE if c in table):
+                is_empty = table[column].isna()
+                # the losses of a domain may be empty in all of its rows
+                if is_empty.any() and not is_empty.groupby(domains).all().any():
+                    parts.append(f"{column}.notna()")
     loss = meant["loss"].theirs if "loss" in meant else None
     if loss in runs and runs[loss].isna().any():
         parts.append("loss > 0")
     return " and ".join(filter(None, parts))
 
 
-def _gaps(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> list[str]:
-    """Write conditions that losses before adaptation are not empty, after reading the
-    table with the proposed names.
-    """
-    if not any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
-        return []
-    theirs = {of.theirs: ours for ours, of in meant.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
-            table = with_gaps_filled(table.reset_index(drop=True))
-        except (RunTableError, TypeError, ValueError):
-            return []  # reading the table for the fit raises the same error
-    domains = table["domain"] if "domain" in table else np.zeros(len(table))
-    conditions = []
-    for column in (c for c in LOSSES_BEFORE if c in table):
-        is_empty = table[column].isna()
-        # the losses of a domain may be empty in all of its rows
-        if is_empty.any() and not is_empty.groupby(domains).all().any():
-            conditions.append(f"{column}.notna()")
-    return conditions
-
-
 class Columns:
     """Names of a table's columns with their words, and the values of those of numbers.
 
-    ``step``: the column of a run's steps, as trackers call it.
+    ``rows``: those that are looked at. ``step``: the column of a run's steps, as
+    trackers call it.
     """
 
-    def __init__(self, runs: pd.DataFrame, rows: int = 10_000):
+    def __init__(self, runs: pd.DataFrame, most: int = 10_000):
         self.names = [str(name) for name in runs.columns]
-        self._rows = runs.head(rows).set_axis(self.names, axis=1)
+        self.rows = runs.head(most).set_axis(self.names, axis=1)
         self.words = {name: {*name_words(name)} for name in self.names}
-        numbers = {name: _numbers(self._rows[name]) for name in self.names}
-        self.values = {name: x for name, x in numbers.items() if x is not None}
+        self.values: dict[str, Float[np.ndarray, " row"]] = {}
+        for name in self.names:
+            cells = self.rows[name].dropna()
+            if pd.api.types.is_bool_dtype(cells):
+                continue
+            if pd.api.types.is_numeric_dtype(cells):
+                values = cells.to_numpy(float)
+                self.values[name] = values[np.isfinite(values)]
+                continue
+            with contextlib.suppress(RunTableError):  # of text
+                self.values[name] = np.array([parse_number(c) for c in cells], float)
         self.step = self.last_called(STEP)
-
-    def __len__(self) -> int:
-        """Count the rows that are looked at."""
-        return len(self._rows)
 
     def last_called(self, names: Collection[str]) -> str | None:
         """Find the column whose last part is the first of these names that there is:
@@ -202,7 +206,7 @@ class Columns:
 
     def has_own_units(self, name: str) -> bool:
         """Tell whether cells state their unit themselves, as 20B and 34% do."""
-        plain = pd.to_numeric(self._rows[name], errors="coerce").notna()
+        plain = pd.to_numeric(self.rows[name], errors="coerce").notna()
         return bool(len(self.values[name])) and not plain.any()
 
     def is_like_losses(self, name: str) -> bool:
@@ -218,41 +222,23 @@ class Columns:
         """Find the columns of numbers that match each name of a spelling."""
         usual = {word for name in spelling.names for word in name.split()}
         usual |= {*FACTORS, "n", "num", "base", "lm"}
-        words = {
-            name: named_words(name)
-            for name in self.values
-            if not spelling.foreign & {*named_words(name)}
-            and self._is_between(name, *spelling.between)
-        }
+        low, high = spelling.between
+        words = {}
+        for name, values in self.values.items():
+            unit = "" if self.has_own_units(name) else unit_of_name(name)
+            numbers = _times(values, unit)
+            is_between = np.all((numbers >= low) & (numbers <= high))
+            if is_between and not spelling.foreign & {*named_words(name)}:
+                words[name] = named_words(name)
         for name in spelling.names:
             alike = {c: likeness(of, name.split()) for c, of in words.items()}
             best = max([1, *alike.values()])
-            found = [column for column, like in alike.items() if like == best]
+            columns = [column for column, like in alike.items() if like == best]
             # a setting that all runs share tells less than one that they differ in
-            found = [c for c in found if self._rows[c].nunique() > 1] or found
+            columns = [c for c in columns if self.rows[c].nunique() > 1] or columns
             if name in spelling.vague:
-                found = [c for c in found if {*words[c]} <= usual]
-            yield found
-
-    def _is_between(self, name: str, low: float, high: float) -> bool:
-        """Tell whether all numbers of a column, in its name's unit, are in a range."""
-        unit = "" if self.has_own_units(name) else unit_of_name(name)
-        values = _times(self.values[name], unit)
-        return bool(np.all((values >= low) & (values <= high)))
-
-
-def _numbers(cells: pd.Series) -> Float[np.ndarray, " row"] | None:
-    """Parse the numbers of a column, shape (row,); None if a cell is text."""
-    cells = cells.dropna()
-    if pd.api.types.is_bool_dtype(cells):
-        return None
-    if pd.api.types.is_numeric_dtype(cells):
-        values = cells.to_numpy(float)
-        return values[np.isfinite(values)]
-    try:
-        return np.array([parse_number(cell) for cell in cells], float)
-    except RunTableError:
-        return None
+                columns = [c for c in columns if {*words[c]} <= usual]
+            yield columns
 
 
 # -- size, tokens, replay --------------------------------------------------------------
@@ -300,46 +286,37 @@ def _with_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> 
         return Meant(theirs + named)
     if columns.has_own_units(theirs):
         return Meant(theirs)
-    most = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
+    largest = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     # tokens_M with values of 1e12: the unit is applied already
-    if named and _times(values, named).max() <= most:
+    if named and _times(values, named).max() <= largest:
         return Meant(theirs + named)
-    by_range = _unit_of_range(ours, values, size)
-    return Meant(theirs + by_range, guessed=bool(by_range))
-
-
-def _unit_of_range(
-    ours: str, values: Float[np.ndarray, " row"], size: float | None
-) -> str:
-    """Guess the factor of a column from the range of its values."""
     least, most = float(values.min()), float(values.max())
+    unit = ""
     if ours == "replay":
-        return "/100" if 1 < most <= 100 else ""
+        unit = "/100" if 1 < most <= 100 else ""
     # no model or corpus is this small: the column is in millions or billions
-    if ours == "N" and most < 2e4:
+    elif ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
-        return "*1e6" if least >= 10 and most > 100 else "*1e9"
-    if ours in ("D", "U") and most < 1e4:
-        if size is None:
-            return "*1e9"
-        # 20 tokens per parameter is between adaptation and pre-training: choose the unit
-        # that comes nearest to 20 in log
-        ratio = float(np.median(values)) / size / 20
-        in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
-        return "*1e6" if in_millions <= in_billions else "*1e9"
-    return ""
+        unit = "*1e6" if least >= 10 and most > 100 else "*1e9"
+    elif ours in ("D", "U") and most < 1e4:
+        unit = "*1e9"
+        if size is not None:
+            # 20 tokens per parameter is between adaptation and pre-training: choose the
+            # unit that comes nearest to 20 in log
+            ratio = float(np.median(values)) / size / 20
+            in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
+            unit = "*1e6" if in_millions <= in_billions else "*1e9"
+    return Meant(theirs + unit, guessed=bool(unit))
 
 
 # -- losses ----------------------------------------------------------------------------
-
-_HAS_LOSS = {*LOSSES}
 
 
 def _losses(columns: Columns) -> dict[str, Meant]:
     """Find a column of losses for target and source each, or one for the loss; with two,
     also those before adaptation, by the words that tell the two apart.
     """
-    if _HAS_LOSS & set(columns.names):
+    if {*LOSSES} & {*columns.names}:
         return {}
     measured, words = _measured(columns), columns.words
     of_domain = {
@@ -361,17 +338,13 @@ def _losses(columns: Columns) -> dict[str, Meant]:
         starts = [
             start
             for start in columns.values
-            if START & words[start] and own & words[start] and _is_loss(columns, start)
+            if START & words[start]
+            and own & words[start]
+            and ({"loss", *PERPLEXITY} & words[start] or columns.is_like_losses(start))
         ]
         if len(starts) == 1 and ours not in columns.names:
             losses[ours] = Meant(in_nats(starts[0]))
     return losses
-
-
-def _is_loss(columns: Columns, name: str) -> bool:
-    """Tell whether a column of numbers is a loss, by its name or values."""
-    is_called = bool({"loss", *PERPLEXITY} & columns.words[name])
-    return is_called or columns.is_like_losses(name)
 
 
 def _measured(columns: Columns) -> list[str]:
@@ -403,7 +376,7 @@ def _evaluated(columns: Columns, names: Collection[str]) -> list[str]:
 
 def _rival_losses(columns: Columns) -> list[str]:
     """Find the candidates for the loss if no choice could be made."""
-    if _HAS_LOSS & set(columns.names) or _losses(columns):
+    if {*LOSSES} & {*columns.names} or _losses(columns):
         return []
     return _evaluated(columns, _measured(columns))
 
@@ -430,8 +403,18 @@ def _mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
         if len(theirs) == 1:
             shares[name] = theirs[0]
     if len(shares) < 2:
-        shares = _simplex(columns)
-        if len(shares) == 2 and "replay" in meant:
+        # columns with a word of shares, if they sum to one or 100 in most rows
+        shares, total = {}, np.zeros(len(columns.rows))
+        for column, values in columns.values.items():
+            words = named_words(column)
+            name = "_".join(word for word in words if word not in SHARES)
+            is_full = len(values) == len(columns.rows)
+            is_share_like = is_full and values.min() >= 0 and values.max() <= 100
+            if name and SHARES & {*words} and is_share_like:
+                shares[name] = column
+                total = total + values
+        whole = (np.abs(total - 1) < 0.02) | (np.abs(total - 100) < 2)
+        if not np.mean(whole) > 0.9 or (len(shares) == 2 and "replay" in meant):
             return {}
     if len(shares) < 2 or "replay" in shares:
         return {}
@@ -460,24 +443,6 @@ def _evaluations(columns: Columns) -> dict[str, str]:
     return {} if "" in called else called
 
 
-def _simplex(columns: Columns) -> dict[str, str]:
-    """List columns with a word of shares by their other words, joined by ``_``, if they
-    sum to one or 100 in most rows.
-    """
-    shares: dict[str, str] = {}
-    total = np.zeros(len(columns))
-    for column, values in columns.values.items():
-        words = named_words(column)
-        name = "_".join(word for word in words if word not in SHARES)
-        is_full = len(values) == len(columns)
-        is_share = is_full and values.min() >= 0 and values.max() <= 100
-        if name and SHARES & {*words} and is_share:
-            shares[name] = column
-            total = total + values
-    whole = (np.abs(total - 1) < 0.02) | (np.abs(total - 100) < 2)
-    return shares if np.mean(whole) > 0.9 else {}
-
-
 # -- what is said beside ---------------------------------------------------------------
 
 
@@ -487,7 +452,14 @@ def _notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
     """
     words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
-        yield f"tokens are not in it, steps are: {_steps(columns, columns.step)}"
+        batch = columns.last_called((*BATCH, "batch"))
+        length = columns.last_called(LENGTH)
+        option = f'--column "D={columns.step}*TOKENS_OF_A_STEP"'
+        if batch and length:
+            option = _option("D", f"{columns.step}*{batch}*{length}")
+            if not ("global" in batch or "total" in batch):
+                option += " (times devices and accumulated batches, if several)"
+        yield f"tokens are not in it, steps are: {option}"
     read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
     planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
     if planned and "D" in meant and planned[0] not in read["D"]:
@@ -524,15 +496,3 @@ def _notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
             f"{len(alike)} columns may be the loss ({', '.join(alike)}): choose by "
             "--column loss=, or two by --column target_loss= and --column source_loss="
         )
-
-
-def _steps(columns: Columns, step: str) -> str:
-    """Write the option that computes tokens from steps and the size of a batch."""
-    batch = columns.last_called((*BATCH, "batch"))
-    length = columns.last_called(LENGTH)
-    if batch is None or length is None:
-        return f'--column "D={step}*TOKENS_OF_A_STEP"'
-    option = _option("D", f"{step}*{batch}*{length}")
-    if "global" in batch or "total" in batch:
-        return option
-    return f"{option} (times devices and accumulated batches, if several)"

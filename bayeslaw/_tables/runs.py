@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,8 +24,6 @@ from bayeslaw._tables.before import (
     with_stages,
     without_starts,
 )
-from bayeslaw._tables.checks.rises import PastMinimumWarning, past_minimum
-from bayeslaw._tables.checks.suspicions import suspicions
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
@@ -56,13 +54,14 @@ from bayeslaw._tables.rows.shares import (
     share_columns,
     with_shares,
 )
+from bayeslaw._tables.sources.files import melt_wide
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import FORMATS, is_tracker, read_source
-from bayeslaw._tables.sources.wide import long
+from bayeslaw._tables.suspicions import PastMinimumWarning, past_minimum, suspicions
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool
 
 # column of the schema: what it is
 NUMERIC = {
@@ -97,22 +96,10 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
-POSITIVE = (
-    "N",
-    "D",
-    "U",
-    "ptpp",
-    "pretrain_tokens",
-    *(n for n in NUMERIC if "loss" in n and n != LOSS_SD),
-)
-COUNTS = (
-    "N",
-    "D",
-    "U",
-    "pretrain_tokens",
-    "step",
-    "cost",
-)  # large: in 240,000 the comma groups thousands
+POSITIVE = {"N", "D", "U", "ptpp", "pretrain_tokens"}
+POSITIVE |= {n for n in NUMERIC if "loss" in n and n != LOSS_SD}
+# large: in 240,000 the comma groups thousands
+COUNTS = ("N", "D", "U", "pretrain_tokens", "step", "cost")
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
 
 
@@ -213,19 +200,25 @@ def read_with_notes(
     that ``grows``, only whole lines.
     """
     columns = as_mapping(columns)
+    name = str(source) if isinstance(source, str | Path) else "the table"
+    is_store = is_tracker(source)
+    notes: list[str] = []
+
+    # the table under the schema's names
     table = load_table(source, grows=grows, names=names_of(columns))
-    if is_tracker(source):
+    if is_store:
         # if `columns` maps another column to a metric's name, the metric is dropped
         table = table.drop(columns=replaced(table, columns))
-    notes: list[str] = []
     runs = _with_names(renamed(table, columns, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
-        raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
-    gone = [name for name in table if name not in runs]
+        raise RunTableError(f"{name}: no rows below the header; add runs")
+    gone = [column for column in table if column not in runs]
     mapped = table[gone].apply(_as_numbers).set_axis(runs.index)
+
+    # numbers, and columns that follow from others
     runs = without_summary(runs)
-    if is_tracker(source) and "D" not in runs:
+    if is_store and "D" not in runs:
         runs, tokens = with_tokens(runs)
         if tokens is not None:
             notes.append(tokens.how)
@@ -239,19 +232,22 @@ def read_with_notes(
     if "loss" not in runs and "loss" in melted:
         which = "the" if evaluations else "both"
         notes.append(f"{which} losses of a row became a row each, by domain")
-        notes.extend(_empty_losses(runs, evaluations or BOTH))
-    if is_tracker(source):
-        melted = _measured(melted, _name(source), notes)
-    else:
-        melted = without_starts(melted)
+        for domain, column in (evaluations or BOTH).items():
+            empty = runs.index[runs[column].isna().to_numpy()]
+            if len(empty):
+                notes.append(
+                    f"{named_rows(empty)}: no loss on {domain}, and no row of it"
+                )
+    melted = _measured(melted, name, notes) if is_store else without_starts(melted)
     melted = with_gaps_filled(melted)
+
+    # the rows that are asked for, and what is wrong with them
     runs = select(melted, where, mapped)
     mapped = mapped.reindex(runs.index)
-    _refuse_unread(runs, unread)
-    _check_numbers(runs)
-    _check_repeats(runs)
+    _check(runs, unread)
     runs = _with_curves(runs)
-    for line in suspicions(runs, [ours for _, ours in pairs_of(columns)]):
+    mapped_sizes = {"N", "D"} & {ours for _, ours in pairs_of(columns)}
+    for line in suspicions(runs, "read", *["mapped"] * bool(mapped_sizes)):
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:
@@ -259,6 +255,36 @@ def read_with_notes(
     if not runs.index.is_unique:
         runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
     return Reading(runs, notes, mapped.set_axis(runs.index))
+
+
+def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
+    """Refuse cells that are not numbers, numbers out of their range, shares outside the
+    simplex, and two losses of one run at one point.
+    """
+    for name, reasons in unread.items():
+        rows = [row for row in reasons if row in runs.index]
+        if rows:
+            raise RunTableError(
+                f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
+            )
+    check_values(runs, numeric_columns(runs))
+    check_shares(runs)
+    if not {"run", "loss"} <= set(runs):
+        return
+    # different runs with equal covariates are replicates
+    keys = point_columns(runs)
+    counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
+    twice = counts.to_numpy() > 1
+    if twice.any():
+        first = runs[twice].iloc[0]
+        # two missing keys are equal
+        point_of = runs.groupby(keys, dropna=False).ngroup().to_numpy()
+        rows = row_numbers(runs)[point_of == point_of[twice][0]]
+        point = ", ".join(
+            f"{key} {'(empty)' if pd.isna(first[key]) else first[key]}" for key in keys
+        )
+        do = "name the runs apart (replicates are other runs) or drop the wrong row"
+        refuse(rows, "loss", f"different losses for one {point}", do)
 
 
 def _as_numbers(cells: pd.Series) -> pd.Series:
@@ -271,29 +297,21 @@ def _as_numbers(cells: pd.Series) -> pd.Series:
         return cells
 
 
-def _empty_losses(runs: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[str]:
-    """Count the rows that have no loss on a domain."""
-    for domain, column in columns.items():
-        empty = runs.index[runs[column].isna().to_numpy()]
-        if len(empty):
-            yield f"{named_rows(empty)}: no loss on {domain}, and no row of it"
-
-
-def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[Any, str]]) -> None:
-    """Refuse cells that are not numbers, in the selected rows."""
-    for name, reasons in unread.items():
-        rows = [row for row in reasons if row in runs.index]
-        if rows:
-            raise RunTableError(
-                f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
-            )
-
-
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Read names as text, and make a column ``run`` if another column names the runs."""
+    """Read names as text, and make a column ``run`` if another column names the runs.
+    Warn of names that differ in case only.
+    """
     texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
     runs = runs.assign(**texts)
-    _warn_spellings(runs)
+    for name in texts:
+        names = pd.Series(runs[name].dropna().unique())
+        twice = names[names.map(str.casefold).duplicated(keep=False)]
+        if len(twice):
+            listed = ", ".join(map(repr, twice[:4]))
+            warn(
+                f"column {name!r} has names that differ in case only ({listed}), which are "
+                "read as different: spell those alike that are meant to be one"
+            )
     theirs = run_column(runs)
     if theirs is None:
         doubt = doubtful_names(runs)
@@ -305,19 +323,6 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         return runs
     notes.append(f"run is column {theirs!r}")
     return runs.assign(run=as_names(runs[theirs]))
-
-
-def _warn_spellings(runs: pd.DataFrame) -> None:
-    """Warn of names that differ in case only: they name two runs, or two domains."""
-    for name in (n for n in NAMES if n in runs):
-        names = pd.Series(runs[name].dropna().unique())
-        twice = names[names.map(str.casefold).duplicated(keep=False)]
-        if len(twice):
-            listed = ", ".join(map(repr, twice[:4]))
-            warn(
-                f"column {name!r} has names that differ in case only ({listed}), which are "
-                "read as different: spell those alike that are meant to be one"
-            )
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
@@ -403,24 +408,8 @@ def as_design(source: object) -> pd.DataFrame:
     rows = plain_cells(table.drop(columns=measured))
     rows = rows.set_axis(pd.RangeIndex(1, len(rows) + 1, name="row"))
     rows, unread = _numbers(rows)
-    _refuse_unread(rows, unread)
-    _check_numbers(rows)
+    _check(rows, unread)
     return table.assign(**{c: rows[c].to_numpy() for c in numeric_columns(rows)})
-
-
-def _no_table(source: object) -> RunTableError:
-    """Build the error about an argument that is not a table."""
-    got = type(source).__name__
-    do = "make it one by pandas.DataFrame(...)"
-    if isinstance(source, pd.Series):
-        do = "give the table of which it is a column, or a row with named values"
-    elif hasattr(source, "log_loss") or hasattr(source, "latex"):
-        do = (
-            "the table comes second where a fit comes first, and first where a law does"
-        )
-    return RunTableError(
-        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got {got}: {do}"
-    )
 
 
 def frame_of(source: object) -> pd.DataFrame:
@@ -449,13 +438,20 @@ def frame_of(source: object) -> pd.DataFrame:
             return pd.DataFrame(dict(source))
         except ValueError as error:  # columns of several lengths
             raise RunTableError(f"a table of runs: {error}") from None
-    if isinstance(source, list) and source and all(map(_is_row, source)):
+    is_list = isinstance(source, list) and len(source) > 0
+    if is_list and all(isinstance(row, Mapping) for row in source):
         return pd.DataFrame(source)
-    raise _no_table(source)
-
-
-def _is_row(item: object) -> bool:
-    return isinstance(item, Mapping)
+    do = "make it one by pandas.DataFrame(...)"
+    if isinstance(source, pd.Series):
+        do = "give the table of which it is a column, or a row with named values"
+    elif hasattr(source, "log_loss") or hasattr(source, "latex"):
+        do = (
+            "the table comes second where a fit comes first, and first where a law does"
+        )
+    raise RunTableError(
+        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
+        f"{type(source).__name__}: {do}"
+    )
 
 
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
@@ -467,34 +463,14 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
     if table.index.name == "row" and len(table):
         check_repeated(table.columns)
         runs, unread = _numbers(table.copy(deep=False))
-        _refuse_unread(runs, unread)
-        _check_numbers(runs)
         runs = with_levels(runs)
-        _check_repeats(runs)
+        _check(runs, unread)
         return runs
     runs = read_with_notes(table).runs
-    all_rows = pd.RangeIndex(1, len(table) + 1)
-    if not runs.index.equals(all_rows):
+    if not runs.index.equals(pd.RangeIndex(1, len(table) + 1)):
         return runs
     # a named index is a column now
     return runs.set_axis(table.index.set_names([None] * table.index.nlevels))
-
-
-def _with_index(table: pd.DataFrame) -> pd.DataFrame:
-    """Make columns of an index that has names or holds text: it may name the runs."""
-    names = list(table.index.names)
-    if names == [None] and table.index.inferred_type == "string":
-        names = ["index"]
-    is_unnamed = None in names or names == ["row"]
-    if is_unnamed or {*names} & {*table.columns}:
-        return table.copy()
-    columns = table.reset_index(names=names)
-    columns.attrs = table.attrs
-    return columns
-
-
-def _name(source: str | Path | pd.DataFrame) -> str:
-    return str(source) if isinstance(source, str | Path) else "the table"
 
 
 def load_table(
@@ -509,7 +485,15 @@ def load_table(
     if isinstance(source, str | Path):
         table = read_source(source, grows=grows, names=names)
     else:
-        table = _with_index(frame_of(source))
+        table = frame_of(source)
+        # an index that has names or holds text may name the runs
+        index = list(table.index.names)
+        if index == [None] and table.index.inferred_type == "string":
+            index = ["index"]
+        is_unnamed = None in index or index == ["row"] or {*index} & {*table.columns}
+        attrs = table.attrs
+        table = table.copy() if is_unnamed else table.reset_index(names=index)
+        table.attrs = attrs
         check_repeated(table.columns)
     table = plain_cells(table)
     if is_tracker(source):
@@ -517,10 +501,7 @@ def load_table(
     is_blank = table.isna().all(axis=1)
     if is_blank.any() and not is_blank.all() and not isinstance(source, pd.DataFrame):
         table = table[~is_blank].reset_index(drop=True)
-    table, note = long(table)
-    if note:
-        warn(note)
-    return table
+    return melt_wide(table)
 
 
 def numeric_columns(runs: pd.DataFrame) -> list[str]:
@@ -531,98 +512,69 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
     return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
 
 
-def _check_numbers(runs: pd.DataFrame) -> None:
-    """Refuse numbers out of their range, and shares outside the simplex."""
-    check_values(runs, numeric_columns(runs))
-    check_shares(runs)
-
-
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
     """Convert schema columns to floats. Also returns why cells are not numbers: column
     -> row -> reason.
     """
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
-        cells = runs[name]
+        cells, of_share = runs[name], name == "replay" or is_share(name)
+        # thousands for tokens, but not for nats
+        suffixes = "%" if of_share else ""
+        if name in (*COUNTS, "ptpp"):
+            suffixes = MULTIPLES_OF_COUNTS
+        reasons: dict[Any, str] = {}
         if is_of_numbers(cells.dtype):
-            reasons = _overflowed(name, cells)
+            reasons = _find_overflowed(name, cells)
             runs[name] = cells.to_numpy(float, na_value=np.nan)
         else:
-            if "%" in _suffixes(name):
+            if of_share:
                 _warn_percent(name, cells)
-            runs[name], reasons = _parsed(name, cells)
-        if name == "replay" or is_share(name):
-            runs[name] = _without_rounding(runs[name])
+            values = np.full(len(cells), np.nan)
+            for i, cell in enumerate(cells):
+                if pd.isna(cell) or (isinstance(cell, str) and not cell.strip()):
+                    continue
+                try:
+                    values[i] = parse_number(
+                        cell, counts=name in COUNTS, suffixes=suffixes
+                    )
+                except RunTableError as error:
+                    reasons[cells.index[i]] = str(error)
+            runs[name] = values
+        if of_share:
+            # shares that differ from 0 or 1 by an error of arithmetic lie at these ends
+            ends = runs[name].round().clip(0.0, 1.0)
+            runs[name] = runs[name].where((runs[name] - ends).abs() > 1e-9, ends)
         if reasons:
             unread[name] = reasons
     return runs, unread
 
 
-def _without_rounding(shares: pd.Series, most: float = 1e-9) -> pd.Series:
-    """Move shares that differ from 0 or 1 by an error of arithmetic to these ends."""
-    ends = shares.round().clip(0.0, 1.0)
-    return shares.where((shares - ends).abs() > most, ends)
-
-
-def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[Any, str]]:
-    """Convert cells to numbers, with NaN for others. Also returns why: row -> reason."""
-    values = np.full(len(cells), np.nan)
-    reasons = {}
-    for i, cell in enumerate(cells):
-        if pd.isna(cell) or (isinstance(cell, str) and not cell.strip()):
-            continue
-        try:
-            values[i] = parse_number(
-                cell, counts=name in COUNTS, suffixes=_suffixes(name)
-            )
-        except RunTableError as error:
-            reasons[cells.index[i]] = str(error)
-    return pd.Series(values, cells.index), reasons
-
-
-def _suffixes(name: str) -> str:
-    """List the suffixes that a column's numbers may have: thousands for tokens, but not
-    for nats.
-    """
-    if name in (*COUNTS, "ptpp"):
-        return MULTIPLES_OF_COUNTS
-    return "%" if name == "replay" or is_share(name) else ""
-
-
-def _overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
+def _find_overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
     """Find rows with a negative count in 32-bit integers, which overflow at 2.1
-    billion.
+    billion; without such, warn of a count near the maximum: others may have begun again
+    from 0, and the table does not show that.
     """
     kind = cells.dtype
-    if name not in COUNTS or not pd.api.types.is_integer_dtype(kind):
+    bytes_of_cell = getattr(kind, "itemsize", 8)
+    is_small = pd.api.types.is_integer_dtype(kind) and bytes_of_cell <= 4
+    if name not in COUNTS or not is_small:
         return {}
     below = cells.index[(cells < 0).fillna(False).to_numpy(bool)]
-    if getattr(kind, "itemsize", 8) > 4:
-        return {}
-    if not len(below):
-        _warn_nearly_full(name, cells)
+    most = 2.0 ** (32 if str(kind).casefold().startswith("u") else 31)
+    largest = float(cells.max())
+    if not len(below) and most / 2 < largest < most:
+        warn(
+            f"column {name!r} is of 32-bit integers, which hold up to "
+            f"{format_count(most)}, and reaches {format_count(largest)}: larger counts "
+            "would have overflowed to smaller ones; write it as 64-bit integers or floats"
+        )
     why = (
-        f"below 0 in integers of {8 * getattr(kind, 'itemsize', 4)} bits, which hold no "
+        f"below 0 in integers of {8 * bytes_of_cell} bits, which hold no "
         "more than 2.1 billion: the column overflowed, also where it is above 0; write "
         "it as 64-bit integers or floats"
     )
     return dict.fromkeys(below, why)
-
-
-def _warn_nearly_full(name: str, cells: pd.Series) -> None:
-    """Warn of a 32-bit count near its maximum: other counts may have overflowed and
-    begun again from 0, and the table does not show that.
-    """
-    unsigned = str(cells.dtype).casefold().startswith("u")
-    most = 2.0 ** (32 if unsigned else 31)
-    largest = float(cells.max())
-    if not most / 2 < largest < most:
-        return
-    warn(
-        f"column {name!r} is of 32-bit integers, which hold up to {format_count(most)}, and "
-        f"reaches {format_count(largest)}: larger counts would have overflowed to smaller "
-        "ones; write it as 64-bit integers or floats"
-    )
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:
@@ -655,7 +607,30 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
     """
     for name in (n for n in names if n in runs):
         x = runs[name].to_numpy(float)
-        for what, (wrong, do) in _problems(name, x, runs).items():
+        # fault: the rows with it, and what to do
+        faults: dict[str, tuple[Bool[np.ndarray, " run"], str]] = {}
+        if name == "loss":
+            query = " and ".join(filter(None, ["loss > 0", finished_query(runs)]))
+            do = f'leave such runs out (--where "{query}") or measure them'
+            faults["NaN or empty"] = np.isnan(x), do
+        faults["infinite"] = np.isinf(x), "remove the run or mend the number"
+        if name in POSITIVE:
+            do = (
+                f"{name} is {NUMERIC[name]} and must be above 0; mend it, or leave such "
+                f'rows out (--where "{name} > 0")'
+            )
+            faults["not positive"] = x <= 0, do
+        if name in ("cost", "step", "lr", LOSS_SD):
+            faults["negative"] = x < 0, f"{name} must be at least 0"
+        if name in ("N", "D", "ptpp"):
+            do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
+            faults["more than there can be"] = x > LARGEST_COUNT, do
+        if name == "replay" or is_share(name):
+            percent = (x > 1).sum() > np.isfinite(x).sum() / 2
+            do = "these look like percent" if percent else f"{name} is a share"
+            outside = (x < 0) | (x > 1)
+            faults["outside [0, 1]"] = outside, f"{do}: write 0.34 or 34%"
+        for what, (wrong, do) in faults.items():
             if wrong.any():
                 first = x[wrong][0]
                 fault = what if np.isnan(first) else f"{first:g} is {what}"
@@ -671,62 +646,9 @@ def row_numbers(runs: pd.DataFrame) -> pd.Index:
     return pd.RangeIndex(1, len(runs) + 1)
 
 
-def _problems(
-    name: str, x: Float[np.ndarray, " run"], runs: pd.DataFrame
-) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
-    """List the possible faults of a column ``x`` of shape (run,): the rows with each
-    fault, and what to do.
-    """
-    problems = {}
-    if name == "loss":
-        query = " and ".join(filter(None, ["loss > 0", finished_query(runs)]))
-        do = f'leave such runs out (--where "{query}") or measure them'
-        problems["NaN or empty"] = np.isnan(x), do
-    problems["infinite"] = np.isinf(x), "remove the run or mend the number"
-    if name in POSITIVE:
-        do = (
-            f"{name} is {NUMERIC[name]} and must be above 0; mend it, or leave such "
-            f'rows out (--where "{name} > 0")'
-        )
-        problems["not positive"] = x <= 0, do
-    if name in ("cost", "step", "lr", LOSS_SD):
-        problems["negative"] = x < 0, f"{name} must be at least 0"
-    if name in ("N", "D", "ptpp"):
-        do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
-        problems["more than there can be"] = x > LARGEST_COUNT, do
-    if name == "replay" or is_share(name):
-        percent = (x > 1).sum() > np.isfinite(x).sum() / 2
-        do = "these look like percent" if percent else f"{name} is a share"
-        outside = (x < 0) | (x > 1)
-        problems["outside [0, 1]"] = outside, f"{do}: write 0.34 or 34%"
-    return problems
-
-
 def point_columns(runs: pd.DataFrame) -> list[str]:
     """List columns that identify a point of a run; there can be only one loss at a
     point.
     """
     along = "step" if "step" in runs else "D"
     return [name for name in ("run", along, "domain") if name in runs]
-
-
-def _check_repeats(runs: pd.DataFrame) -> None:
-    """Refuse two losses of one run at one point. Different runs with equal covariates
-    are replicates.
-    """
-    if not {"run", "loss"} <= set(runs):
-        return
-    keys = point_columns(runs)
-    counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
-    twice = counts.to_numpy() > 1
-    if twice.any():
-        first = runs[twice].iloc[0]
-        # two missing keys are equal
-        point_of = runs.groupby(keys, dropna=False).ngroup().to_numpy()
-        rows = row_numbers(runs)[point_of == point_of[twice][0]]
-        point = ", ".join(
-            f"{key} {'(empty)' if pd.isna(first[key]) else first[key]}" for key in keys
-        )
-        do = "name the runs apart (replicates are other runs) or drop the wrong row"
-        what = f"different losses for one {point}"
-        refuse(rows, "loss", what, do)

@@ -1,7 +1,7 @@
 """Select rows of a table by a query of column names, literals and comparisons.
 
 A pandas query can run arbitrary code (``@pd.io.common.os...``). The text is therefore
-parsed here, and pandas gets it only if every node of the syntax tree is allowed.
+parsed by the grammar, and pandas gets it only if every node of the syntax tree is allowed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base import grammar
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.rows.naming import NAMES
@@ -32,17 +34,7 @@ STRING_METHODS = {
     *("contains", "startswith", "endswith", "match", "fullmatch"),
     *("lower", "upper", "strip", "len"),
 }
-COMPARISONS = (
-    ast.Eq,
-    ast.NotEq,
-    ast.Lt,
-    ast.LtE,
-    ast.Gt,
-    ast.GtE,
-    ast.In,
-    ast.NotIn,
-)
-ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+ARITHMETIC = (*grammar.OPERATORS, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
 def select(
@@ -65,13 +57,13 @@ def select(
     if mapped is not None:
         own = [name for name in map(str, mapped) if name in where and name not in runs]
         table = runs.assign(**{name: mapped[name].reindex(runs.index) for name in own})
-    mask = _mask(table, where)
+    mask = _find_rows(table, where)
     if not mask.any():
         raise RunTableError(f"where {where!r} selects none of the {len(runs)} rows")
     return runs[mask]
 
 
-def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
+def _find_rows(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
     """Evaluate the query at each row, shape (run,)."""
     query = _Query(where, runs, {})
     checked = query.parse()
@@ -106,86 +98,75 @@ class _Query:
 
     def refusal(self, reason: str) -> RunTableError:
         """Build the error about this query, with the reason and the columns."""
-        columns = ", ".join(self.columns)
         return RunTableError(
             f"where {self.text!r} is not a query of this table ({reason}); "
-            f"columns: {columns}"
+            f"columns: {', '.join(self.columns)}"
         )
 
     def parse(self, most: int = 1000) -> str:
         """Translate the query to Python, after checking every node of its tree."""
         if len(self.text) > most:
             raise self.refusal(f"it has more than {most} characters")
+
+        def translate(match: re.Match) -> str:
+            text, quoted, sign = match.groups()
+            if sign:
+                return " and " if sign == "&" else " or "
+            if text:
+                return text
+            if quoted not in self.columns:
+                raise self.refusal(f"there is no column {quoted!r}")
+            name = f"_quoted{len(self.placeholders)}"
+            return self.placeholders.setdefault(quoted, name)
+
         # a string, a name in backticks, or a sign that pandas reads as a word
         token = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])"""
-        plain = re.sub(token, self._plain, self.text.strip())
+        plain = re.sub(token, translate, self.text.strip())
         try:
-            tree = ast.parse(plain, mode="eval").body
-            self._check(tree)
-            return ast.unparse(tree)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            if isinstance(error, RunTableError):
-                raise
-            if isinstance(error, RecursionError | MemoryError):
-                raise self.refusal("it is nested too deep to be read") from None
-            hint = (
-                "@ is not allowed"
-                if "@" in plain
-                else "write it like \"ptpp <= 31 and domain == 'target'\""
-            )
-            raise self.refusal(hint) from None
+            return ast.unparse(grammar.parse(plain, self._list_parts, most_deep=100))
+        except (grammar.NotUnderstoodError, RecursionError) as error:
+            if isinstance(error, RecursionError) or error.too_deep:
+                reason = "it is nested too deep to be read"
+            elif "@" in plain:
+                reason = "@ is not allowed"
+            else:
+                reason = "write it like \"ptpp <= 31 and domain == 'target'\""
+            raise self.refusal(reason) from None
 
-    def _plain(self, match: re.Match) -> str:
-        """Translate a token to Python."""
-        text, quoted, sign = match.groups()
-        if sign:
-            return " and " if sign == "&" else " or "
-        if text:
-            return text
-        if quoted not in self.columns:
-            raise self.refusal(f"there is no column {quoted!r}")
-        return self.placeholders.setdefault(quoted, f"_quoted{len(self.placeholders)}")
-
-    def _check(self, node: ast.expr) -> None:
-        """Refuse every node that is not listed here."""
+    def _list_parts(self, node: ast.AST) -> Iterable[ast.AST]:
+        """List the parts of a node; refuse every node that is not listed here."""
         match node:
             case ast.BoolOp(values=values):
-                self._check_all(values)
+                return values
             case ast.UnaryOp(op=ast.Not() | ast.Invert() | ast.USub() | ast.UAdd()):
-                self._check(node.operand)
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(
-                isinstance(op, COMPARISONS) for op in ops
+                return (node.operand,)
+            case ast.Compare(left=left, ops=ops, comparators=others) if not any(
+                isinstance(op, ast.Is | ast.IsNot) for op in ops
             ):
-                self._check_all([left, *others])
-                self._check_names(left, others)
+                self._check_names([left, *others])
+                return left, *others
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ARITHMETIC):
                 self._check_arithmetic(left, op, right)
+                return left, right
             case ast.List(elts=values) | ast.Tuple(elts=values):
-                self._check_all(values)
+                return values
             case ast.Constant(value=str() as value) if "`" not in value:
-                pass
+                return ()
             case ast.Constant(value=bool() | int() | float()):
-                pass
+                return ()
             case ast.Name(id=name):
                 self._check_name(name)
+                return ()
             case ast.Call(func=function, args=values, keywords=options):
-                self._check_function(function)
-                self._check_all(values)
-                self._check_all([option.value for option in options])
-            case _:
-                text = ast.unparse(node)
-                raise self.refusal(
-                    f"{text!r} is not allowed: names of columns, literals, "
-                    "comparisons, and, or, not, in, arithmetic"
-                )
+                of_column = self._check_function(function)
+                return *of_column, *values, *(option.value for option in options)
+        raise self.refusal(
+            f"{ast.unparse(node)!r} is not allowed: names of columns, literals, "
+            "comparisons, and, or, not, in, arithmetic"
+        )
 
-    def _check_all(self, nodes: list[ast.expr]) -> None:
-        for node in nodes:
-            self._check(node)
-
-    def _check_names(self, first: ast.expr, comparators: list[ast.expr]) -> None:
+    def _check_names(self, sides: list[ast.expr]) -> None:
         """Refuse a column of names beside a number: names are text, ``'001'``."""
-        sides = [first, *comparators]
         named = [n.id for n in sides if isinstance(n, ast.Name) and n.id in NAMES]
         numbers = [
             node.value
@@ -218,34 +199,28 @@ class _Query:
         """Refuse arithmetic that can fill the memory: products of text, and powers over
         10 or of constants.
         """
-        self._check_all([base, right])
-        if not isinstance(op, ast.Add) and any(map(_is_text, (base, right))):
+        sides = [s.value for s in (base, right) if isinstance(s, ast.Constant)]
+        if not isinstance(op, ast.Add) and any(isinstance(s, str) for s in sides):
             raise self.refusal("text can only be compared and joined")
         if isinstance(op, ast.Pow):
-            of_column = any(isinstance(node, ast.Name) for node in ast.walk(base))
             match right:
                 case ast.Constant(value=int() | float() as power) if (
-                    of_column and abs(power) <= 10
+                    grammar.names_in(base) and abs(power) <= 10
                 ):
                     return
             raise self.refusal("only columns may have powers, of at most 10")
 
-    def _check_function(self, function: ast.expr) -> None:
-        """Refuse functions that are not listed: ``abs(...)``, ``column.isin(...)`` and
-        ``column.str.contains(...)`` are.
+    def _check_function(self, function: ast.expr) -> tuple[ast.expr, ...]:
+        """Refuse functions that are not listed, ``abs(...)``, ``column.isin(...)`` and
+        ``column.str.contains(...)`` are; return the column of a method.
         """
         match function:
             case ast.Name(id=name) if name in FUNCTIONS:
-                return
+                return ()
             case ast.Attribute(
                 value=ast.Attribute(value=column, attr="str"), attr=name
             ) if name in STRING_METHODS:
-                self._check(column)
+                return (column,)
             case ast.Attribute(value=column, attr=name) if name in METHODS:
-                self._check(column)
-            case _:
-                raise self.refusal(f"{ast.unparse(function)!r} is not allowed")
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+                return (column,)
+        raise self.refusal(f"{ast.unparse(function)!r} is not allowed")

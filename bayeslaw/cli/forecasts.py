@@ -460,9 +460,7 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
     """Review a table, and print the warnings of reading that the review does not
     repeat.
     """
-    from bayeslaw._forecasts.review.findings import Review
-    from bayeslaw._forecasts.review.table import TableName, review_table
-    from bayeslaw._tables.runs import as_runs
+    import bayeslaw
 
     path, *more = options.paths
     if more:
@@ -474,9 +472,7 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
         raise RunTableError(f"--held-out and --refit are about fits; {path} is a table")
     with warnings.catch_warnings(record=True) as caught:
         table = read_table(path, options.where, options.column)
-    name = TableName(str(path), options.where, options.column or ())
-    runs = None if goal is None else as_runs(goal)
-    result = Review(name.path, tuple(review_table(table, name, runs)))
+    result = bayeslaw.review(table, goal=goal, name=str(path))
     reasons = "; ".join(check.reason for check in result.checks)
     for warning in caught:
         # most warnings are among the review's reasons

@@ -238,11 +238,18 @@ def read_table(
     *,
     grows: bool = False,
 ) -> pd.DataFrame:
-    """Read a table of runs; from a file that ``grows``, only whole lines."""
+    """Read a table of runs; from a file that ``grows``, only whole lines. Its
+    ``attrs["read_with"]`` are the options, to be repeated in commands.
+    """
     from bayeslaw._tables.runs import read_with_notes
 
     columns = columns_of(column)
-    return read_with_notes(source, where=where, columns=columns, grows=grows).runs
+    runs = read_with_notes(source, where=where, columns=columns, grows=grows).runs
+    read_with = ["--where", where] if where else []
+    runs.attrs["read_with"] = read_with + [
+        w for c in column or () for w in ("--column", c)
+    ]
+    return runs
 
 
 def best_of(table: pd.DataFrame, settings: Sequence[str] | None) -> pd.DataFrame:

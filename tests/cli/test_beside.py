@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json
-import shlex
 import typing
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from bayeslaw.cli.decisions.buying import AnchorsOptions
 from bayeslaw.cli.decisions.reporting import ReportOptions
 from bayeslaw.cli.fits import CompareOptions, FitOptions
 from bayeslaw.cli.forecasts import ForecastOptions
+from bayeslaw.cli.parsing import read_table
 
 FILE = """
 unit = "nats per byte"
@@ -213,11 +213,9 @@ def test_names_that_need_quotes_are_quoted(tmp_path):
 
 def test_the_page_repeats_what_came_from_the_file(folder):
     """Its command holds the mapping itself, so that it is true without the file, too."""
-    from bayeslaw.cli.decisions.reporting import _reading
-
     path = folder / "mine.csv"
     options = with_file(ReportOptions(runs=path), path)
-    words = shlex.split(shlex.join(_reading(options)))
+    words = read_table(path, None, options.column).attrs["read_with"]
     assert words[:2] == ["--column", "N=size_M*1e6"]
     assert words.count("--column") == 5
 

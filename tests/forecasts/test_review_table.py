@@ -12,7 +12,7 @@ from bayeslaw import LawError, RunTableError
 from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._forecasts.review.findings import Finding, Review
 from bayeslaw._forecasts.review.review import by_name
-from bayeslaw._tables.checks.rises import past_minimum
+from bayeslaw._tables.suspicions import past_minimum
 
 
 def grid(**options) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pytest
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._posteriors.fits.goodness import goodness
-from bayeslaw._tables.checks.slopes import partial_slope
+from bayeslaw._tables.surface import partial_slope
 from known.saved import runs, values
 
 LAW = bayeslaw.law("chinchilla")

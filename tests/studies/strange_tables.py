@@ -23,7 +23,7 @@ from processes import processes
 
 import bayeslaw
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._forecasts.review.oddities import units
+from bayeslaw._tables.suspicions import describe_unjudged_units, suspicions
 from bayeslaw._tables.rows.levels import with_levels
 from known.strange_tables import (
     COLUMNS,
@@ -89,13 +89,15 @@ def _one(seed: int, folder: Path) -> Judged:
 
 def _of_units(seed: int, fault: str, runs: pd.DataFrame, lines: list[str]) -> Judged:
     """What is said of a column that is in another unit: by reading, or by the review."""
-    check = units(runs, "runs.csv")
-    said = "; ".join([*lines, check.reason])
-    if lines or check.verdict != "pass":
+    odd = suspicions(runs, "units")
+    said = "; ".join([*lines, *odd])
+    if said:
         return Judged(seed, fault, "told", said)
     _, phrase = UNIT_FAULTS[fault]
-    is_named = "not judged: " in said and phrase in said.split("not judged: ")[1]
-    return Judged(seed, fault, "named" if is_named else "called right", said)
+    unjudged = describe_unjudged_units(runs)
+    return Judged(
+        seed, fault, "named" if phrase in unjudged else "called right", unjudged
+    )
 
 
 def _as_meant(runs: pd.DataFrame, table: Table) -> bool:

@@ -10,7 +10,7 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
-from bayeslaw._tables.checks.slopes import Surface, outliers, partial_slope
+from bayeslaw._tables.surface import Surface, outliers, partial_slope
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.rows.naming import named_rows

@@ -10,7 +10,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._forecasts.review.findings import Review
 from bayeslaw._forecasts.review.fits import Evidence, review_fits
-from bayeslaw._forecasts.review.table import TableName, review_table
+from bayeslaw._forecasts.review.table import review_table
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.record import Fit
@@ -82,7 +82,7 @@ def review(
                 "held_out and refit are about posteriors, and this is a table"
             )
         path = name or "runs.csv"
-        return Review(path, tuple(review_table(subject, TableName(path), runs)))
+        return Review(path, tuple(review_table(subject, path, runs)))
     posteriors = by_name(subject, name)
     unseen_runs = None if held_out is None else as_runs(held_out)
     evidence = Evidence(runs, unseen_runs, refit, seed)

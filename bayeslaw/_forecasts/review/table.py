@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -19,13 +18,12 @@ from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import quote
 from bayeslaw._forecasts.check import FEW
-from bayeslaw._forecasts.review import oddities
 from bayeslaw._forecasts.review.findings import Finding, judged, labelled
 from bayeslaw._forecasts.review.reach import review_reach, tested
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
+from bayeslaw._posteriors.averaging.folds import default_axes, folds
 from bayeslaw._posteriors.fits.candidates import candidate_laws
 from bayeslaw._posteriors.fits.goodness import (
     LARGE_MISS,
@@ -33,12 +31,10 @@ from bayeslaw._posteriors.fits.goodness import (
     explained_share,
     explains_little,
     median_distance,
+    rise_with_size,
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
-from bayeslaw._tables.checks.rises import PastMinimumWarning
-from bayeslaw._tables.checks.slopes import Surface, apart, outliers
-from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
     Alike,
@@ -46,42 +42,35 @@ from bayeslaw._tables.rows.settings import (
     at_commonest,
     cells_of,
 )
-from bayeslaw._tables.runs import NUMERIC, read_with_notes
+from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
+from bayeslaw._tables.surface import (
+    CLEAR,
+    Surface,
+    outliers,
+    partial_slope,
+    rise_along,
+)
+from bayeslaw._tables.suspicions import (
+    PastMinimumWarning,
+    describe_unjudged_units,
+    past_minimum,
+    suspicions,
+)
 from bayeslaw._tables.where import select
 
 
-class TableName(NamedTuple):
-    """A table as commands to paste name it: its path, the query that selects its rows,
-    and the mappings of its columns.
-    """
-
-    path: str
-    where: str | None = None
-    columns: Sequence[str] = ()
-
-    def words(self, domain: str = "") -> str:
-        """Write path and options, for the rows of one domain if it has a name."""
-        queries = [self.where] if self.where else []
-        queries += [f"domain == {domain!r}"] if domain else []
-        if len(queries) > 1:
-            queries = [f"({queries[0]}) and {queries[1]}"]
-        words = [shlex.quote(self.path)]
-        words += [f"--column {quote(mapping)}" for mapping in self.columns]
-        words += [f"--where {quote(query)}" for query in queries]
-        return " ".join(words)
-
-
 def review_table(
-    table: pd.DataFrame, name: TableName, goal: pd.DataFrame | None = None
+    table: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
 ) -> list[Finding]:
     """Review a table of runs, each of its domains, and the needs of a plan.
 
     Parameters
     ----------
     table
-        As `read_runs` returns it.
-    name
-        Its name in a command.
+        As `read_runs` returns it. ``attrs["read_with"]``: options of the command that
+        reads it, to be repeated.
+    path
+        Its path in a command.
     goal
         Runs to forecast.
 
@@ -90,22 +79,45 @@ def review_table(
     RunTableError
         The table cannot be read.
     """
+
+    def name_rows(domain: str = "") -> str:
+        """Write path and options of the rows of one domain, or of all."""
+        read_with = table.attrs.get("read_with", [])
+        options = [*zip(read_with[::2], read_with[1::2], strict=True)]
+        queries = [query for option, query in options if option == "--where"]
+        queries += [f"domain == {domain!r}"] if domain else []
+        if len(queries) > 1:
+            queries = [f"({queries[0]}) and {queries[1]}"]
+        columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
+        return " ".join(
+            [shlex.quote(path), *columns, *(f"--where {quote(q)}" for q in queries)]
+        )
+
     runs, warned = _read(table)
-    findings = [
-        _contents(runs),
-        _reading(warned, name),
-        oddities.units(runs, name.words()),
-    ]
+    findings = [_review_contents(runs)]
+    passed = "every cell is a number, and no row is there twice"
+    todo = f"mend the table, then: bayeslaw review {name_rows()}"
+    findings.append(judged("reading", passed, "; ".join(warned), todo))
+    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
+    todo = (
+        "rescale the column (--column D=yours*1e9), then: bayeslaw review "
+        f"{name_rows()}"
+    )
+    odd = "; ".join(suspicions(runs, "units"))
+    findings.append(judged("units", passed, odd, todo))
     if "loss" not in runs:
         return findings
     parts = fitting.by_domain(runs)
     several = len(parts) > 1
     for domain, part in parts.items():
-        command = _fit_command(part, name, domain if several else "")
-        of_domain = _review_domain(part, command, goal)
-        findings += labelled(of_domain, domain if several else "")
+        label = domain if several else ""
+        words = ["bayeslaw fit", name_rows(label)]
+        for column, value in fitting.reference_near(part).items():
+            words.append(f"--reference {column}={format_count(value)}")
+        words += ["-o", shlex.quote(f"{label or 'fit'}.nc")]
+        findings += labelled(_review_domain(part, " ".join(words), goal), label)
     if several:
-        findings.append(_plan(parts))
+        findings.append(_review_plan(parts))
     return findings
 
 
@@ -113,10 +125,9 @@ def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Check the table again, and collect the warnings without findings of their own."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
-        # it has a finding of its own in each domain
         warnings.simplefilter("ignore", PastMinimumWarning)
         runs = read_with_notes(table).runs
-    told = odd_units(runs)  # a finding of their own
+    told = suspicions(runs, "units")
     if len(runs) == len(table):
         # rows keep the numbers that they have in their file
         runs = runs.set_axis(table.index)
@@ -124,9 +135,8 @@ def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return runs, [line for line in lines if line not in told]
 
 
-def _contents(runs: pd.DataFrame) -> Finding:
+def _review_contents(runs: pd.DataFrame) -> Finding:
     """Check that the table has losses, and list its rows, domains and columns."""
-    columns = ", ".join(map(str, runs.columns))
     try:
         fitting.losses(runs)
     except RunTableError as error:
@@ -136,74 +146,130 @@ def _contents(runs: pd.DataFrame) -> Finding:
     if "domain" in runs:
         counts = runs["domain"].astype(str).value_counts()
         domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
-    reason = f"{_rows_of(runs)}{domains}; columns {columns}"
-    return Finding("table", "pass", reason)
+    columns = ", ".join(map(str, runs.columns))
+    return Finding("table", "pass", f"{_count_rows(runs)}{domains}; columns {columns}")
 
 
-def _rows_of(runs: pd.DataFrame) -> str:
+def _count_rows(runs: pd.DataFrame) -> str:
     return f"{len(runs)} row{'s' * (len(runs) != 1)}"
 
 
-def _reading(warned: Sequence[str], name: TableName) -> Finding:
-    """Report the warnings of reading: rows exported twice, columns with two units."""
-    passed = "every cell is a number, and no row is there twice"
-    todo = f"mend the table, then: bayeslaw review {name.words()}"
-    return judged("reading", passed, "; ".join(warned), todo)
-
-
 # -- one domain ------------------------------------------------------------------------
-
-
-def _fit_command(runs: pd.DataFrame, table: TableName, domain: str) -> str:
-    """Write the command that fits these rows, of one domain or of a table without
-    domains.
-    """
-    words = ["bayeslaw fit", table.words(domain)]
-    for name, value in fitting.reference_near(runs).items():
-        words.append(f"--reference {name}={format_count(value)}")
-    output = f"{domain or 'fit'}.nc"
-    return " ".join([*words, "-o", shlex.quote(output)])
 
 
 def _review_domain(
     runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
 ) -> list[Finding]:
     """Review the rows of one domain. ``command`` is the command that fits them."""
-    laws, suited = _suiting(runs, command)
+    laws, suited = _find_suiting(runs, command)
     if not laws:
-        return [suited, oddities.tokens(runs)]
+        return [suited, _review_tokens(runs)]
     # the columns of all laws, each once
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
-    # As in `average`, enough rows must be left for the largest law.
-    least_rows = max(len(law.free_priors) for law in laws)
-    stages = folds(runs, default_axes(runs), least_rows)
+    findings = [suited]
+
+    # two rows for each parameter of the largest law
+    most = max(len(law.free_priors) for law in laws)
+    reason = f"{_count_rows(runs)} for at most {most} parameters of a law"
+    trouble = None
+    if len(runs) < 2 * most:
+        trouble = f"{reason}: fits rest on priors in part"
+        if len(runs) <= most:
+            trouble += ", and nothing shows whether the law fits"
+    todo = f"add runs, {2 * most - len(runs)} at least, or name a smaller law"
+    findings.append(judged("rows", reason, trouble, todo))
+
+    # three levels of each column, so that the runs determine how a law bends along it
+    levels = {name: np.unique(runs[name].dropna()) for name in columns}
+    reason = "levels: " + ", ".join(f"{name} {len(x)}" for name, x in levels.items())
+    few = {name: x for name, x in levels.items() if len(x) < 3}
+    trouble, todo = None, ""
+    if few:
+        listed = " and ".join(
+            f"{name} ({', '.join(map(format_count, x))})" for name, x in few.items()
+        )
+        trouble = f"{reason}; along {listed} laws bend as their priors say"
+        first = next(iter(few))
+        todo = f"add runs at a third level of {first}, or forecast at its levels only"
+    findings.append(judged("levels", reason, trouble, todo))
+
+    # models near the reference run, at which priors in nats are stated
+    trouble = None
+    if fitting.reference_near(runs):
+        low, high = (format_count(x) for x in (runs["N"].min(), runs["N"].max()))
+        trouble = (
+            f"models of {low} to {high} parameters lie far from the reference run (1B), "
+            "at which priors in nats are stated"
+        )
+    passed = "models are within a factor of 100 of the laws' reference run"
+    findings.append(judged("reference", passed, trouble, command))
+
+    # a stage with enough runs that can be left out, so that forecasts can be tested; as
+    # in `average`, enough rows must be left for the largest law
+    stages = folds(runs, default_axes(runs), most)
+    names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
+    trouble = None
+    if not any(stage.held.sum() >= FEW for stage in stages):
+        too_few = f" but too few rows to tell by ({names})" if stages else ""
+        trouble = (
+            "no largest size, stage or budget can be left out with enough runs to fit"
+            f"{too_few}, so no forecast can be tested"
+        )
+    passed = f"forecasts can be tested by leaving out {names} rows"
+    todo = "add runs at two levels or more of N, D or ptpp"
+    findings.append(judged("stages", passed, trouble, todo))
+
     smooth = Surface.of(runs, columns)
-    findings = [
-        suited,
-        _rows(runs, laws),
-        _levels(runs, columns),
-        _reference(runs, command),
-        _stages(stages),
-        _noise(runs),
-        _outliers(runs, smooth),
-        oddities.mixture(runs, columns),
-        _signal(runs, smooth),
-        oddities.size(runs),
-        oddities.tokens(runs),
-    ]
+    findings += [_review_noise(runs), _review_outliers(runs, smooth)]
+    lines = suspicions(runs, "mixture", columns=columns)
+    passed = "no part of the rows lies apart from the rest at like settings"
+    todo = (
+        "look what else differs between those rows, and mend or select them (--where)"
+    )
+    findings.append(judged("mixture", passed, "; ".join(lines), todo))
+    findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
     alike = alike_but_settings(runs, columns)
     if alike is not None:
-        todo = _one_setting(runs, alike, command, least_rows)
+        todo = _choose_setting(runs, alike, command, most)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
-    further = (oddities.replay(runs), oddities.copies(runs))
-    findings += [finding for finding in further if finding is not None]
+    findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
     if goal is not None:
-        times = tested(runs, stages)
-        findings.append(review_reach(runs, goal, times))
+        findings.append(review_reach(runs, goal, tested(runs, stages)))
     return findings
 
 
-def _one_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> str:
+def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
+    """Find the laws that are compared by default and can be fitted, with the check's
+    finding.
+    """
+    try:
+        laws = [find_law(name, runs) for name in candidate_laws(runs)]
+    except LawError as error:
+        todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
+        return [], Finding("laws", "fail", str(error), todo)
+    usable, refused = [], []
+    with warnings.catch_warnings():
+        # other checks report what these warnings say
+        warnings.simplefilter("ignore", RunTableWarning)
+        for law in laws:
+            try:
+                is_handful = len(runs) <= fitting.HANDFUL
+                fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
+            except RunTableError as error:
+                refused.append(str(error))
+            else:
+                usable.append(law)
+    if not usable:
+        return [], Finding("laws", "fail", refused[0], "mend that, and review again")
+    reason = f"{', '.join(law.name for law in usable)} can be fitted"
+    if refused:
+        chosen = " ".join(f"--law {law.name}" for law in usable)
+        reason, todo = f"{reason}, but {refused[0]}", f"{command} {chosen}"
+        return usable, Finding("laws", "look", reason, todo)
+    return usable, Finding("laws", "pass", reason, command)
+
+
+def _choose_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> str:
     """Write the command that fits the most frequent setting; if that leaves hardly a
     run of each cell, or fewer rows than a law has parameters (``most``), what to do.
     """
@@ -219,97 +285,7 @@ def _one_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> s
     )
 
 
-def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """Find the laws that are compared by default and can be fitted, with the check's
-    finding.
-    """
-    try:
-        laws = [find_law(name, runs) for name in candidate_laws(runs)]
-    except LawError as error:
-        todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
-        return [], Finding("laws", "fail", str(error), todo)
-    usable, refused = [], []
-    with warnings.catch_warnings():
-        # `_levels` and `_reference` report what these warnings say
-        warnings.simplefilter("ignore", RunTableWarning)
-        for law in laws:
-            try:
-                is_handful = len(runs) <= fitting.HANDFUL
-                fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
-            except RunTableError as error:
-                refused.append(str(error))
-            else:
-                usable.append(law)
-    names = ", ".join(law.name for law in usable)
-    if not usable:
-        return [], Finding("laws", "fail", refused[0], "mend that, and review again")
-    if refused:
-        chosen = " ".join(f"--law {law.name}" for law in usable)
-        reason = f"{names} can be fitted, but {refused[0]}"
-        return usable, Finding("laws", "look", reason, f"{command} {chosen}")
-    return usable, Finding("laws", "pass", f"{names} can be fitted", command)
-
-
-def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
-    """Check that there are two rows for each parameter of the largest law."""
-    most = max(len(law.free_priors) for law in laws)
-    reason = f"{_rows_of(runs)} for at most {most} parameters of a law"
-    missing = 2 * most - len(runs)
-    trouble = f"{reason}: fits rest on priors in part" if missing > 0 else None
-    todo = f"add runs, {missing} at least, or name a smaller law"
-    if trouble and len(runs) <= most:
-        trouble += ", and nothing shows whether the law fits"
-    return judged("rows", reason, trouble, todo)
-
-
-def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
-    """Check that each column has three levels, so that the runs determine how a law
-    bends along it.
-    """
-    levels = {name: np.unique(runs[name].dropna()) for name in columns}
-    reason = "levels: " + ", ".join(f"{name} {len(x)}" for name, x in levels.items())
-    few = {name: x for name, x in levels.items() if len(x) < 3}
-    if not few:
-        return Finding("levels", "pass", reason)
-    listed = " and ".join(
-        f"{name} ({', '.join(map(format_count, x))})" for name, x in few.items()
-    )
-    todo = f"add runs at a third level of {next(iter(few))}, or forecast at its levels only"
-    reason += f"; along {listed} laws bend as their priors say"
-    return Finding("levels", "look", reason, todo)
-
-
-def _reference(runs: pd.DataFrame, command: str) -> Finding:
-    """Check that models lie near the reference run, at which priors in nats are stated."""
-    trouble = None
-    if fitting.reference_near(runs):
-        trouble = (
-            f"models of {format_count(runs['N'].min())} to {format_count(runs['N'].max())} "
-            "parameters lie far from the reference run (1B), at which priors in nats are "
-            "stated"
-        )
-    passed = "models are within a factor of 100 of the laws' reference run"
-    return judged("reference", passed, trouble, command)
-
-
-def _stages(stages: Sequence[Fold]) -> Finding:
-    """Check that a stage with enough runs can be left out, so that forecasts can be
-    tested.
-    """
-    names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
-    trouble = None
-    if not any(stage.held.sum() >= FEW for stage in stages):
-        too_few = f" but too few rows to tell by ({names})" if stages else ""
-        trouble = (
-            "no largest size, stage or budget can be left out with enough runs to fit"
-            f"{too_few}, so no forecast can be tested"
-        )
-    passed = f"forecasts can be tested by leaving out {names} rows"
-    todo = "add runs at two levels or more of N, D or ptpp"
-    return judged("stages", passed, trouble, todo)
-
-
-def _noise(runs: pd.DataFrame) -> Finding:
+def _review_noise(runs: pd.DataFrame) -> Finding:
     """Estimate noise from runs that differ only in their seed."""
     # columns that may differ between runs with different seeds only
     before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
@@ -341,18 +317,17 @@ def _noise(runs: pd.DataFrame) -> Finding:
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
+    trouble, todo = None, ""
     if sd == 0:
+        trouble = f"{reason}: the losses are equal"
         todo = "look whether one run was exported twice, or the seed changes nothing"
-        return Finding("noise", "look", f"{reason}: the losses are equal", todo)
-    if sd > LARGE_MISS:
+    elif sd > LARGE_MISS:
+        trouble = f"{reason}, where seeds differ by .05-.6%"
         todo = "look for what else differs between them, and make it a column"
-        return Finding(
-            "noise", "look", f"{reason}, where seeds differ by .05-.6%", todo
-        )
-    return Finding("noise", "pass", reason)
+    return judged("noise", reason, trouble, todo)
 
 
-def _outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
+def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     """Check for rows far off a smooth surface, in multiples of the median distance:
     single ones, or a part of the table.
     """
@@ -361,7 +336,7 @@ def _outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
     half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
-    part = apart(misses)
+    part = outliers(misses, 8.0, 0.03, in_part=True)
     if part.any():
         rows = named_rows(runs.index[part])
         reason = (
@@ -382,7 +357,7 @@ def _outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     return judged("outliers", f"{half}, and none far off it", trouble, todo)
 
 
-def _signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
+def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     """Check how much of the variation of losses a smooth surface in the columns
     explains.
     """
@@ -391,7 +366,7 @@ def _signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     rows, terms = smooth.design.shape
     if rows <= terms:
         reason = (
-            f"{_rows_of(runs)} cannot show whether columns explain the "
+            f"{_count_rows(runs)} cannot show whether columns explain the "
             f"losses: a smooth surface of {terms} term{'s' * (terms != 1)} passes through "
             "any"
         )
@@ -401,11 +376,18 @@ def _signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     explained = explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
     todo = "plot the table: losses against D, a line for each N"
-    order = _order_explained(runs, smooth)
-    # few rows have a plane, which does not bend as laws do towards their floor
-    if order is not None and order >= 0.9 and order > explained:
-        reason = f"columns explain {order:.1%} of the order of the losses"
-        return Finding("signal", "pass", reason)
+    # Few rows have a plane, which does not bend as laws do towards their floor. Then the
+    # order of the losses is compared with a plane in the order of the columns.
+    varied = [c for c in smooth.columns if _varies(runs, c)]
+    if terms <= 1 + len(varied) and rows > 2 * terms and _varies(runs, "loss"):
+        ranks = runs["loss"].rank().to_numpy()
+        design = np.column_stack([np.ones(rows), runs[varied].rank()])
+        coefficients, *_ = np.linalg.lstsq(design, ranks, rcond=None)
+        away = ranks - design @ coefficients
+        order = float(1 - away @ away / (rows - terms) / ranks.var(ddof=1))
+        if order >= 0.9 and order > explained:
+            reason = f"columns explain {order:.1%} of the order of the losses"
+            return Finding("signal", "pass", reason)
     if explains_little(explained, y):
         return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
     usual, trouble = median_distance(residuals), None
@@ -417,39 +399,126 @@ def _signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     return judged("signal", reason, trouble, todo)
 
 
-def _order_explained(runs: pd.DataFrame, smooth: Surface) -> float | None:
-    """Measure the share of the order of losses that a plane in the order of the columns
-    explains; None unless the rows are too few for a surface that bends.
+def _review_size(runs: pd.DataFrame) -> Finding:
+    """Check whether losses fall with N everywhere."""
+    trouble = rise_with_size(runs)
+    somewhere = None if trouble else rise_along(runs, "N", ("D", "replay", "ptpp"))
+    if somewhere is not None:
+        part, rise = somewhere
+        trouble = f"losses rise with N by {rise:.1%} {part}: {REASONS}"
+    passed = "losses do not rise with N where rows tell"
+    if not _varies(runs, "N"):
+        passed = "one size, so nothing is said of it"
+    todo = "look whether larger models were trained and evaluated alike"
+    return judged("size", passed, trouble, todo)
+
+
+def _review_tokens(runs: pd.DataFrame) -> Finding:
+    """Check whether D grows along each run, and whether losses fall with it, except
+    those of a forgotten source.
     """
-    varied = [c for c in smooth.columns if _varies(runs, c)]
-    rows, terms = smooth.design.shape
-    if terms > 1 + len(varied) or rows <= 2 * terms or not _varies(runs, "loss"):
+    if {"run", "step", "D"} <= set(runs):
+        along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
+        falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
+        if falls.any():
+            reason = (
+                "D is less than at an earlier step of the same run "
+                f"({named_rows(along.index[falls])}): an integer that overflowed, a count "
+                "that began anew, or two runs of one name?"
+            )
+            todo = "write D as all tokens seen so far, in 64 bits"
+            return Finding("tokens", "look", reason, todo)
+    domain = _name_domain(runs)
+    if domain == "source":
+        return Finding("tokens", "pass", "a source's losses may rise with D")
+    somewhere = rise_along(runs, "D", ("N", "replay", "ptpp"))
+    trouble = past_minimum(runs)
+    todo = "plot the losses along each run, and keep the rows up to the least"
+    if somewhere is not None and not (trouble and somewhere[0]):
+        part, rise = somewhere
+        trouble = (
+            f"losses rise with D by {rise:.1%}{' ' * bool(part)}{part}, as those of a "
+            "source that is forgotten do"
+        )
+        trouble += ", and of a target do not" if domain != "target" else ""
+        todo = "say which losses they are in a column domain (target, source); or look at D"
+    passed = "losses do not rise with D where rows tell"
+    return judged("tokens", passed, trouble, todo)
+
+
+def _name_domain(runs: pd.DataFrame) -> str:
+    return str(runs["domain"].iloc[0]) if "domain" in runs else ""
+
+
+def _review_replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
+    """Check whether losses of target and source move with replay as they should; None
+    if domain or replay is unknown.
+
+    ``least_move``: a smaller move over the range of replay, as a share of the loss, is
+    ignored.
+    """
+    domain = _name_domain(runs)
+    if domain not in ("target", "source") or "replay" not in runs:
         return None
-    y = runs["loss"].rank().to_numpy()
-    design = np.column_stack([np.ones(rows), runs[varied].rank()])
-    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
-    residuals = y - design @ coefficients
-    unexplained = residuals @ residuals / (rows - terms)
-    return float(1 - unexplained / y.var(ddof=1))
+    slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
+    change = slope * float(np.ptp(runs["replay"]))
+    wrong, way = (-change, "fall") if domain == "target" else (change, "rise")
+    trouble = None
+    if abs(slope) > CLEAR * error and wrong > least_move:
+        trouble = (
+            f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
+            "replay given as 1 - replay, or labels of the domains exchanged?"
+        )
+    passed = f"losses of the {domain} do not {way} with replay"
+    todo = "look what replay is: the share of source data (--column replay=...)"
+    return judged("replay", passed, trouble, todo)
+
+
+def _review_copies(
+    runs: pd.DataFrame, decimals: int = 4, least_share: float = 0.05
+) -> Finding | None:
+    """Find losses that are equal to the last digit in different settings, or
+    everywhere; None if there are few.
+
+    ``decimals``: losses with fewer decimals may be equal by chance. ``least_share``:
+    share of rows, with a loss that also occurs in another setting, from which they are
+    reported.
+    """
+    loss = runs["loss"].to_numpy(float)
+    if len(loss) < 3:
+        return None
+    if np.ptp(np.log(loss)) == 0:
+        reason = f"all {len(loss)} losses are {loss[0]:g}"
+        return Finding("copies", "fail", reason, "look where the losses come from")
+    coarse = loss * 10.0 ** (decimals - 1)
+    fine = np.abs(coarse - np.round(coarse)) > 1e-6
+    settings = [c for c in numeric_columns(runs) if "loss" not in c]
+    if fine.mean() < 0.5 or not settings:
+        return None
+    apart = runs[[*settings, "loss"]].drop_duplicates()
+    again = apart["loss"].duplicated(keep=False)
+    by_chance = len(apart) ** 2 / (float(np.ptp(loss)) * 10.0**decimals + 1)
+    if again.sum() < max(least_share * len(apart), 3 * by_chance + 3):
+        return None
+    reason = (
+        f"{int(again.sum())} rows have the loss of another setting to the last digit "
+        f"({named_rows(apart.index[again])})"
+    )
+    return Finding("copies", "look", reason, "look whether losses were copied")
 
 
 # -- a plan ----------------------------------------------------------------------------
 
 
-def _planned_by(parts: Mapping[str, pd.DataFrame]) -> str:
-    """Write the command that plans with fits of these domains; mixtures have their own
-    command.
-    """
-    if any(is_share(column) for runs in parts.values() for column in runs):
-        return "bayeslaw mixture " + " ".join(f"--loss {n}={n}.nc" for n in parts)
-    return "bayeslaw plan --target T.nc --source S.nc"
-
-
-def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
+def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
     """Check whether fits of the domains allow a plan of replay and tokens."""
     if not {"target", "source"} <= set(parts):
+        command = "bayeslaw plan --target T.nc --source S.nc"
+        if any(is_share(column) for runs in parts.values() for column in runs):
+            losses = " ".join(f"--loss {name}={name}.nc" for name in parts)
+            command = f"bayeslaw mixture {losses}"
         reason = f"domains {', '.join(parts)}: none is called target and source"
-        todo = f"fit each domain, and name them: {_planned_by(parts)}"
+        todo = f"fit each domain, and name them: {command}"
         return Finding("plan", "pass", reason, todo)
     target, source = parts["target"], parts["source"]
     # the doubts that `plan` would have about fits of these rows
@@ -460,27 +529,23 @@ def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
             f"replay does not vary among the runs of {' and '.join(one_replay)}, so no "
             "plan can choose it"
         )
-    if doubts:
-        return Finding("plan", "look", "; ".join(doubts), "mend that before a plan")
-    if not _has(target, SOURCE_LOSS_BEFORE) and not _has(
-        source, LOSS_BEFORE, SOURCE_LOSS_BEFORE
+    todo = "mend that before a plan"
+    before = ((target, SOURCE_LOSS_BEFORE), (source, LOSS_BEFORE))
+    before += ((source, SOURCE_LOSS_BEFORE),)
+    if not doubts and not any(
+        c in runs and runs[c].notna().all() for runs, c in before
     ):
-        return Finding(
-            "plan",
-            "look",
+        doubts = [
             f"no column {SOURCE_LOSS_BEFORE}: forgetting has no baseline, and laws of the "
-            "checkpoint's state, which forecast best where we measured, cannot be used",
+            "checkpoint's state, which forecast best where we measured, cannot be used"
+        ]
+        todo = (
             "evaluate each checkpoint on the source before it is adapted, or give "
-            "--baseline-loss to plan",
+            "--baseline-loss to plan"
         )
-    reason = "both domains, replay and losses before adaptation are there"
-    return Finding("plan", "pass", reason)
+    passed = "both domains, replay and losses before adaptation are there"
+    return judged("plan", passed, "; ".join(doubts), todo)
 
 
 def _varies(runs: pd.DataFrame, column: str) -> bool:
     return column in runs and runs[column].nunique() > 1
-
-
-def _has(runs: pd.DataFrame, *columns: str) -> bool:
-    """Tell whether the table has one of the columns, with values."""
-    return any(column in runs and runs[column].notna().all() for column in columns)

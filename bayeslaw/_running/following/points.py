@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._tables.checks.rises import PastMinimumWarning
+from bayeslaw._tables.suspicions import PastMinimumWarning
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 

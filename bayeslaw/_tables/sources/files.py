@@ -1,4 +1,6 @@
-"""Read files of tables into columns and fields, before any number is parsed."""
+"""Read files of tables into columns and cells, before any number is parsed: CSV, Excel,
+JSON records and Parquet; wide tables as a row for each loss.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ import bz2
 import codecs
 import csv
 import gzip
+import json
 import lzma
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rows.naming import check_repeated, is_name
-from bayeslaw._tables.rows.records import read_records
-from bayeslaw._tables.sources.layout import sheet_of_rows, with_decimal_points
+from bayeslaw._tables.sources.layout import Sheet, sheet_of_rows, with_decimal_points
 from bayeslaw._tables.sources.library import imported
 
 EXCEL = (".xlsx", ".xlsm")
@@ -47,26 +49,37 @@ def read_table_file(
         Its fields do not match the names of its header. Errors of codecs and parsers go
         on to the caller.
     """
-    kind = _kind(path)
+    # the suffix without that of a compression
+    ends = [suffix.lower() for suffix in sheet_of(path)[0].suffixes]
+    kind = ([end for end in ends if end not in (*OPENERS, ".zip")] or [""])[-1]
     if kind in (".parquet", ".pq"):
         return pd.read_parquet(path)
     if kind in EXCEL:
-        return _excel(path)
-    text = _text(path)
+        return _read_excel(path)
+    text = _read_text(path)
     if grows:
         text = text[: text.rfind("\n") + 1]
     if kind in (".jsonl", ".ndjson", ".json"):
-        return read_records(path, text)
-    _refuse_other_format(path, text)
-    separator = _separator(text, kind)
-    rows = list(_rows(text, separator))
+        return _read_records(path, text)
+    formats = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}
+    begins = text.lstrip()[:1]
+    if begins in formats:
+        raise RunTableError(
+            f"{path}: it holds {formats[begins]}, not fields with commas between; name "
+            "JSON lines .jsonl, and export other formats as CSV"
+        )
+    separator = "\t" if kind == ".tsv" else _find_separator(text)
+    reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
+    rows = [fields for fields in reader if any(map(str.strip, fields))]
     if not rows:
         raise ValueError("it is empty")
     sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
     if [sheet.names, *sheet.rows] != rows:
-        rows = [sheet.names, *sheet.rows]
-        text = _written(rows, separator)
-    _check_fields(path, iter(rows))
+        written = StringIO()
+        writer = csv.writer(written, delimiter=separator, lineterminator="\n")
+        writer.writerows([sheet.names, *sheet.rows])
+        text = written.getvalue()
+    _check_fields(path, sheet)
     layout: dict[str, Any] = {"sep": separator, "skipinitialspace": True}
     # read all digits of numbers, as pandas 3 does by default
     precision = "round_trip" if pd.__version__.startswith("2.") else None
@@ -82,17 +95,6 @@ def read_table_file(
     return table
 
 
-def _refuse_other_format(path: Path, text: str) -> None:
-    """Refuse text that is not a table of separated fields."""
-    begins = text.lstrip()[:1]
-    formats = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}
-    if begins in formats:
-        raise RunTableError(
-            f"{path}: it holds {formats[begins]}, not fields with commas between; name "
-            "JSON lines .jsonl, and export other formats as CSV"
-        )
-
-
 def sheet_of(path: str | Path) -> tuple[Path, str | None]:
     """Split a path into its file and the sheet after a ``#``."""
     name, mark, sheet = str(path).rpartition("#")
@@ -101,7 +103,73 @@ def sheet_of(path: str | Path) -> tuple[Path, str | None]:
     return Path(path), None
 
 
-def _excel(path: Path) -> pd.DataFrame:
+def _read_text(path: Path) -> str:
+    """Read a text file, compressed or not, without a byte-order mark: UTF-16, UTF-8, or
+    else, with a warning, the Western code page in which Excel writes CSV on Windows.
+    """
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            (name,) = archive.namelist()
+            content = archive.read(name)
+    else:
+        with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+            content = file.read()
+    if content.startswith((b"\x89HDF", b"CDF")):
+        raise RunTableError(
+            f"{path}: it is a saved fit (netCDF), not a table of runs; a fit comes before "
+            "the table"
+        )
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = content.decode("utf-16")
+    else:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            if b"\0" in content:
+                raise
+            text = content.decode("cp1252")
+            warn(
+                f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its "
+                "names are right"
+            )
+    if "\0" in text:
+        raise ValueError("it is not text")
+    return text
+
+
+def _find_separator(text: str) -> str:
+    """Choose the mark of which most of the first lines have the same number outside
+    quotes; titles above a header have none or others. Of two such marks it is the one
+    that more lines have.
+    """
+    unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
+    lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
+
+    def evenness(mark: str) -> tuple[int, int]:
+        counts = Counter(line.count(mark) for line in lines if mark in line)
+        return max(counts.values(), default=0), counts.total()
+
+    return max((",", ";", "\t", "|"), key=evenness)
+
+
+def _check_fields(path: Path, sheet: Sheet) -> None:
+    """Refuse two columns with the same name, and rows with more or fewer fields than
+    the header, since their fields would be read under wrong names.
+    """
+    check_repeated([name.strip() for name in sheet.names], f"{path}: ")
+    counts = {row: len(fields) for row, fields in enumerate(sheet.rows, 1)}
+    odd = {row: n for row, n in counts.items() if n != len(sheet.names)}
+    if odd:
+        first, fields = next(iter(odd.items()))
+        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
+        raise RunTableError(
+            f"{path}: row {first} has {fields} fields, the header {len(sheet.names)} "
+            f"names{more}: numbers would be read under another's name; name all columns, "
+            "or mend the row (a comma too many, or in a number without quotes?)"
+        )
+
+
+def _read_excel(path: Path) -> pd.DataFrame:
     """Read the named sheet, else the only sheet with rows.
 
     Raises
@@ -121,120 +189,164 @@ def _excel(path: Path) -> pd.DataFrame:
             f"in '{file}#{filled[0]}'"
         )
     cells = sheets[sheet or (filled or list(sheets))[0]]
-    return _below_header(file, cells.dropna(how="all").dropna(how="all", axis=1))
-
-
-def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
-    """Read the rows of a sheet below its names."""
+    cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if cells.empty:
         return pd.DataFrame()
-    sheet = sheet_of_rows(cells.to_numpy(object).tolist(), str(file))
-    if not all(sheet.names):
+    found = sheet_of_rows(cells.to_numpy(object).tolist(), str(file))
+    if not all(found.names):
         raise RunTableError(
             f"{file}: a column has cells but no name in the first row; name all columns, "
             "and begin the sheet with their names"
         )
-    _check_fields(file, iter([sheet.names]))
-    rows = pd.DataFrame(sheet.rows, columns=sheet.names, dtype=object)
-    return rows.infer_objects()
+    check_repeated(found.names, f"{file}: ")
+    return pd.DataFrame(found.rows, columns=found.names, dtype=object).infer_objects()
 
 
-def _kind(path: Path) -> str:
-    """Return the suffix of a file's name, without the suffix of a compression."""
-    compressed = (*OPENERS, ".zip")
-    file, _ = sheet_of(path)
-    ends = [suffix.lower() for suffix in file.suffixes]
-    plain = [end for end in ends if end not in compressed]
-    return plain[-1] if plain else ""
+# -- JSON ------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str:
-    """Read a text file, compressed or not, without a byte-order mark."""
-    if path.suffix.lower() == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            (name,) = archive.namelist()
-            return _decoded(path, archive.read(name))
-    opened = OPENERS.get(path.suffix.lower(), open)
-    with opened(path, "rb") as file:
-        text = _decoded(path, file.read())
-    if "\0" in text:
-        raise ValueError("it is not text")
-    return text
+class _RepeatedNameError(ValueError):
+    pass
 
 
-def _decoded(path: Path, content: bytes) -> str:
-    """Decode text: UTF-16 with a byte-order mark, UTF-8, or else, with a warning, the
-    Western code page in which Excel writes CSV on Windows.
+def _read_records(path: Path, text: str) -> pd.DataFrame:
+    """Read the table of a file of JSON lines, of one JSON array of records, or of one
+    record of columns.
+
+    Raises
+    ------
+    RunTableError
+        The file is not JSON, has no records, or has a record with two values under one
+        name.
     """
-    if content.startswith((b"\x89HDF", b"CDF")):
+
+    def refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, times in Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise _RepeatedNameError(
+                    f"{name!r} is there {times} times; keep one value"
+                )
+        return dict(pairs)
+
+    def parse(text: str, where: str = "") -> Any:
+        try:
+            return json.loads(text, object_pairs_hook=refuse_repeated)
+        except _RepeatedNameError as error:
+            reason = str(error)
+        except RecursionError:
+            reason = "records within records, too deep to be read"
+        except ValueError as error:
+            reason = f"not JSON ({error})"
         raise RunTableError(
-            f"{path}: it is a saved fit (netCDF), not a table of runs; a fit comes before "
-            "the table"
+            f"{path}: {where}{reason}; give each record of names and values on one line"
         )
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16")
+
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        if b"\0" in content:
-            raise
-        text = content.decode("cp1252")
-        warn(
-            f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its names "
-            "are right"
-        )
-        return text
+        is_one_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_one_object = False
+    example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
+    if is_one_object:
+        records, places = [parse(text)], ["the file"]
+        results = records[0].get("results")
+        is_evaluation = isinstance(results, dict) and bool(results)
+        if is_evaluation and all(isinstance(m, dict) for m in results.values()):
+            tasks = ", ".join(map(str, [*results][:3]))
+            raise RunTableError(
+                f"{path}: it holds one model's evaluation, metrics by task ({tasks}), as "
+                "lm-eval writes them, and no table of runs; write a row for each model, "
+                f"with its N, D and loss, as CSV or JSON lines: {example}"
+            )
+    elif text.lstrip().startswith("["):
+        records = parse(text)
+        places = [f"record {i}" for i in range(1, len(records) + 1)]
+    else:
+        lines = [(i, t) for i, t in enumerate(text.splitlines(), 1) if t.strip()]
+        places = [f"line {i}" for i, _ in lines]
+        records = [parse(t, f"line {i}: ") for i, t in lines]
+    for place, record in zip(places, records, strict=True):
+        if not isinstance(record, dict):
+            raise RunTableError(
+                f"{path}: {place} is no record of names and values; write each run as "
+                f"{example}"
+            )
+    if len(records) != 1:
+        return pd.DataFrame(records)
+    # one record may be a whole table: lists, or values by row number, as
+    # `pandas.DataFrame.to_json` writes them
+    (record,) = records
+    parts = [*record.values()]
+    if parts and all(isinstance(part, list) for part in parts):
+        return pd.DataFrame(record)
+    if parts and all(isinstance(part, dict) for part in parts):
+        if all(map(str.isdigit, record)):
+            return pd.DataFrame(parts)
+        if all(row.isdigit() for part in parts for row in part):
+            return pd.DataFrame(record).reset_index(drop=True)
+    return pd.DataFrame(records)
 
 
-def _separator(text: str, kind: str) -> str:
-    """Choose the separator: a tab for .tsv files, else the mark of which most of the
-    first lines have the same number outside quotes; titles above a header have none or
-    others. Of two such marks it is the one that more lines have.
+# -- wide tables -----------------------------------------------------------------------
+
+
+def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Melt a table whose headers hold settings, one column for each run or for each
+    size, to a row for each loss, with a warning. A table with ordinary column names is
+    unchanged.
     """
-    if kind == ".tsv":
-        return "\t"
-    unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
-    lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
-
-    def evenness(mark: str) -> tuple[int, int]:
-        counts = Counter(line.count(mark) for line in lines if mark in line)
-        return max(counts.values(), default=0), counts.total()
-
-    return max((",", ";", "\t", "|"), key=evenness)
+    melted = _melt_panel(table)
+    return _melt_sizes(table) if melted is None else melted
 
 
-def _written(rows: Sequence[Sequence[str]], separator: str) -> str:
-    """Write fields as the text of a table."""
-    text = StringIO()
-    csv.writer(text, delimiter=separator, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-def _rows(text: str, separator: str) -> Iterator[list[str]]:
-    """Yield fields of each line that is not blank, the header first."""
-    lines = StringIO(text)
-    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    for fields in reader:
-        if any(map(str.strip, fields)):
-            yield fields
-
-
-def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
-    """Refuse two columns with the same name, and rows with more or fewer fields than
-    the header, since their fields would be read under wrong names.
+def _melt_panel(table: pd.DataFrame) -> pd.DataFrame | None:
+    """Melt a panel with a column for each run to columns ``run``, ``step`` (or the
+    panel's other x axis) and a metric.
     """
-    names = [name.strip() for name in next(rows, [])]
-    check_repeated(names, f"{path}: ")
-    odd = {
-        row: len(fields)
-        for row, fields in enumerate(rows, 1)
-        if len(fields) != len(names)
-    }
-    if odd:
-        first, fields = next(iter(odd.items()))
-        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
-        raise RunTableError(
-            f"{path}: row {first} has {fields} fields, the header {len(names)} names"
-            f"{more}: numbers would be read under another's name; name all columns, "
-            "or mend the row (a comma too many, or in a number without quotes?)"
-        )
+    names = list(map(str, table.columns))
+    # as W&B exports it: NAME - METRIC, with its minimum and maximum
+    cells = {n: re.fullmatch(r"(.+) - (.+?)(__MIN|__MAX)?", n) for n in names}
+    plain = [name for name, cell in cells.items() if cell is None]
+    if len(plain) != 1 or len(names) < 2:
+        return None
+    (along,) = plain
+    steps = table[along]
+    counters = ("step", "_step", "global_step")
+    counters += ("train/global_step", "trainer/global_step")
+    if along.lower() in counters:
+        along = "step"
+    metrics: dict[str, list[pd.DataFrame]] = {}
+    for name, cell in cells.items():
+        if cell is None or cell[3]:
+            continue
+        run, metric, _ = cell.groups()
+        rows = pd.DataFrame({"run": run, along: steps, metric: table[name]})
+        metrics.setdefault(metric, []).append(rows.dropna(subset=[metric]))
+    if not metrics:
+        return None
+    runs = max(map(len, metrics.values()))
+    rows, *curves = (pd.concat(parts, ignore_index=True) for parts in metrics.values())
+    for curve in curves:
+        # an outer join, because one metric of a run may have more steps than another
+        rows = rows.merge(curve, on=["run", along], how="outer")
+    note = f"a panel of {runs} runs, a column each, became rows of run and {along}"
+    if any(cell is not None and cell[3] for cell in cells.values()):
+        note += " (columns __MIN and __MAX are left out)"
+    warn(note)
+    return rows
+
+
+def _melt_sizes(table: pd.DataFrame) -> pd.DataFrame:
+    """Melt a table without N that has a column of losses for each size."""
+    names = list(map(str, table.columns))
+    # 70M, loss_160M, loss 1.4B, N=410M
+    pattern = re.compile(r"(?:loss|N)?[\s_=/-]*(\d+(?:\.\d+)?[kmb])", re.IGNORECASE)
+    sizes = {name: match[1] for name in names if (match := pattern.fullmatch(name))}
+    if len(sizes) < 2 or {"N", "loss"} & set(names):
+        return table
+    labels = [name for name in names if name not in sizes]
+    rows = table.melt(labels, list(sizes), var_name="N", value_name="loss")
+    rows["N"] = rows["N"].map(sizes)
+    warn(
+        f"columns {', '.join(sizes)} became a row each, by N, with their cells as loss"
+    )
+    return rows.dropna(subset=["loss"]).reset_index(drop=True)

@@ -18,31 +18,20 @@ MISSING = frozenset({"", "-", "n/a", "na", "nan", "none", "null", "nil"})
 PLAIN_UNITS = frozenset(
     {*("nats", "nat", "nats/token", "tokens", "token", "params", "parameters"), "1"}
 )
-
-
-class Notation(NamedTuple):
-    """Patterns of the numbers in a sheet's cells, each with a short unit after it."""
-
-    # 0,15 and 1234,5: the comma groups no thousands
-    decimal_comma: re.Pattern[str] = re.compile(
-        r"[-+]?(?:\d+,(?:\d{1,2}|\d{4,})|0,\d+|\d{4,},\d+|"
-        r"\d{1,3}(?:\.\d{3})+,\d+)\s*[a-zA-Z%]{0,2}"
-    )
-    decimal_point: re.Pattern[str] = re.compile(
-        r"[-+]?(?:\d*\.(?:\d{1,2}|\d{4,})|0?\.\d+|\d{4,}\.\d+|"
-        r"\d{1,3}(?:,\d{3})+\.\d+)(?:e[-+]?\d+)?\s*[a-zA-Z%]{0,2}",
-        re.IGNORECASE,
-    )
-    # digits before the comma, digits after it, unit
-    with_comma: re.Pattern[str] = re.compile(
-        r"([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)(\s*[a-zA-Z%]{0,2})"
-    )
-    grouped_by_points: re.Pattern[str] = re.compile(
-        r"[-+]?[1-9]\d{0,2}((?:\.\d{3})+)\s*[a-zA-Z%]{0,2}"
-    )
-
-
-NOTATION = Notation()
+# numbers in a sheet's cells, each with a short unit after it; 0,15 and 1234,5: the comma
+# groups no thousands
+DECIMAL_COMMA = re.compile(
+    r"[-+]?(?:\d+,(?:\d{1,2}|\d{4,})|0,\d+|\d{4,},\d+|"
+    r"\d{1,3}(?:\.\d{3})+,\d+)\s*[a-zA-Z%]{0,2}"
+)
+DECIMAL_POINT = re.compile(
+    r"[-+]?(?:\d*\.(?:\d{1,2}|\d{4,})|0?\.\d+|\d{4,}\.\d+|"
+    r"\d{1,3}(?:,\d{3})+\.\d+)(?:e[-+]?\d+)?\s*[a-zA-Z%]{0,2}",
+    re.IGNORECASE,
+)
+# digits before the comma, digits after it, unit
+WITH_COMMA = re.compile(r"([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)(\s*[a-zA-Z%]{0,2})")
+GROUPED_BY_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}((?:\.\d{3})+)\s*[a-zA-Z%]{0,2}")
 
 
 class Sheet(NamedTuple):
@@ -59,7 +48,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
     each column. A row of units below it is not a run; its units become part of the
     names, ``tokens [B]``.
     """
-    start = _header(rows)
+    start = _find_header(rows)
     if start:
         warn(
             f"{where}: the header is line {start + 1}, where each column has a name; "
@@ -68,7 +57,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
         )
     names = [_text(cell) for cell in rows[start]]
     below = rows[start + 1 :]
-    units = _units(names, below)
+    units = _read_units(names, below)
     if units is None:
         return Sheet(names, below)
     stated = [f"{name} {unit}" for name, unit in zip(names, units, strict=True) if unit]
@@ -76,7 +65,11 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
         f"{where}: the row below the header states units ({', '.join(stated[:4])}) and "
         "is no run; it is left out"
     )
-    return Sheet(_with_units(names, units), below[1:])
+    with_units = [
+        name if unit.lower() in PLAIN_UNITS | MISSING else f"{name} [{unit}]"
+        for name, unit in zip(names, units, strict=True)
+    ]
+    return Sheet(with_units, below[1:])
 
 
 def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
@@ -89,59 +82,42 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
         A number has one point before three digits, which may group thousands.
     """
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
-    if not any(map(_has_comma, sheet.rows)):
+    if not any("," in c for row in sheet.rows for c in row if isinstance(c, str)):
         return sheet
     cells = [_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
-    by_comma = [cell for cell in cells if NOTATION.decimal_comma.fullmatch(cell)]
-    if not by_comma or any(map(NOTATION.decimal_point.fullmatch, cells)):
+    by_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+    if not by_comma or any(map(DECIMAL_POINT.fullmatch, cells)):
         return sheet
+    # in a column whose only points stand before three digits, once in a number, 1.234
+    # among decimal commas may be 1234, or one number with a decimal point
     for i in columns:
-        _refuse_unclear(sheet, i, where)
+        cells = [_text(row[i]) for row in sheet.rows if i < len(row)]
+        matches = [match for match in map(GROUPED_BY_POINTS.fullmatch, cells) if match]
+        is_once = bool(matches) and all(len(match[1]) == 4 for match in matches)
+        if is_once and any(map(WITH_COMMA.fullmatch, cells)):
+            cell = matches[0][0]
+            raise RunTableError(
+                f"{where}: row {cells.index(cell) + 1}, column {sheet.names[i]!r}: "
+                f"{cell!r} may mean {cell.replace('.', '')} or {cell.replace('.', ',')}, "
+                "as other numbers have decimal commas; write the one that is meant"
+            )
     warn(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
+
+    def point(cell: Any) -> Any:
+        match = WITH_COMMA.fullmatch(_text(cell))
+        if match:
+            return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
+        is_grouped = GROUPED_BY_POINTS.fullmatch(_text(cell))
+        return _text(cell).replace(".", "") if is_grouped else cell
+
     rows = [
-        [_pointed(cell) if i in columns else cell for i, cell in enumerate(row)]
+        [point(cell) if i in columns else cell for i, cell in enumerate(row)]
         for row in sheet.rows
     ]
     return Sheet(sheet.names, rows)
 
 
-def _has_comma(row: Sequence[Any]) -> bool:
-    return any("," in cell for cell in row if isinstance(cell, str))
-
-
-def _refuse_unclear(sheet: Sheet, i: int, where: str) -> None:
-    """Refuse a column whose only points stand before three digits, once in a number:
-    ``1.234`` among decimal commas may be 1234, or one number with a decimal point.
-    """
-    cells = [_text(row[i]) for row in sheet.rows if i < len(row)]
-    groups = [
-        match[1] for match in map(NOTATION.grouped_by_points.fullmatch, cells) if match
-    ]
-    with_comma = any(map(NOTATION.with_comma.fullmatch, cells))
-    if groups and max(map(len, groups)) == 4 and with_comma:
-        cell = next(
-            cell for cell in cells if NOTATION.grouped_by_points.fullmatch(cell)
-        )
-        row = cells.index(cell) + 1
-        raise RunTableError(
-            f"{where}: row {row}, column {sheet.names[i]!r}: {cell!r} may mean "
-            f"{cell.replace('.', '')} or {cell.replace('.', ',')}, as other numbers have "
-            "decimal commas; write the one that is meant"
-        )
-
-
-def _pointed(cell: Any) -> Any:
-    """Write one number with a decimal point and without groups of thousands."""
-    text = _text(cell)
-    match = NOTATION.with_comma.fullmatch(text)
-    if match:
-        return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
-    if NOTATION.grouped_by_points.fullmatch(text):
-        return text.replace(".", "")
-    return cell
-
-
-def _header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
+def _find_header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
     """Find the line of the header: the first, unless it has gaps and one soon below it
     has a name for each column and stands before numbers.
     """
@@ -160,7 +136,7 @@ def _header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
     return 0
 
 
-def _units(
+def _read_units(
     names: Sequence[str], rows: Sequence[Sequence[Any]], least: float = 0.8
 ) -> list[str] | None:
     """Read the units in the row below the header, one for each name; None if it has a
@@ -185,20 +161,11 @@ def _units(
     return None if any(map(has_numbers, others)) else units
 
 
-def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
-    return [
-        name if unit.lower() in PLAIN_UNITS | MISSING else f"{name} [{unit}]"
-        for name, unit in zip(names, units, strict=True)
-    ]
-
-
 def _is_number(text: str) -> bool:
     """Tell whether a cell is a number, also one with a decimal comma."""
     if not text.lstrip("+-.")[:1].isdecimal():
         return False
-    if NOTATION.with_comma.fullmatch(text) or NOTATION.grouped_by_points.fullmatch(
-        text
-    ):
+    if WITH_COMMA.fullmatch(text) or GROUPED_BY_POINTS.fullmatch(text):
         return True
     try:
         parse_number(text)

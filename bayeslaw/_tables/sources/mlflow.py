@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+from bayeslaw._tables.sources.points import LoggedRun, by_time, points
 
 
 def read(place: str) -> pd.DataFrame:
@@ -28,14 +28,14 @@ def read(place: str) -> pd.DataFrame:
     """
     store, _, experiment = place.partition("#")
     where = f"mlflow:{place}"
-    address = _address(store, where)
+    address = _find_address(store, where)
     tracking = imported("mlflow.tracking", "mlflow")
     errors = imported("mlflow.exceptions", "mlflow")
     try:
-        with _folders_allowed():
+        with _allow_folders():
             client = tracking.MlflowClient(tracking_uri=address)
-            chosen = _experiment(client, experiment, where)
-            runs = [_run(client, run) for run in _runs(client, chosen.experiment_id)]
+            chosen = _find_experiment(client, experiment, where)
+            runs = [*_iterate_runs(client, chosen.experiment_id)]
     except ModuleNotFoundError as error:  # the SQL library; folders do not need it
         raise RunTableError(
             f'{where}: {error}; pip install "bayeslaw[mlflow]"'
@@ -46,7 +46,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 @contextmanager
-def _folders_allowed() -> Iterator[None]:
+def _allow_folders() -> Iterator[None]:
     """Allow stores that are folders. MLflow refuses them so that people move to
     databases, but here they are only read.
     """
@@ -56,13 +56,12 @@ def _folders_allowed() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[variable]
-        else:
+        os.environ.pop(variable)
+        if before is not None:
             os.environ[variable] = before
 
 
-def _address(store: str, where: str) -> str:
+def _find_address(store: str, where: str) -> str:
     """Find the store's URI. A missing place is refused, because MLflow would create it."""
     if re.match(r"https?:/", store):
         # `Path` removes one of the two slashes of an address
@@ -79,7 +78,7 @@ def _address(store: str, where: str) -> str:
     )
 
 
-def _experiment(client: Any, name: str, where: str) -> Any:
+def _find_experiment(client: Any, name: str, where: str) -> Any:
     """Find the named experiment, else the only one with runs."""
     experiments = {e.name: e for e in client.search_experiments()}
     if name:
@@ -103,7 +102,7 @@ def _experiment(client: Any, name: str, where: str) -> Any:
     )
 
 
-def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
+def _iterate_runs(client: Any, experiment_id: str) -> Iterator[LoggedRun]:
     """Yield all runs that were not deleted, oldest first."""
     token = None
     while True:
@@ -113,27 +112,21 @@ def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
             order_by=["attributes.start_time ASC"],
             page_token=token,
         )
-        yield from page
+        for run in page:
+            logged = [
+                (metric.timestamp, metric.step, name, metric.value)
+                for name in run.data.metrics
+                for metric in client.get_metric_history(run.info.run_id, name)
+            ]
+            settings = {name: _parse(text) for name, text in run.data.params.items()}
+            name = run.info.run_name or run.info.run_id
+            yield LoggedRun(name, settings, by_time(logged))
         token = page.token
         if not token:
             return
 
 
-def _run(client: Any, run: Any) -> LoggedRun:
-    """Read one run: its settings, and its metrics by step."""
-    logged = [
-        (metric.timestamp, metric.step, name, metric.value)
-        for name in run.data.metrics
-        for metric in client.get_metric_history(run.info.run_id, name)
-    ]
-    # the value that was logged last for a step counts
-    in_order = sorted(logged, key=lambda event: event[0])
-    history = by_step([(step, {name: value}) for _, step, name, value in in_order])
-    settings = {name: _number(text) for name, text in run.data.params.items()}
-    return LoggedRun(run.info.run_name or run.info.run_id, settings, history)
-
-
-def _number(text: str) -> float | str:
+def _parse(text: str) -> float | str:
     """Parse a setting, since MLflow keeps all settings as text."""
     try:
         return float(text)

@@ -52,7 +52,15 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """
     if not runs:
         raise RunTableError(f"{where}: no runs")
-    logged = _named_apart([run for run in runs if run.history])
+    # of runs with the same name the first keeps it, since a query may use it
+    times: Counter[str] = Counter()
+    logged = []
+    for run in runs:
+        if run.history:
+            times[run.name] += 1
+            count = times[run.name]
+            name = run.name if count == 1 else f"{run.name}#{count}"
+            logged.append(replace(run, name=name))
     if not logged:
         names = ", ".join(run.name for run in runs[:3])
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
@@ -71,19 +79,6 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     first = ["run", "step", *sorted(metrics - {"run", "step"})]
     return table[[*first, *(c for c in table if c not in first)]]
-
-
-def _named_apart(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
-    """Add a number to the names of runs that have the same name."""
-    times: Counter[str] = Counter()
-    apart = []
-    for run in runs:
-        times[run.name] += 1
-        count = times[run.name]
-        # the first run keeps its name, since a query may use it
-        name = run.name if count == 1 else f"{run.name}#{count}"
-        apart.append(replace(run, name=name))
-    return apart
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -120,8 +115,10 @@ def by_step(
         at = values.get(shared[0], math.nan) if shared else step
         if not (_is_number(at) and math.isfinite(at)):
             continue
+        # NaN means that a run diverged, and infinity is refused when the table is read;
+        # NaN would be taken for a step at which nothing was logged
         row = {
-            name: _finite(value)
+            name: math.inf if math.isnan(value) else float(value)
             for name, value in values.items()
             if _is_number(value) and name not in counters and name[:1] != "_"
         }
@@ -133,11 +130,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _finite(value: Any) -> float:
-    """Convert NaN to infinity. NaN means that a run diverged, and infinity is refused
-    when the table is read; NaN would be taken for a step at which nothing was logged.
+def by_time(
+    logged: Sequence[tuple[float, float, str, Any]],
+) -> dict[float, dict[str, float]]:
+    """Order metrics by step, from (time, step, metric, value) of each value. The order is
+    that of time over all metrics, because a restart writes some steps again.
     """
-    return math.inf if math.isnan(value) else float(value)
+    in_order = sorted(logged, key=lambda event: event[0])
+    return by_step([(step, {name: value}) for _, step, name, value in in_order])
 
 
 # -- tokens ----------------------------------------------------------------------------
@@ -161,56 +161,56 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
     RunTableError
         Counters disagree.
     """
-    named = [name for name in map(str, table) if last_part(name) in TOKENS_SEEN]
-    # a setting may have this name, too, for the planned tokens
-    counters = [name for name in named if _counts(table[name])]
+    # a setting may have the name of a counter, too, for the planned tokens
+    counters = [
+        name
+        for name in map(str, table)
+        if last_part(name) in TOKENS_SEEN
+        and pd.api.types.is_numeric_dtype(table[name])
+        and table[name].nunique() > 1
+    ]
+    for second in counters[1:]:
+        counts = table[[counters[0], second]].dropna()
+        first = counts[counters[0]]
+        # loggers round large counts; counters without a common step cannot be compared
+        apart = (first - counts[second]).abs() > 1e-3 * first.abs()
+        if apart.any() or counts.empty:
+            raise RunTableError(
+                f"{counters[0]!r} and {second!r} both count tokens, and differ; say which "
+                f'is meant: --column "D={counters[0]}" or --column "D={second}"'
+            )
     if counters:
-        _check_counters(table, counters)
-        filled = [_between(rows, counters[0]) for _, rows in table.groupby("run")]
+        interpolated = [
+            _interpolate(rows, counters[0]) for _, rows in table.groupby("run")
+        ]
         counted = Tokens(f"D is what {counters[0]!r} counted")
-        return table.assign(D=pd.concat(filled)), counted
-    product = _tokens_of_a_step(table)
-    if product is None:
+        return table.assign(D=pd.concat(interpolated)), counted
+    per_step = _find_setting(table, PER_STEP)
+    batch, length = _find_setting(table, BATCH), _find_setting(table, LENGTH)
+    if per_step:
+        factors = [per_step]
+    elif batch and length:
+        factors = [batch, length]
+        # a batch per device is multiplied by devices and by accumulated batches
+        if last_part(batch) not in WHOLE_BATCH:
+            settings = [_find_setting(table, names) for names in (ACCUMULATED, DEVICES)]
+            factors += filter(None, settings)
+    else:
         return table, None
-    per_step, factors = product
-    text = " or ".join(sorted({format_count(n) for n in per_step.unique()}))
+    tokens = table[factors].astype(float).prod(axis=1, skipna=False)
+    text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
     how = f"D is steps x {text} tokens ({' x '.join(factors)})"
     assumed = last_part(factors[0]) not in PER_STEP
     if assumed:
         how += '; if a step has others, say so: --column "D=step*TOKENS"'
-    return table.assign(D=table["step"] * per_step), Tokens(how, assumed)
+    return table.assign(D=table["step"] * tokens), Tokens(how, assumed)
 
 
 def last_part(name: object) -> str:
     return str(name).rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower()
 
 
-def _counts(values: pd.Series) -> bool:
-    """Tell whether a column may be a counter: numbers that are not the same in all
-    rows.
-    """
-    return pd.api.types.is_numeric_dtype(values) and values.nunique() > 1
-
-
-def _check_counters(
-    table: pd.DataFrame, counters: list[str], tolerance: float = 1e-3
-) -> None:
-    """Refuse counters of tokens that differ, or that share no step."""
-    first, *further = counters
-    for second in further:
-        counts = table[[first, second]].dropna()
-        distance = (counts[first] - counts[second]).abs()
-        # loggers round large counts
-        apart = distance > tolerance * counts[first].abs()
-        # counters without a common step cannot be compared, so neither is chosen
-        if apart.any() or counts.empty:
-            raise RunTableError(
-                f"{first!r} and {second!r} both count tokens, and differ; say which is "
-                f'meant: --column "D={first}" or --column "D={second}"'
-            )
-
-
-def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
+def _interpolate(rows: pd.DataFrame, counter: str) -> pd.Series:
     """Interpolate a counter linearly at each step of one run; NaN before the first and
     after the last step that logged it.
     """
@@ -224,27 +224,7 @@ def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
     return pd.Series(at, rows.index)
 
 
-def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None:
-    """Multiply the settings that give the tokens of one optimizer step of each row's
-    run, shape (row,). Also returns their names.
-    """
-    per_step = _setting(table, PER_STEP)
-    batch, length = _setting(table, BATCH), _setting(table, LENGTH)
-    if per_step:
-        names = [per_step]
-    elif batch and length:
-        names = [batch, length]
-    else:
-        return None
-    # a batch per device is multiplied by devices and by accumulated batches
-    if batch in names and last_part(batch) not in WHOLE_BATCH:
-        settings = [_setting(table, ACCUMULATED), _setting(table, DEVICES)]
-        names += filter(None, settings)
-    factors = table[names].astype(float)
-    return factors.prod(axis=1, skipna=False), names
-
-
-def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
+def _find_setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
     """Find the column of the first of these names that holds a number in all rows."""
     for name in names:
         called = [str(c) for c in table if last_part(c) == name]

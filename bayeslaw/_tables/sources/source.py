@@ -57,31 +57,26 @@ def read_source(
         with warnings.catch_warnings():
             # trackers' libraries warn of their own dependencies
             warnings.simplefilter("ignore")
-            with _said_in_a_line(source, f"give {scheme}: a store that is whole"):
+            with _say_in_a_line(source, f"give {scheme}: a store that is whole"):
                 return reader.read(place)
     path, _ = sheet_of(source)
     if not path.is_file():
-        _refuse_law(str(source))
+        name = str(source).lower()
+        if name in law_names():
+            raise RunTableError(
+                f"{str(source)!r} is a law, not a table of runs; the table comes first: "
+                f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
+            )
         raise RunTableError(
             f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
             f"store as {':..., '.join(TRACKERS)}:..."
         )
-    with _said_in_a_line(source, f"give {FORMATS}"):
+    with _say_in_a_line(source, f"give {FORMATS}"):
         return read_table_file(Path(source), grows=grows, names=names)
 
 
-def _refuse_law(name: str) -> None:
-    """Refuse the name of a law in the place of a table."""
-    if name.lower() in law_names():
-        raise RunTableError(
-            f"{name!r} is a law, not a table of runs; the table comes first: "
-            f"fit(runs, {name.lower()!r}), and at the command line fit RUNS --law "
-            f"{name.lower()}"
-        )
-
-
 @contextmanager
-def _said_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
+def _say_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
     """Turn any error while a source is read into a `RunTableError` of one line."""
     try:
         yield

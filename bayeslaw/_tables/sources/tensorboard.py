@@ -5,7 +5,6 @@ run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, points
+from bayeslaw._tables.sources.points import LoggedRun, by_time, name_below, points
 
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
@@ -76,14 +75,7 @@ def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
             logged += [(*when, float(value)) for *when, value in values]
         elif tag in TEXTS:
             texts[tag] = values[-1][-1].ravel()[0].decode()
-    # sort by time over all tags, because a restart writes some steps again
-    in_order = sorted(logged, key=lambda event: event[0])
-    history = by_step([(step, {tag: value}) for _, step, tag, value in in_order])
-    return _settings(events, texts), history
-
-
-def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Read hyperparameters, and the settings that a Trainer logs."""
+    # hyperparameters, and the settings that a Trainer logs
     settings: dict[str, Any] = {}
     for tag in reversed(TEXTS):
         try:
@@ -99,4 +91,4 @@ def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
         start = messages.HParamsPluginData.FromString(content).session_start_info
         for name, value in start.hparams.items():
             settings[name] = getattr(value, value.WhichOneof("kind"))
-    return settings
+    return settings, by_time(logged)

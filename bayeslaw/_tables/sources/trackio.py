@@ -5,7 +5,6 @@ environment variable ``TRACKIO_DIR`` names another).
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
 
 import pandas as pd
 
@@ -33,19 +32,15 @@ def read(place: str) -> pd.DataFrame:
                 f"{where}: no such project; there are: {names} (TRACKIO_DIR names "
                 "another folder)"
             )
-        runs = [_run(storage, place, run) for run in trackio.Api().runs(place)]
+        runs = []
+        for run in trackio.Api().runs(place):
+            logged = []
+            for row in storage.get_logs(place, run.name, run_id=run.id):
+                beside = ("step", "timestamp")
+                metrics = {k: v for k, v in row.items() if k not in beside}
+                logged.append((row["step"], metrics))
+            settings = {k: v for k, v in (run.config or {}).items() if k[:1] != "_"}
+            runs.append(LoggedRun(run.name, settings, by_step(logged)))
     except sqlite3.Error as error:
         raise RunTableError(f"{where}: cannot be read ({error})") from None
     return points(runs, where)
-
-
-def _run(storage: Any, project: str, run: Any) -> LoggedRun:
-    """Read one run: its settings, and its metrics by step."""
-    rows = storage.get_logs(project, run.name, run_id=run.id)
-    logged = []
-    for row in rows:
-        metrics = {k: v for k, v in row.items() if k not in ("step", "timestamp")}
-        logged.append((row["step"], metrics))
-    config = run.config or {}
-    settings = {key: value for key, value in config.items() if key[:1] != "_"}
-    return LoggedRun(run.name, settings, by_step(logged))

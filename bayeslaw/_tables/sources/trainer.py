@@ -33,24 +33,26 @@ def read(place: str) -> pd.DataFrame:
         raise RunTableError(f"{where}: no {name} in it or below")
     longest: dict[Path, dict[str, Any]] = {}
     for file in files:
-        at, state = _run_folder(file), _state(file)
+        # a checkpoint's state file belongs to the run in the folder above
+        is_checkpoint = file.parent.name.startswith("checkpoint-")
+        at = file.parent.parent if is_checkpoint else file.parent
+        state = _read_state(file)
         if at not in longest or state["global_step"] > longest[at]["global_step"]:
             longest[at] = state
-    runs = [_run(name_below(folder, at), state) for at, state in longest.items()]
+    runs = []
+    for at, state in longest.items():
+        names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
+        settings = {name: state[name] for name in names if name in state}
+        logged = [
+            (row["step"], {_rename(k): v for k, v in row.items() if k != "step"})
+            for row in state["log_history"]
+            if isinstance(row, dict) and "step" in row
+        ]
+        runs.append(LoggedRun(name_below(folder, at), settings, by_step(logged)))
     return points(runs, where)
 
 
-def _run_folder(file: Path) -> Path:
-    """Find the folder of a run from a state file, which may be that of a checkpoint."""
-    folder = file.parent
-    # a checkpoint's state file belongs to the run in the folder above
-    if folder.name.startswith("checkpoint-"):
-        return folder.parent
-    return folder
-
-
-def _state(file: Path) -> dict[str, Any]:
-    """Read a Trainer's state file, and check that a Trainer wrote it."""
+def _read_state(file: Path) -> dict[str, Any]:
     try:
         state = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(state["log_history"], list) and state["global_step"] >= 0:
@@ -60,24 +62,10 @@ def _state(file: Path) -> dict[str, Any]:
     raise RunTableError(f"{file}: not a state that a Trainer has written")
 
 
-def _called(metric: str) -> str:
-    """Name a metric as the Trainer's own loggers do: a bare ``loss`` is the training
-    loss.
+def _rename(metric: str) -> str:
+    """Name a metric as the Trainer's own loggers do (`rewrite_logs` in the integrations of
+    `transformers`): a bare ``loss`` is the training loss.
     """
-    # like `rewrite_logs` in the integrations of `transformers`
     if metric.startswith("eval_"):
-        evaluated = metric.removeprefix("eval_")
-        return f"eval/{evaluated}"
+        return f"eval/{metric.removeprefix('eval_')}"
     return f"train/{metric}"
-
-
-def _run(run: str, state: dict[str, Any]) -> LoggedRun:
-    """Make a run from a state: its settings, and its logged metrics by step."""
-    names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
-    settings = {name: state[name] for name in names if name in state}
-    logged = [
-        (row["step"], {_called(k): v for k, v in row.items() if k != "step"})
-        for row in state["log_history"]
-        if isinstance(row, dict) and "step" in row
-    ]
-    return LoggedRun(run, settings, by_step(logged))

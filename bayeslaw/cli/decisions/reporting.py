@@ -87,14 +87,6 @@ class ReportOptions(CostOptions):
     as_json: AsJson = False
 
 
-def _reading(options: ReportOptions) -> list[str]:
-    """Write the options that read the table, as words of a command."""
-    words = ["--where", options.where] if options.where else []
-    for column in options.column or []:
-        words += ["--column", column]
-    return words
-
-
 def _read_tables(
     path: Path, options: ReportOptions
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
@@ -105,7 +97,6 @@ def _read_tables(
         measured = read_table(path, options.measured, options.column)
         table = table[~table.index.isin(measured.index)]
         table.attrs["measured_as"] = options.measured
-    table.attrs["read_with"] = _reading(options)
     if options.unit:
         table.attrs["loss_unit"] = options.unit
     return table, measured

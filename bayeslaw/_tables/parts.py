@@ -5,7 +5,7 @@ and losses that drift from the first row to the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,17 +15,14 @@ from scipy.special import stdtr
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import is_share
-from bayeslaw._tables.checks.slopes import Surface, surface
 from bayeslaw._tables.rows.naming import named_rows
+from bayeslaw._tables.surface import Surface, surface_terms
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
-    # rows of one kind -> distances of all rows from both kinds
-    Fit = Callable[
-        [Bool[np.ndarray, " run"]],
-        tuple[Float[np.ndarray, " run"], Float[np.ndarray, " run"]],
-    ]
+    Part = Bool[np.ndarray, " run"]
+    Distances = Float[np.ndarray, " run"]
 
 FEWEST = 12  # least number of rows in which a part is looked for
 
@@ -33,28 +30,29 @@ FEWEST = 12  # least number of rows in which a part is looked for
 # -- gaps, whenever a table is read ----------------------------------------------------
 
 
-def gaps(runs: pd.DataFrame, least: float = 1e4) -> Iterator[str]:
+def find_gaps(
+    runs: pd.DataFrame, _: Collection[str], least: float = 1e4
+) -> Iterator[str]:
     """Write a line for each column with two parts at least ``least`` times apart (in
     measured tables neighbours are under 100 times apart), or with one or two rows far
     from all others whose losses do not suit it.
     """
     for name in (n for n in ("N", "D", "U", "ptpp", "replay", "cost") if n in runs):
         values = runs[name].to_numpy(float)
-        below = _below_gap(values, least)
+        below = _select_below_gap(values, least)
         if below is None:
-            yield from _astray(runs, name)
+            yield from _find_astray(runs, name)
             continue
         above = (values > 0) & ~below
+        fewer = below if below.sum() <= above.sum() else above
         yield (
             f"column {name!r} is at most {values[below].max():g} in {below.sum()} rows "
             f"and at least {values[above].min():g} in {above.sum()}, with nothing "
-            f"between: two units in one column? look at {_fewer(runs, below, above)}"
+            f"between: two units in one column? look at {named_rows(runs.index[fewer])}"
         )
 
 
-def _below_gap(
-    values: Float[np.ndarray, " run"], least: float
-) -> Bool[np.ndarray, " run"] | None:
+def _select_below_gap(values: Distances, least: float) -> Part | None:
     """Select the rows below the widest gap between numbers above 0, if its neighbours
     are at least ``least`` times apart.
     """
@@ -66,17 +64,7 @@ def _below_gap(
     return (values > 0) & (values <= levels[np.argmax(steps)])
 
 
-def _fewer(
-    runs: pd.DataFrame,
-    part: Bool[np.ndarray, " run"],
-    rest: Bool[np.ndarray, " run"] | None = None,
-) -> str:
-    """Name the rows of a part, or those of the rest if they are fewer."""
-    rest = ~part if rest is None else rest
-    return named_rows(runs.index[part if part.sum() <= rest.sum() else rest])
-
-
-def _astray(runs: pd.DataFrame, name: str, least: float = 30.0) -> Iterator[str]:
+def _find_astray(runs: pd.DataFrame, name: str, least: float = 30.0) -> Iterator[str]:
     """Tell of one or two rows with N, D or ptpp at least ``least`` times beyond all
     others whose losses do not suit it: with more they are no lower, or with less no
     higher.
@@ -90,13 +78,36 @@ def _astray(runs: pd.DataFrame, name: str, least: float = 30.0) -> Iterator[str]
     if "domain" in runs:
         domains = runs.groupby(runs["domain"].astype(str))
         parts = [part for domain, part in domains if domain != "source"]
-    ends = [end for part in parts for end in _ends(part, name, least)]
-    suited = {value for _, value, _, is_odd in ends if not is_odd}
-    odd = [end for end in ends if end[1] not in suited]
+    suited, odd = set(), []
+    for part in parts:
+        part = part[(part[name] > 0).to_numpy()]
+        for way in (1, -1):
+            # the rows farthest out come first; one or two of them may lie beyond a gap
+            rows = part.iloc[
+                np.argsort(-way * part[name].to_numpy(float), kind="stable")
+            ]
+            values = rows[name].to_numpy(float)
+            count = next(
+                (
+                    count
+                    for count in range(1, min(2, len(rows) - 1) + 1)
+                    if (values[count - 1] / values[count]) ** way >= least
+                ),
+                None,
+            )
+            if count is None:
+                continue
+            few, peers = rows.iloc[:count], rows.iloc[count:]
+            value, nearest = float(values[count - 1]), float(values[count])
+            if all(_is_odd(few.iloc[k], peers, way) for k in range(count)):
+                odd.append((few.index, value, nearest))
+            else:
+                suited.add(value)
+    odd = [end for end in odd if end[1] not in suited]
     if not odd:
         return
-    _, value, nearest, _ = odd[0]
-    rows = np.concatenate([rows for rows, other, *_ in odd if other == value])
+    _, value, nearest = odd[0]
+    rows = np.concatenate([rows for rows, other, _ in odd if other == value])
     times = f"{value / nearest:.3g} times the next largest"
     loss = "no lower than with less"
     if value < nearest:
@@ -109,46 +120,26 @@ def _astray(runs: pd.DataFrame, name: str, least: float = 30.0) -> Iterator[str]
     )
 
 
-def _ends(
-    part: pd.DataFrame, name: str, least: float, most_rows: int = 2
-) -> Iterator[tuple[pd.Index, float, float, bool]]:
-    """Yield the few rows that a gap parts from either end of a column, their value next
-    to the gap, the nearest value of the others, and whether the losses are odd.
-    """
-    part = part[(part[name] > 0).to_numpy()]
-    for way in (1, -1):
-        # the rows farthest out come first
-        rows = part.iloc[np.argsort(-way * part[name].to_numpy(float), kind="stable")]
-        values = rows[name].to_numpy(float)
-        for count in range(1, min(most_rows, len(rows) - 1) + 1):
-            value, nearest = values[count - 1], values[count]
-            if (value / nearest) ** way >= least:
-                few, peers = rows.iloc[:count], rows.iloc[count:]
-                is_odd = all(_is_odd(few.iloc[k], peers, way) for k in range(count))
-                yield few.index, float(value), float(nearest), is_odd
-                break
-
-
-def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int, fewest: int = 3) -> bool:
+def _is_odd(
+    row: pd.Series,
+    peers: pd.DataFrame,
+    way: int,
+    far: float = 6.0,
+    least: float = 0.01,
+) -> bool:
     """Tell whether a row with more than the peers (``way`` 1) has no lower loss, or a
     row with less (-1) no higher loss: than rows beyond which it lies in every column, or
-    than their surface.
+    than their surface, by ``far`` median errors and ``least`` in log loss.
     """
     # rows are compared with those alike in their shares, and in words that do not name
     # single runs
-    settings = [
-        column
-        for column in map(str, peers)
-        if is_share(column)
-        or not (
-            column in ("run", "checkpoint", "seed")
-            or is_numeric_dtype(peers[column])
-            or 2 * peers[column].astype(str).nunique() > len(peers)
-        )
-    ]
     is_alike = np.ones(len(peers), bool)
-    for column in settings:
-        is_alike &= (peers[column].astype(str) == str(row[column])).to_numpy()
+    for column in map(str, peers):
+        words = peers[column].astype(str)
+        is_name = column in ("run", "checkpoint", "seed")
+        is_name |= is_numeric_dtype(peers[column]) or 2 * words.nunique() > len(peers)
+        if is_share(column) or not is_name:
+            is_alike &= (words == str(row[column])).to_numpy()
     peers = peers[is_alike]
     # losses fall with more of a resource, and with less replay
     signs = {"N": way, "D": way, "ptpp": way, "replay": -way}
@@ -158,38 +149,24 @@ def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int, fewest: int = 3) -> b
         is_behind &= (sign * (row[column] - peers[column]) >= 0).to_numpy()
     losses = np.sort(way * peers["loss"].to_numpy(float)[is_behind])
     # one of them may have failed, so the second counts
-    is_outdone = len(losses) >= fewest and bool(way * row["loss"] >= losses[1])
-    return is_outdone or _is_off(row, peers, signs, way)
-
-
-def _is_off(
-    row: pd.Series,
-    peers: pd.DataFrame,
-    signs: Mapping[str, int],
-    way: int,
-    fewest: int = 24,
-    far: float = 6.0,
-    least: float = 0.01,
-) -> bool:
-    """Compare a row with the surface of the peers at their end next to it: there the
-    surface does not extrapolate. The loss must lie ``far`` median errors and ``least``
-    in log loss on the wrong side of it.
-    """
-    if len(peers) < fewest:
-        return False
+    if len(losses) >= 3 and way * row["loss"] >= losses[1]:
+        return True
     # with less of another column than all others, a high loss is no wonder
-    if any(s * row[c] < (s * peers[c]).min() for c, s in signs.items()):
+    if len(peers) < 24 or any(
+        sign * row[c] < (sign * peers[c]).min() for c, sign in signs.items()
+    ):
         return False
+    # the surface at the peers' end next to the row, where it does not extrapolate
     near = {c: np.clip(row[c], peers[c].min(), peers[c].max()) for c in signs}
-    peers_surface = Surface.of(peers, list(signs))
-    (miss,) = peers_surface.misses_at(pd.DataFrame([near | {"loss": row["loss"]}]))
-    return bool(way * miss > max(far * peers_surface.usual, least))
+    around = Surface.of(peers, list(signs))
+    (miss,) = around.misses_at(pd.DataFrame([near | {"loss": row["loss"]}]))
+    return bool(way * miss > max(far * around.usual, least))
 
 
 # -- single rows in another unit -------------------------------------------------------
 
 
-def misplaced(
+def find_misplaced(
     runs: pd.DataFrame,
     columns: Collection[str],
     suspects: int = 4,
@@ -218,7 +195,13 @@ def misplaced(
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
     if len(runs) < fewest or not numbers:
         return
-    for place in _suspects(runs, columns, suspects):
+    basis, _ = np.linalg.qr(surface_terms(runs, columns))
+    leverage = (basis**2).sum(axis=1)
+    y = np.log(runs["loss"].to_numpy(float))
+    # the distance of each row from a surface fitted without it
+    deleted = np.abs(y - basis @ (basis.T @ y)) / np.maximum(1 - leverage, 1e-9)
+    farthest = [np.argsort(-size)[:suspects] for size in (deleted, leverage)]
+    for place in np.unique(farthest):
         others, row = runs.drop(runs.index[place]), runs.iloc[[place]]
         alone = [name for name in numbers if _is_alone(others, row, name)]
         if not alone:
@@ -228,7 +211,12 @@ def misplaced(
         if off < max(far[0] * around.usual, far[1]):
             continue
         within = near * around.usual
-        for name, moved in _moved(row, alone):
+        for name, factor in (
+            (name, factor)
+            for name in alone
+            for factor in (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
+        ):
+            moved = row.assign(**{name: row[name] / factor})
             value = float(moved[name].iloc[0])
             is_inside = others[name].min() <= value <= others[name].max()
             is_near = np.abs(around.misses_at(moved))[0] < within
@@ -239,26 +227,6 @@ def misplaced(
                     f"{within:.1%}: a digit too many or too few?"
                 )
                 break
-
-
-def _suspects(
-    runs: pd.DataFrame, columns: Collection[str], count: int
-) -> Int[np.ndarray, " i"]:
-    """Select rows that lie farthest off a surface fitted without them, or farthest out."""
-    basis, _ = np.linalg.qr(surface(runs, columns))
-    leverage = (basis**2).sum(axis=1)
-    y = np.log(runs["loss"].to_numpy(float))
-    deleted = np.abs(y - basis @ (basis.T @ y)) / np.maximum(1 - leverage, 1e-9)
-    return np.unique([np.argsort(-size)[:count] for size in (deleted, leverage)])
-
-
-def _moved(
-    row: pd.DataFrame, names: Collection[str]
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the row with its N or D divided and multiplied by factors."""
-    for name in names:
-        for factor in (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001):
-            yield name, row.assign(**{name: row[name] / factor})
 
 
 def _is_alone(
@@ -276,8 +244,12 @@ def _is_alone(
 # -- a part of the rows ----------------------------------------------------------------
 
 
-def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
-    """Write a line for each way in which part of the rows looks unlike the rest.
+def find_parts(
+    runs: pd.DataFrame, columns: Collection[str], rough: float = 0.03
+) -> list[str]:
+    """Write a line for each way in which part of the rows looks unlike the rest; else
+    one if half of the rows lie ``rough`` off any smooth surface. In measured tables whose
+    columns tell the losses it is 2% at most, over the widest ranges.
 
     Parameters
     ----------
@@ -287,38 +259,35 @@ def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
     if len(runs) < FEWEST or not (runs["loss"] > 0).all():
         return []
     whole = Surface.of(runs, columns)
-    ways = (_units, _levels, _tokens, _drift)
-    return [*filter(None, (way(whole) for way in ways))] or _roughness(whole)
+    ways = (_find_units, _find_levels, _find_fewer_tokens, _find_drift)
+    lines = [line for way in ways if (line := way(whole))]
+    varied = [c for c in columns if c in runs and runs[c].nunique() > 1]
+    has_sizes = {"N", "D"} <= {*varied} and runs["N"].nunique() <= len(runs) / 4
+    if not lines and has_sizes and whole.usual >= rough:
+        lines.append(
+            f"half of the rows lie over {whole.usual:.1%} off a smooth surface in "
+            f"{', '.join(varied)}, where seeds differ by .05-.6%: a column that slipped by "
+            "a row, rows in another unit, or a column that is missing?"
+        )
+    return lines
 
 
-def _roughness(whole: Surface, rough: float = 0.03) -> list[str]:
-    """Tell whether half of the rows lie ``rough`` off any smooth surface. In measured
-    tables whose columns tell the losses it is 2% at most, over the widest ranges.
-    """
-    runs = whole.runs
-    varied = [c for c in whole.columns if c in runs and runs[c].nunique() > 1]
-    if "N" not in varied or "D" not in varied or runs["N"].nunique() > len(runs) / 4:
-        return []
-    if whole.usual < rough:
-        return []
-    return [
-        f"half of the rows lie over {whole.usual:.1%} off a smooth surface in "
-        f"{', '.join(varied)}, where seeds differ by .05-.6%: a column that slipped by "
-        "a row, rows in another unit, or a column that is missing?"
-    ]
+def _name_fewer(whole: Surface, part: Part) -> str:
+    """Name the rows of a part, or those of the rest if they are fewer."""
+    return named_rows(whole.runs.index[part if part.sum() <= (~part).sum() else ~part])
 
 
-def _units(whole: Surface, closer: float = 3.0, least: float = 5.0) -> str | None:
+def _find_units(whole: Surface, closer: float = 3.0, least: float = 5.0) -> str | None:
     """Tell whether the rows below a column's widest gap fit their neighbours in another
     unit: they must lie ``closer`` times nearer to a smooth surface.
     """
     runs, columns = whole.runs, whole.columns
     for name in (n for n in ("N", "D", "ptpp") if n in columns):
         values = runs[name].to_numpy(float)
-        below = _below_gap(values, least)
+        below = _select_below_gap(values, least)
         if below is None and name == "D" and "N" in columns:
             # if budgets are proportional to size, D has no gap but D / N does
-            below = _below_gap(values / runs["N"].to_numpy(float), least)
+            below = _select_below_gap(values / runs["N"].to_numpy(float), least)
         if below is None:
             continue
         for factor in (1e3, 1e6, 1e9):
@@ -329,100 +298,20 @@ def _units(whole: Surface, closer: float = 3.0, least: float = 5.0) -> str | Non
                     f"column {name!r} times {factor:g} in {int(below.sum())} of "
                     f"{len(runs)} rows would bring half of the rows from "
                     f"{whole.usual:.2%} to {usual:.2%} near a smooth surface: two units "
-                    f"in one column? look at {_fewer(runs, below)}"
+                    f"in one column? look at {_name_fewer(whole, below)}"
                 )
     return None
 
 
-def _levels(whole: Surface, closer: float = 4.0, least: float = 0.02) -> str | None:
-    """Tell whether losses lie at two levels, one shift apart.
-
-    With a shift of at least ``least`` in log loss, they must lie ``closer`` times
-    nearer to a smooth surface. By chance alone this ratio is 2.
-    """
-    y, design = whole.y, whole.design
-    shift = 0.0
-
-    def fit(upper: Bool[np.ndarray, " run"]) -> tuple[np.ndarray, np.ndarray]:
-        nonlocal shift
-        shifted = np.column_stack([design, upper.astype(float)])
-        coefficients, *_ = np.linalg.lstsq(shifted, y, rcond=None)
-        shift = float(coefficients[-1])
-        base = y - design @ coefficients[:-1]
-        return base, base - shift
-
-    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    middle = (residual.max() + residual.min()) / 2
-    late = np.arange(len(y)) >= len(y) / 2
-    found = []
-    for start in (residual > np.median(residual), late, residual > middle):
-        upper, distance = _two_kinds(start, fit)
-        found.append((distance, abs(shift), upper if shift > 0 else ~upper))
-    distance, shift, upper = min(found, key=lambda kinds: kinds[0])
-    if not (whole.usual > closer * distance and shift > least):
-        return None
-    what = "other units, domains or tokenizers"
-    if abs(shift - np.log(1 / np.log(2))) < 0.03:
-        what = "bits and nats"
-    elif abs(shift - np.log(10)) < 0.03:
-        what = "a factor of ten"
-    return (
-        f"losses lie at two levels, {np.expm1(shift):.1%} apart at like settings "
-        f"({int(upper.sum())} and {int((~upper).sum())} rows): {what} in one column? "
-        f"look at {_fewer(whole.runs, upper)}"
-    )
-
-
-def _tokens(
-    whole: Surface,
-    closer: float = 4.0,
-    near: float = 0.01,
-    factors: tuple[float, ...] = (3.0, 10.0, 30.0),
-) -> str | None:
-    """Tell whether the smaller part of the rows fits the others at a fraction of its D,
-    like runs that ended before their planned tokens.
-
-    Half of the rows must come ``closer`` times nearer to the surface (by chance alone
-    2), and within ``near`` of it. ``factors`` are the fractions to try; one of them is
-    near any fraction.
-    """
-    runs, columns, y = whole.runs, whole.columns, whole.y
-    if "D" not in columns or runs["D"].nunique() < 2 or not (runs["D"] > 0).all():
-        return None
-    if whole.usual < 0.5 * near:
-        return None
-    found = []
-    for factor in factors:
-        fewer = runs.assign(D=runs["D"] / factor)
-
-        def fit(short: Bool[np.ndarray, " run"]) -> tuple[np.ndarray, np.ndarray]:
-            assumed = runs.assign(D=runs["D"].where(~short, fewer["D"]))  # noqa: B023
-            coefficients, *_ = np.linalg.lstsq(surface(assumed, columns), y, rcond=None)
-            told, changed = (
-                y - surface(assumed, columns, at) @ coefficients
-                for at in (runs, fewer)  # noqa: B023
-            )
-            return told, changed
-
-        short, distance = _two_kinds(whole.misses > 0, fit)
-        found.append((distance, factor, short))
-    distance, factor, short = min(found, key=lambda kinds: kinds[0])
-    is_near = distance < min(whole.usual / closer, near)
-    if not is_near or not 2 <= short.sum() <= len(runs) / 2:
-        return None
-    return (
-        f"{int(short.sum())} of {len(runs)} rows fit the others at 1/{factor:g} of their "
-        f"D, which would bring half of the rows from {whole.usual:.2%} to {distance:.2%} "
-        "near a smooth surface: tokens planned, of runs that ended before? look at "
-        f"{named_rows(runs.index[short])}"
-    )
-
-
-def _two_kinds(
-    start: Bool[np.ndarray, " run"], fit: Fit, rounds: int = 20
-) -> tuple[Bool[np.ndarray, " run"], float]:
+def _assign_to_two(
+    start: Part,
+    fit: Callable[[Part], tuple[Distances, Distances]],
+    rounds: int = 20,
+) -> tuple[Part, float]:
     """Assign each row to the nearer of two kinds, and fit both kinds, in turns. Returns
     the rows of the second kind, and the median distance of all rows.
+
+    ``fit``: rows of the second kind -> distances of all rows from both kinds.
     """
     kind, distance = start, np.inf
     for _ in range(rounds):
@@ -437,7 +326,94 @@ def _two_kinds(
     return kind, distance
 
 
-def _drift(whole: Surface, chance: float = 1e-6, least: float = 0.01) -> str | None:
+def _find_levels(
+    whole: Surface, closer: float = 4.0, least: float = 0.02
+) -> str | None:
+    """Tell whether losses lie at two levels, one shift apart.
+
+    With a shift of at least ``least`` in log loss, they must lie ``closer`` times
+    nearer to a smooth surface. By chance alone this ratio is 2.
+    """
+    y, design = whole.y, whole.design
+    shift = 0.0
+
+    def fit(upper: Part) -> tuple[Distances, Distances]:
+        nonlocal shift
+        shifted = np.column_stack([design, upper.astype(float)])
+        coefficients, *_ = np.linalg.lstsq(shifted, y, rcond=None)
+        shift = float(coefficients[-1])
+        base = y - design @ coefficients[:-1]
+        return base, base - shift
+
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    middle = (residual.max() + residual.min()) / 2
+    late = np.arange(len(y)) >= len(y) / 2
+    tried = []
+    for start in (residual > np.median(residual), late, residual > middle):
+        upper, distance = _assign_to_two(start, fit)
+        tried.append((distance, abs(shift), upper if shift > 0 else ~upper))
+    distance, shift, upper = min(tried, key=lambda kinds: kinds[0])
+    if not (whole.usual > closer * distance and shift > least):
+        return None
+    what = "other units, domains or tokenizers"
+    if abs(shift - np.log(1 / np.log(2))) < 0.03:
+        what = "bits and nats"
+    elif abs(shift - np.log(10)) < 0.03:
+        what = "a factor of ten"
+    return (
+        f"losses lie at two levels, {np.expm1(shift):.1%} apart at like settings "
+        f"({int(upper.sum())} and {int((~upper).sum())} rows): {what} in one column? "
+        f"look at {_name_fewer(whole, upper)}"
+    )
+
+
+def _find_fewer_tokens(
+    whole: Surface, closer: float = 4.0, near: float = 0.01
+) -> str | None:
+    """Tell whether the smaller part of the rows fits the others at a fraction of its D,
+    like runs that ended before their planned tokens.
+
+    Half of the rows must come ``closer`` times nearer to the surface (by chance alone
+    2), and within ``near`` of it.
+    """
+    runs, columns, y = whole.runs, whole.columns, whole.y
+    if "D" not in columns or runs["D"].nunique() < 2 or not (runs["D"] > 0).all():
+        return None
+    if whole.usual < 0.5 * near:
+        return None
+
+    def assume(factor: float) -> tuple[Part, float]:
+        fewer = runs.assign(D=runs["D"] / factor)
+
+        def fit(short: Part) -> tuple[Distances, Distances]:
+            assumed = runs.assign(D=runs["D"].where(~short, fewer["D"]))
+            terms = surface_terms(assumed, columns)
+            coefficients, *_ = np.linalg.lstsq(terms, y, rcond=None)
+            told, changed = (
+                y - surface_terms(assumed, columns, at) @ coefficients
+                for at in (runs, fewer)
+            )
+            return told, changed
+
+        return _assign_to_two(whole.misses > 0, fit)
+
+    # one of these fractions is near any
+    tried = {factor: assume(factor) for factor in (3.0, 10.0, 30.0)}
+    factor, (short, distance) = min(tried.items(), key=lambda item: item[1][1])
+    is_near = distance < min(whole.usual / closer, near)
+    if not is_near or not 2 <= short.sum() <= len(runs) / 2:
+        return None
+    return (
+        f"{int(short.sum())} of {len(runs)} rows fit the others at 1/{factor:g} of their "
+        f"D, which would bring half of the rows from {whole.usual:.2%} to {distance:.2%} "
+        "near a smooth surface: tokens planned, of runs that ended before? look at "
+        f"{named_rows(runs.index[short])}"
+    )
+
+
+def _find_drift(
+    whole: Surface, chance: float = 1e-6, least: float = 0.01
+) -> str | None:
     """Tell whether losses drift from the first row to the last, given their columns, by
     at least ``least`` of the loss. ``chance`` is the probability that a table without a
     drift is said to have one.

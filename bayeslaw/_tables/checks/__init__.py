@@ -1,1 +1,0 @@
-"""Find what looks wrong in a table of runs before any law is fitted."""
