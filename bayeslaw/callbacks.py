@@ -81,7 +81,7 @@ class FollowCallback(TrainerCallback):
         self.tokens_per_step = tokens_per_step
         self.stop = stop
         self._before = follower
-        self._domain_of = _domain_of(list(follower.sides), losses or {})
+        self._domain_of = _domain_of(list(follower.tracks), losses or {})
         self._trainer: Any = None
         self._step: int | None = None  # step of the last evaluation
         self._losses: dict[str, float] = {}  # losses at that step, by domain
@@ -163,7 +163,7 @@ class FollowCallback(TrainerCallback):
     @property
     def _lacking(self) -> list[str]:
         """Domains without a loss at the step of the last evaluation."""
-        return [name for name in self.follower.sides if name not in self._losses]
+        return [name for name in self.follower.tracks if name not in self._losses]
 
     def _place(self, step: int, tokens: float) -> float | None:
         """Compute the tokens (or steps) of a step; None if it is beyond the planned

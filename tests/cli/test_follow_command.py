@@ -237,7 +237,7 @@ def test_laws_are_fitted_again_only_where_it_is_asked_for(folder, refit):
     files = {"fit_file": folder / "target.nc", "curve": folder / "whole.csv"}
     options = FollowOptions(**files, until="200B", refit=refit)
     follower = _start(options, bayeslaw.read_runs(folder / "whole.csv"))
-    assert (follower.sides["target"].again is not None) == refit
+    assert (follower.tracks["target"].again is not None) == refit
 
 
 def test_the_screen_shows_curve_band_probability_and_trouble(folder):

@@ -11,9 +11,9 @@ from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
-from bayeslaw._running.following.question import checked as checked_question
 from bayeslaw.cli.parsing import limit, read_question
 from known.plans import STATE, example, source, target
+from known.power_laws import N, power_laws
 
 
 def present_question(of_target, of_source, asked):
@@ -105,9 +105,9 @@ def test_so_are_those_that_each_draw_reads(asked, says):
     ],
 )
 def test_so_are_those_of_a_run_that_is_followed(asked, says):
-    given = {"until": 1e9, "max_loss": 2.0, "confidence": 0.9, "prob": 0.9}
+    given = {"run": {"N": N}, "until": 1e9, "max_loss": 2.0} | asked
     with pytest.raises(PlanError, match=says) as raised:
-        checked_question(["target"], **(given | {"within": 0.02} | asked))
+        bayeslaw.Follower.start({"target": power_laws()}, **given)
     assert "\n" not in str(raised.value)
 
 

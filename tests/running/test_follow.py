@@ -211,7 +211,7 @@ def test_a_thousand_points_need_no_more_memory_than_ten():
     sizes = set()
     for at in np.geomspace(0.03, 19.9, 1000) * N:
         follower = follower.after(at, float(true_curve(at)))
-        known = follower.sides["loss"].track.departure
+        known = follower.tracks["loss"].departure
         sizes.add((known.mean.nbytes, known.covariance.nbytes, known.log_weight.nbytes))
     assert len(sizes) == 1
     assert follower.following().first.points == 1000
@@ -308,7 +308,7 @@ def test_runs_of_the_law_are_as_surprising_as_stated():
         follower = Follower.start(law, {"N": N}, UNTIL)
         for tokens, log_loss in zip(TOKENS, y, strict=True):
             follower = follower.after(tokens, float(np.exp(log_loss)))
-        surprises.append(follower.sides["loss"].track.surprise)
+        surprises.append(follower.tracks["loss"].surprise)
     assert np.mean(np.array(surprises) < 0.1) < 0.16
     assert np.mean(np.array(surprises) < 0.01) < 0.04
 
@@ -417,13 +417,13 @@ def test_looking_again_makes_sure_as_often_as_said():
     follower = Follower.start(law, curve, UNTIL, max_loss=END).read(curve)
     decision = follower.following().decision
     assert decision.action == "wait"
-    track = follower.sides["loss"].track
+    track = follower.tracks["loss"]
     there = track.outlook(np.log(decision.look_again))
     drawn = there.draw(60, np.random.default_rng(7))
     sure = 0
     for log_loss in drawn:
         later = follower.after(decision.look_again, float(np.exp(log_loss)))
-        chance = later.sides["loss"].track.probability()
+        chance = later.tracks["loss"].probability()
         sure += chance >= 0.9 or chance <= 0.1
     assert sure / 60 == pytest.approx(decision.sure_by_then, abs=0.25)
 
@@ -445,7 +445,7 @@ def test_two_domains_keep_their_promises_together():
 
 def test_decisions_need_no_more_than_tracks():
     follower = Follower.start(power_laws(), {"N": N}, UNTIL, max_loss=1.5 * END)
-    track = follower.sides["loss"].track
+    track = follower.tracks["loss"]
     assert decide([track], 0.9).action == "stop early"
 
 

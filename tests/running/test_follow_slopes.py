@@ -92,8 +92,8 @@ def test_a_run_is_followed_with_the_slopes_of_its_own_direction(average):
 
 def test_a_larger_run_departs_as_the_left_out_size_did(average):
     known = Follower.start(average, {"N": 3e9}, 6e10)
-    (side,) = known.sides.values()
-    scales, usual = side.track.departure.scales, Scales.draw(1.0)
+    (track,) = known.tracks.values()
+    scales, usual = track.departure.scales, Scales.draw(1.0)
     share = scales.level[0] / usual.level[0]
     median = share * DeparturePriors().slope[0]
     bent = np.sqrt((median**2 + average.run_slopes["N >= 1B"] ** 2) / 2) / median

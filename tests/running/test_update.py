@@ -16,7 +16,7 @@ from bayeslaw._plans import example
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw._running.updating.plans import PlanChange, plan_change
-from bayeslaw._running.updating.shifts import _moved
+from bayeslaw._running.updating.shifts import measure_move
 from bayeslaw._running.updating.surprise import joint, surprise_of
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from known import plans, updates
@@ -155,7 +155,7 @@ def test_a_move_is_expected_where_it_is_the_variance_that_data_take():
         truth = PRIOR_MEAN + PRIOR_SD * rng.standard_normal(2)
         mean, covariance = conjugate(batch(rng, truth, runs=1))
         after = rng.normal(mean[0], np.sqrt(covariance[0, 0]), 4000)
-        moved = _moved(before, after)
+        moved = measure_move(before, after)
         far.append(moved["shift"] / moved["expected"])
     assert np.std(far) == pytest.approx(1.0, abs=0.12)
 

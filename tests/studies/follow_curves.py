@@ -83,10 +83,10 @@ def forks(data: Path) -> Iterator[dict[str, Any]]:
         end = float(run["step"].max())
         schedule = {GOES_ON: run} | tables
         follower = Follower.start(posterior, run, end, schedule=schedule)
-        (name,) = follower.sides
+        (name,) = follower.tracks
         for fork in FORKS:
             follower = follower.read(run[run["step"] <= fork], warmup=0)
-            track = follower.sides[name].track
+            track = follower.tracks[name]
             for row in track.schedules.to_dict("records"):
                 taken = tables[row["schedule"]].sort_values("step")["loss"].iloc[-1]
                 law = np.median(track.other_courses[row["schedule"]].law[:, -1])
@@ -115,18 +115,18 @@ def forks_table(rows: pd.DataFrame) -> str:
 
 def of_run(follower: Follower, run: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A row for each prefix and forecaster."""
-    unit, (name,) = follower.unit, follower.sides
+    unit, (name,) = follower.unit, follower.tracks
     place = run[unit].to_numpy(float)
     t, y = np.log(place), np.log(run["loss"].to_numpy())
     before = np.log(
-        [follower.sides[name].final_before[k] for k in ("low", "median", "high")]
+        [follower.tracks[name].final_before[k] for k in ("low", "median", "high")]
     )
     for prefix in PREFIXES:
         seen = place <= prefix * place[-1] * 1.001
         if seen.sum() < FEWEST:
             continue
         follower = follower.read(run[seen], warmup=0)
-        track = follower.sides[name].track
+        track = follower.tracks[name]
         forecasts = {
             "before": before,
             "line": line(t[seen], y[seen], t[-1]),

@@ -151,9 +151,9 @@ def of_run(
     beside = np.log(other.set_index("D")["loss"].loc[run["D"]].to_numpy())
     t = np.log(run["D"].to_numpy())
     share = run["D"].to_numpy() / run["N"].to_numpy() / END
-    (side,) = follower.sides  # one domain is followed
+    (side,) = follower.tracks  # one domain is followed
     before = np.log(
-        [follower.sides[side].final_before[k] for k in ("low", "median", "high")]
+        [follower.tracks[side].final_before[k] for k in ("low", "median", "high")]
     )
     rows = []
     for prefix in PREFIXES:
@@ -163,7 +163,7 @@ def of_run(
         started = time.perf_counter()
         follower = follower.read(run[seen])
         seconds = time.perf_counter() - started
-        track = follower.sides[side].track
+        track = follower.tracks[side]
         final = np.log([track.final()[k] for k in ("low", "median", "high")])
         two = line(t[seen][-2:], y[seen][-2:], t[-1])
         forecasts = {

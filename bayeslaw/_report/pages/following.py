@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,21 +22,7 @@ from bayeslaw._running.following.course import UNITS
 from bayeslaw._running.following.follow import Follower
 from bayeslaw._running.following.followed import Followed, Following, format_final
 
-
-class Frame(NamedTuple):
-    """The forecast after a number of points.
-
-    Parameters
-    ----------
-    at
-        Tokens (or steps) of the last point; None before the first.
-    points
-        Number of tokens (or steps) with a loss of any domain.
-    """
-
-    at: float | None
-    points: int
-    following: Following
+MOST_FRAMES = 40
 
 
 def follow_page(
@@ -95,170 +80,127 @@ def write_page(
     progress: Progress | None = None,
 ) -> Following:
     """Write the page of `follow_page` from a follower at the run's start."""
-    frames = []
-    for frame, count in _frames(start, start.read(curve, warmup)):
-        frames.append(frame)
-        if progress is not None:
-            progress(len(frames), count)
-    # escaped, so that the name of a domain cannot end the script
-    text = json.dumps(_data(frames), allow_nan=False).replace("<", "\\u003c")
-    script = files("bayeslaw._report").joinpath("templates", "follow.js")
-    write_template(
-        page,
-        "follow.html.jinja",
-        run=_run_name(curve),
-        last=frames[-1].following,
-        data=_data(frames),
-        interval=f"{start.question.prob:.0%}",
-        text=Markup(text),
-        script=Markup(script.read_text(encoding="utf-8")),
-    )
-    return frames[-1].following
-
-
-def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
-    """Yield frames from before the first point to the last, with their number.
-
-    Parameters
-    ----------
-    final
-        Follower with all points; its tracks show which points are used.
-    """
+    # losses by tokens (or steps), of the points that are used
+    final = start.read(curve, warmup)
     losses: dict[float, dict[str, float]] = {}
-    for name, side in final.sides.items():
-        for moment in side.track.history:
+    for name, track in final.tracks.items():
+        for moment in track.history:
             losses.setdefault(moment.at, {})[name] = moment.loss
     places = sorted(losses)
-    numbers = _thinned(len(places))
-    follower = start
+
+    # frames from before the first point to the last, of which `final` also has notes on
+    # points that were left out
+    count = min(len(places) + 1, MOST_FRAMES)
+    numbers = np.linspace(0, len(places), count).round().astype(int).tolist()
+    follower, followings, frames = start, [], []
     for points in range(len(places) + 1):
         if points:
             at = places[points - 1]
             follower = follower.after(at, losses[at])
         if points in numbers:
-            # the last frame is `final`, which also has notes on points that were left
-            # out
             last = points == len(places)
             following = (final if last else follower).following()
-            at = places[points - 1] if points else None
-            yield Frame(at, points, following), len(numbers)
-
-
-def _thinned(points: int, most: int = 40) -> list[int]:
-    """Choose the numbers of points with a frame, from none to all."""
-    count = min(points + 1, most)
-    return [int(n) for n in np.linspace(0, points, count).round()]
-
-
-def _run_name(curve: pd.DataFrame) -> str:
-    """Read the run's name from the table; empty if there is none."""
-    if "run" not in curve or curve.empty:
-        return ""
-    return str(curve["run"].iloc[0])
-
-
-# -- what the page holds ---------------------------------------------------------------
-
-
-def _data(frames: list[Frame]) -> dict[str, Any]:
-    """Build the data of the pictures, as JSON types."""
-    last = frames[-1].following
-    return {
+            followings.append(following)
+            frames.append(_show_frame(following, places[:points]))
+            if progress is not None:
+                progress(len(frames), count)
+    first, last = followings[0], followings[-1]
+    data = {
         "until": last.until,
         "unit": UNITS[last.first.unit],
         "confidence": last.confidence,
-        "domains": [_domain(name, frames) for name in last.domains],
-        "frames": [_moment(frame) for frame in frames],
+        "domains": [
+            _show_domain(name, first[name], last[name]) for name in last.domains
+        ],
+        "frames": frames,
     }
+    # escaped, so that the name of a domain cannot end the script
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    script = files("bayeslaw._report").joinpath("templates", "follow.js")
+    has_name = "run" in curve and not curve.empty
+    write_template(
+        page,
+        "follow.html.jinja",
+        run=str(curve["run"].iloc[0]) if has_name else "",
+        last=last,
+        data=data,
+        interval=f"{start.question.prob:.0%}",
+        text=Markup(text),
+        script=Markup(script.read_text(encoding="utf-8")),
+    )
+    return last
 
 
-def _domain(name: str, frames: list[Frame]) -> dict[str, Any]:
-    """Build all points of a domain, and its forecast from before the first."""
-    first, last = (frames[i].following[name] for i in (0, -1))
+# -- what the page holds, as JSON types ------------------------------------------------
+
+
+def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
+    """Show all points of a domain, and its forecast from before the first."""
     foreseen = first.path[["before_median", "before_low", "before_high"]]
     foreseen = foreseen.set_axis(["median", "low", "high"], axis="columns")
     return {
         "name": name,
         "limit": last.max_loss,
-        "before": _ends(last.final_before),
-        "foreseen": _columns(foreseen, first.path[first.unit]),
-        "points": _columns(last.history),
+        "before": _round_ends(last.final_before),
+        "foreseen": _round_columns(foreseen.assign(at=first.path[first.unit])),
+        "points": _round_columns(last.history),
     }
 
 
-def _moment(frame: Frame) -> dict[str, Any]:
-    """Build one frame: numbers for the pictures, and the texts beside them."""
-    following = frame.following
-    decision = following.decision
-    return {
-        "at": frame.at,
-        "place": _place(frame),
-        "probability": _number(following.probability),
-        "action": decision.action,
-        "reason": decision.reason,
-        "domains": [_side(following, name) for name in following.domains],
-    }
-
-
-def _side(following: Following, name: str) -> dict[str, Any]:
-    """Build one domain in one frame."""
-    followed = following[name]
-    path = followed.path
-    return {
-        "points": followed.points,
-        "path": _columns(path[["median", "low", "high"]], path[followed.unit]),
-        "final": _ends(followed.final),
-        "probability": _number(followed.probability),
-        "words": _words(following, followed),
-    }
-
-
-def _words(following: Following, followed: Followed) -> dict[str, str]:
-    """Build the texts about one domain in one frame, by field."""
-    unit = UNITS[followed.unit]
-    share = f"{following.within:.1%}"
-    known_text = f"not yet known to within {share}"
-    if followed.known_from is not None:
-        since = format_count(followed.known_from)
-        known_text = f"known to within {share} since {since} {unit}"
-    words = {
-        "end": format_final(followed.final),
-        "known": known_text,
-        "verdict": followed.verdict,
-        "notes": "; ".join(followed.notes),
-    }
-    if followed.max_loss is not None:
-        words["probability"] = format_chance(followed.probability)
-    return words
-
-
-def _place(frame: Frame) -> str:
-    """Describe the position of a frame."""
-    if frame.at is None:
-        return "before the first point"
-    following = frame.following
-    points = f"{frame.points} point{'s' if frame.points > 1 else ''}"
+def _show_frame(following: Following, places: list[float]) -> dict[str, Any]:
+    """Show one frame, after points at these tokens (or steps): numbers for the pictures,
+    and the texts beside them.
+    """
     unit = UNITS[following.first.unit]
-    share = frame.at / following.until
-    return f"{points}, {format_count(frame.at)} {unit} ({share:.0%} of the run)"
-
-
-def _ends(final: dict[str, float]) -> dict[str, float | None]:
-    return {key: _number(final[key]) for key in ("median", "low", "high")}
-
-
-def _columns(
-    table: pd.DataFrame, at: pd.Series | None = None
-) -> dict[str, list[float | None]]:
-    """Convert a table to columns by name; ``at`` has the tokens or steps."""
-    columns = table if at is None else table.assign(at=at)
+    place = "before the first point"
+    if places:
+        points = f"{len(places)} point{'s' if len(places) > 1 else ''}"
+        share = places[-1] / following.until
+        place = f"{points}, {format_count(places[-1])} {unit} ({share:.0%} of the run)"
+    domains = []
+    for followed in following.domains.values():
+        known = f"known to within {following.within:.1%}"
+        if followed.known_from is None:
+            known = f"not yet {known}"
+        else:
+            known = f"{known} since {format_count(followed.known_from)} {unit}"
+        words = {
+            "end": format_final(followed.final),
+            "known": known,
+            "verdict": followed.verdict,
+            "notes": "; ".join(followed.notes),
+        }
+        if followed.max_loss is not None:
+            words["probability"] = format_chance(followed.probability)
+        path = followed.path[["median", "low", "high"]]
+        domains.append(
+            {
+                "points": followed.points,
+                "path": _round_columns(path.assign(at=followed.path[followed.unit])),
+                "final": _round_ends(followed.final),
+                "probability": _round_number(followed.probability),
+                "words": words,
+            }
+        )
     return {
-        str(name): [_number(value) for value in column]
-        for name, column in columns.items()
+        "at": places[-1] if places else None,
+        "place": place,
+        "probability": _round_number(following.probability),
+        "action": following.decision.action,
+        "reason": following.decision.reason,
+        "domains": domains,
     }
 
 
-def _number(value: float) -> float | None:
+def _round_ends(final: dict[str, float]) -> dict[str, float | None]:
+    return {key: _round_number(final[key]) for key in ("median", "low", "high")}
+
+
+def _round_columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
+    return {str(name): list(map(_round_number, table[name])) for name in table}
+
+
+def _round_number(value: float) -> float | None:
     """Round to six digits; None for NaN, which JSON does not have."""
     if not math.isfinite(value):
         return None

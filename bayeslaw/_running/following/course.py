@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -92,33 +92,19 @@ class Course:
     slopes: tuple[float, ...] = ()
     shared: SharedCourse | None = None
 
-    @property
-    def draws(self) -> int:
-        return len(self.error)
-
     def at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
         """Forecast the log loss at a point, or several: the law's, and what fitted runs
         of the setting did beyond it.
         """
         return self.law_at(clock) + self.beyond_law(clock)
 
-    def law_at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
-        """Interpolate the law's log loss at a point, or several."""
-        return self._curve(clock)
-
     def beyond_law(self, clock: Clock) -> Float[np.ndarray, "draw ..."] | float:
-        """Compute what fitted runs of the setting did beyond each draw of the law. Before
-        their first point it is as there; after their last it wanes with tokens.
-        """
-        if self.shared is None:
-            return 0.0
-        there = self.shared.nearest(clock)
-        excess, weight = self.shared.at(there)
-        law = self.law_at(there)
-        return self.shared.left(clock) * weight * (excess + law.mean(axis=0) - law)
+        """Compute what fitted runs of the setting did beyond each draw of the law."""
+        return 0.0 if self.shared is None else self.shared.beyond(clock, self.law_at)
 
     @cached_property
-    def _curve(self) -> PchipInterpolator:
+    def law_at(self) -> PchipInterpolator:
+        """Interpolate the law's log loss at a point, or several."""
         # does not overshoot at the kinks where a law begins to drift
         return PchipInterpolator(self.clock, self.law, axis=1)
 
@@ -140,6 +126,35 @@ def unit_of(posterior: Posterior) -> str:
         f"{posterior.name} reads neither tokens D nor areas of a schedule: "
         "its loss does not change along a run"
     )
+
+
+def courses(
+    posterior: Posterior,
+    run: pd.DataFrame,
+    until: float,
+    schedule: Schedules,
+    seed: int,
+    fitted: pd.DataFrame | None = None,
+) -> tuple[Course, dict[str, Course]]:
+    """Compute the law along a run by its planned schedule (`course`), and by each
+    further one up to that schedule's end.
+    """
+    along = course(posterior, run, until, planned(schedule), seed, fitted=fitted)
+    others = {}
+    further = list(schedule.items())[1:] if isinstance(schedule, Mapping) else []
+    for name, table in further:
+        if along.unit not in table:
+            raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
+        end = float(table[along.unit].max())
+        others[name] = course(posterior, run, end, table, seed)
+    return along, others
+
+
+def planned(schedule: Schedules) -> pd.DataFrame | None:
+    """Choose the planned schedule: the first of several."""
+    if isinstance(schedule, Mapping):
+        return next(iter(schedule.values()), None)
+    return schedule
 
 
 def course(
@@ -172,29 +187,22 @@ def course(
         A column is missing, or it changes along the run without a schedule.
     """
     unit = unit_of(posterior)
-    covariates = set(columns_read(posterior)) - {unit}
-    if schedule is None:
-        places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
-        table = pd.DataFrame({unit: places})
-        for name in sorted(covariates):
-            table[name] = _constant(run, name)
-    else:
-        table = _scheduled(run, schedule, unit, covariates, until)
+    table = _tabulate(run, schedule, unit, columns_read(posterior), until, grid)
     clock = np.log(table[unit].to_numpy(float))
     end = int(np.argmin(np.abs(clock - np.log(until))))
-    planned_end = table.iloc[[end]].assign(**{unit: until})
-    at_replays = _at_other_replays(planned_end, grid.replays)
     log_loss = posterior.log_loss(table)
-    elsewhere = posterior.log_loss(at_replays) if len(at_replays) else log_loss[:, :0]
     new = posterior.log_loss(table, noise=True, seed=seed)
     error = new[:, end] - log_loss[:, end]
+    ends: dict[float, np.ndarray] = {}
+    if "replay" in table:
+        planned_end = table.iloc[[end] * len(grid.replays)].assign(**{unit: until})
+        elsewhere = posterior.log_loss(planned_end.assign(replay=grid.replays))
+        ends = dict(zip(grid.replays, elsewhere.T, strict=True))
     if len(error) > grid.draws:
         order = generator(seed, Stream.THINNED).permutation(len(error))
         thinned = order[: grid.draws]
-        log_loss = log_loss[thinned]
-        error = error[thinned]
-        elsewhere = elsewhere[thinned]
-    ends = dict(zip(at_replays.get("replay", ()), elsewhere.T, strict=True))
+        log_loss, error = log_loss[thinned], error[thinned]
+        ends = {replay: draws[thinned] for replay, draws in ends.items()}
     slopes = slopes_of(posterior, run)
     fitted = table_of(posterior) if fitted is None else fitted
     mean_law = PchipInterpolator(clock, log_loss.mean(axis=0))
@@ -218,44 +226,38 @@ def slopes_of(posterior: Posterior, run: pd.DataFrame) -> tuple[float, ...]:
     return tuple(slopes[name] for name in stages_in_direction(list(slopes), table, run))
 
 
-def planned(schedule: Schedules) -> pd.DataFrame | None:
-    """Choose the planned schedule: the first of several."""
-    if isinstance(schedule, Mapping):
-        return next(iter(schedule.values()), None)
-    return schedule
-
-
-def other_courses(
-    posterior: Posterior, run: pd.DataFrame, schedule: Schedules, seed: int = 0
-) -> dict[str, Course]:
-    """Compute the law along the run by each further schedule, up to that schedule's
-    end.
-
-    Raises
-    ------
-    RunTableError
-        A schedule lacks what the law reads.
+def _tabulate(
+    run: pd.DataFrame,
+    schedule: pd.DataFrame | None,
+    unit: str,
+    covariates: Sequence[str],
+    until: float,
+    grid: CourseGrid,
+) -> pd.DataFrame:
+    """List the nodes of the run in order, or all its steps by a schedule, with the
+    columns that the law reads.
     """
-    if not isinstance(schedule, Mapping):
-        return {}
-    unit = unit_of(posterior)
-    courses = {}
-    for name, table in list(schedule.items())[1:]:
-        if unit not in table:
-            raise RunTableError(f"schedule {name!r} lacks column {unit!r}")
-        end = float(table[unit].max())
-        courses[name] = course(posterior, run, end, table, seed)
-    return courses
-
-
-def _at_other_replays(end: pd.DataFrame, replays: tuple[float, ...]) -> pd.DataFrame:
-    """Repeat the run's planned end, one row, at other shares of replay; no rows if no
-    law reads replay.
-    """
-    if "replay" not in end:
-        return pd.DataFrame()
-    rows = end.iloc[[0] * len(replays)]
-    return rows.assign(replay=replays)
+    columns = sorted(set(covariates) - {unit})
+    if schedule is None:
+        places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
+        table = pd.DataFrame({unit: places})
+        return table.assign(**{name: _constant(run, name) for name in columns})
+    if unit not in schedule:
+        raise RunTableError(f"the schedule lacks column {unit!r}")
+    table = pd.DataFrame({unit: schedule[unit].astype(float)})
+    for name in columns:
+        along = schedule[name].astype(float) if name in schedule else None
+        table[name] = _constant(run, name) if along is None else along
+    table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
+    last = table[unit].max() if len(table) else 0.0
+    if not last >= until:
+        raise RunTableError(
+            f"the schedule ends at {unit} = {format_count(last)}, before the planned "
+            f"end {format_count(until)}"
+        )
+    if table.isna().any(axis=None):
+        raise RunTableError("the schedule has an empty cell that the law reads")
+    return table
 
 
 def _constant(run: pd.DataFrame, name: str) -> float:
@@ -277,29 +279,3 @@ def _constant(run: pd.DataFrame, name: str) -> float:
             "select a run with where, or say how it goes on (--schedule FILE)"
         )
     return float(values[0])
-
-
-def _scheduled(
-    run: pd.DataFrame,
-    schedule: pd.DataFrame,
-    unit: str,
-    covariates: set[str],
-    until: float,
-) -> pd.DataFrame:
-    """List all steps of the run in order, with the columns that the law reads."""
-    if unit not in schedule:
-        raise RunTableError(f"the schedule lacks column {unit!r}")
-    table = pd.DataFrame({unit: schedule[unit].astype(float)})
-    for name in sorted(covariates):
-        along = schedule[name].astype(float) if name in schedule else None
-        table[name] = _constant(run, name) if along is None else along
-    table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
-    last = table[unit].max() if len(table) else 0.0
-    if not last >= until:
-        raise RunTableError(
-            f"the schedule ends at {unit} = {format_count(last)}, before the planned "
-            f"end {format_count(until)}"
-        )
-    if table.isna().any(axis=None):
-        raise RunTableError("the schedule has an empty cell that the law reads")
-    return table

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._running.following.course import UNITS, CourseGrid
-from bayeslaw._running.following.departure import Outlook
+from bayeslaw._running.following.followed import Decision
 from bayeslaw._running.following.track import Track
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 @dataclass(frozen=True)
@@ -51,64 +48,10 @@ class DecisionRules:
     sure_enough: float = 0.5
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What to do, and why.
-
-    Parameters
-    ----------
-    action
-        ``"go on"``: the planned end keeps the promises with the confidence asked for.
-        ``"stop early"``: a run that stops at ``stop_at`` keeps them with this
-        confidence, too. ``"stop"``: the planned end breaks a promise with this
-        confidence, or a loss has passed its least. ``"wait"``: neither is sure yet.
-    reason
-        Reason for the action, in words.
-    stop_at, saved
-        Tokens (or steps) at which to stop, and the share of the planned run that is
-        saved; None if it goes to its end.
-    needed
-        Tokens (or steps) of a longer run that would keep the promises, the fewest that
-        were found; None if none were found, or no longer run is needed.
-    replay, replay_probability
-        Another share of replay from here on that keeps the promises more probably, and
-        that probability; None if there is none, or the run goes well.
-    schedule, schedule_probability
-        Another schedule from here on that keeps the promises more probably, and that
-        probability; None if there is none, or the run goes well.
-    look_again, sure_by_then
-        Tokens (or steps) at which the answer is sure with a probability of about a
-        half, and that probability; None if it is sure now.
-    least_at
-        Tokens (or steps) of the least loss, if it has risen since and its law does not
-        (`Track.risen`): the checkpoint to keep. None otherwise.
-    regret
-        Expected waste in tokens (or steps). Going on wastes the tokens still to come if
-        a promise breaks. Stopping wastes the whole run if it would have kept the
-        promises, because it must then be made again.
-    """
-
-    action: str
-    reason: str
-    stop_at: float | None = None
-    saved: float = 0.0
-    needed: float | None = None
-    replay: float | None = None
-    replay_probability: float | None = None
-    schedule: str | None = None
-    schedule_probability: float | None = None
-    look_again: float | None = None
-    sure_by_then: float | None = None
-    least_at: float | None = None
-    regret: dict[str, float] | None = None
-
-
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:
     """Compute the probability of keeping all limits at a point; NaN without a limit."""
     chances = [track.probability(clock) for track in tracks if track.limit is not None]
-    if not chances:
-        return float("nan")
-    return float(np.prod(chances))
+    return float(np.prod(chances)) if chances else float("nan")
 
 
 def decide(
@@ -117,150 +60,75 @@ def decide(
     """Decide what to do with a run whose losses are followed in one or more domains."""
     chance = together(tracks)
     now, end = max(track.clock for track in tracks), tracks[0].end
-    past_least = _past_least(tracks, now)
-    if np.isnan(chance):
-        nothing = "no limit was given, so there is nothing to decide"
-        return past_least or Decision("go on", nothing)
-    early = _first(tracks, confidence, now, end, rules.places)
-    if past_least is not None:
-        decision = past_least
-    elif early is not None and early < end - 1e-9:
-        decision = _stopped_early(tracks, early)
-    elif early is not None:
-        decision = Decision("go on", _end_keeps(chance))
-    elif chance <= 1 - confidence:
-        changes = _changes(tracks, chance, confidence, rules)
-        decision = _stopped(tracks, chance, now, changes)
+    unit = UNITS[tracks[0].course.unit]
+    length, at = float(np.exp(end)), float(np.exp(now))
+    stopped: dict[str, Any] = {"stop_at": at, "saved": 1 - at / length}
+    end_keeps = (
+        f"the planned end keeps its limits with probability {format_chance(chance)}"
+    )
+    risen = {track.name: track.risen for track in tracks}
+    past = {name: least for name, least in risen.items() if least is not None}
+
+    # a loss that has passed its least: keep its checkpoint
+    if past:
+        words = [
+            f"the loss of {name} was least, {least.loss:.4g} nats, at "
+            f"{format_count(least.at)} {unit} and has risen by {least.rise:.1%} since"
+            for name, least in past.items()
+        ]
+        first = min(least.at for least in past.values())
+        reason = (
+            f"{'; '.join(words)}, where the law still falls; keep the checkpoint of "
+            f"{format_count(first)} {unit}, and look at why before going on"
+        )
+        decision = Decision("stop", reason, least_at=first, **stopped)
+    elif np.isnan(chance):
+        return Decision("go on", "no limit was given, so there is nothing to decide")
+
+    # the limits are kept with the confidence at the end, or before it
+    elif (early := _find_first(tracks, confidence, now, end, rules.places)) is not None:
+        decision = Decision("go on", end_keeps)
+        if early < end - 1e-9:
+            at = float(np.exp(early))
+            saved = 1 - at / length
+            reason = (
+                f"stopped at {format_count(at)} {unit} it keeps its limits with "
+                f"probability {format_chance(together(tracks, early))}, which saves "
+                f"{saved:.0%} of the run"
+            )
+            decision = Decision("stop early", reason, stop_at=at, saved=saved)
+
+    # they are not: what would keep them, and when is it sure?
     else:
-        changes = _changes(tracks, chance, confidence, rules)
-        decision = _waiting(tracks, chance, confidence, now, changes, rules)
-    remaining = float(np.exp(end) - np.exp(now))
+        changes, words = _find_changes(tracks, chance, confidence, rules)
+        if chance <= 1 - confidence:
+            broken = format_chance(1 - chance)
+            reason = (
+                f"the planned end breaks its limits with probability {broken}{words}"
+            )
+            decision = Decision("stop", reason, **stopped, **changes)
+        else:
+            look, sure = _look_again(tracks, confidence, now, end, rules)
+            when = ""
+            if look is not None:
+                when = (
+                    f"; look again at {format_count(look)} {unit}, where it is sure "
+                    f"with probability {sure:.0%}"
+                )
+            reason = f"{end_keeps}: neither sure{when}{words}"
+            decision = Decision(
+                "wait", reason, look_again=look, sure_by_then=sure, **changes
+            )
+    if np.isnan(chance):
+        return decision
     regret = {
-        "go on": (1 - chance) * remaining,
-        "stop": chance * float(np.exp(end)),
+        "go on": (1 - chance) * (length - float(np.exp(now))),
+        "stop": chance * length,
     }
     return replace(decision, regret=regret)
 
 
-def _past_least(tracks: Sequence[Track], now: float) -> Decision | None:
-    """Decide to stop a run of which a loss has passed its least; None otherwise."""
-    risen = {track.name: track.risen for track in tracks}
-    past = {name: least for name, least in risen.items() if least is not None}
-    if not past:
-        return None
-    unit = UNITS[tracks[0].course.unit]
-    words = [
-        f"the loss of {name} was least, {least.loss:.4g} nats, at "
-        f"{format_count(least.at)} {unit} and has risen by {least.rise:.1%} since"
-        for name, least in past.items()
-    ]
-    first = min(least.at for least in past.values())
-    reason = (
-        f"{'; '.join(words)}, where the law still falls; keep the checkpoint of "
-        f"{format_count(first)} {unit}, and look at why before going on"
-    )
-    saved = 1 - float(np.exp(now - tracks[0].end))
-    at = float(np.exp(now))
-    return Decision("stop", reason, stop_at=at, saved=saved, least_at=first)
-
-
-def _end_keeps(chance: float) -> str:
-    return f"the planned end keeps its limits with probability {format_chance(chance)}"
-
-
-def _stopped_early(tracks: Sequence[Track], clock: float) -> Decision:
-    """Decide to stop at the first point that keeps all limits."""
-    at, end = float(np.exp(clock)), float(np.exp(tracks[0].end))
-    saved = 1 - at / end
-    chance = format_chance(together(tracks, clock))
-    reason = (
-        f"stopped at {format_count(at)} {UNITS[tracks[0].course.unit]} it keeps its limits "
-        f"with probability {chance}, which saves {saved:.0%} of the run"
-    )
-    return Decision("stop early", reason, stop_at=at, saved=saved)
-
-
-def _stopped(
-    tracks: Sequence[Track], chance: float, now: float, changes: Changes
-) -> Decision:
-    """Decide to stop now, because the planned end breaks a limit."""
-    at, end = float(np.exp(now)), float(np.exp(tracks[0].end))
-    reason = (
-        "the planned end breaks its limits with probability "
-        f"{format_chance(1 - chance)}{changes.words}"
-    )
-    saved = 1 - at / end
-    return Decision("stop", reason, stop_at=at, saved=saved, **changes.fields())
-
-
-def _waiting(
-    tracks: Sequence[Track],
-    chance: float,
-    confidence: float,
-    now: float,
-    changes: Changes,
-    rules: DecisionRules,
-) -> Decision:
-    """Decide to wait for the next points, because neither keeping nor breaking is sure."""
-    look, sure = _look_again(tracks, confidence, now, tracks[0].end, rules)
-    when = ""
-    if look is not None:
-        unit = UNITS[tracks[0].course.unit]
-        when = (
-            f"; look again at {format_count(look)} {unit}, where it is sure with "
-            f"probability {sure:.0%}"
-        )
-    reason = f"{_end_keeps(chance)}: neither sure{when}{changes.words}"
-    fields = changes.fields()
-    return Decision("wait", reason, look_again=look, sure_by_then=sure, **fields)
-
-
-class Changes(NamedTuple):
-    """Changes by which a run would keep its limits, as fields of a `Decision` and in
-    words.
-    """
-
-    needed: float | None
-    replay: float | None
-    replay_probability: float | None
-    schedule: str | None
-    schedule_probability: float | None
-    words: str
-
-    def fields(self) -> dict[str, Any]:
-        fields = self._asdict()
-        del fields["words"]
-        return fields
-
-
-def _changes(
-    tracks: Sequence[Track], chance: float, confidence: float, rules: DecisionRules
-) -> Changes:
-    """Look for a longer run, another replay and another schedule."""
-    end = tracks[0].end
-    longest = end + np.log(rules.longest)
-    beyond = _first(tracks, confidence, end, longest, rules.places)
-    if beyond is None:
-        needed = None
-        words = (
-            f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
-        )
-    else:
-        needed = float(np.exp(beyond))
-        words = (
-            f"; {format_count(needed)} {UNITS[tracks[0].course.unit]} would keep them"
-        )
-    replay, odds = _other_replay(tracks, chance + rules.least_gain)
-    if replay is not None and odds is not None:
-        words += (
-            f"; with {replay:.0%} replay from here on the planned end would keep them "
-            f"with probability {format_chance(odds)}"
-        )
-    schedule, odds_by_schedule, line = _other_schedule(tracks, chance, rules)
-    return Changes(needed, replay, odds, schedule, odds_by_schedule, words + line)
-
-
-def _first(
+def _find_first(
     tracks: Sequence[Track],
     confidence: float,
     start: float,
@@ -277,53 +145,56 @@ def _first(
     return None
 
 
-def _other_replay(
-    tracks: Sequence[Track], least: float
-) -> tuple[float | None, float | None]:
-    """Find the share of replay from here on that keeps all limits most probably, with
-    its probability, if that is high enough (`Track.replays`).
-
-    Replay trades one domain for the other. If only one domain is followed there is no
-    advice, because it would always be the smallest or the largest replay.
+def _find_changes(
+    tracks: Sequence[Track], chance: float, confidence: float, rules: DecisionRules
+) -> tuple[dict[str, Any], str]:
+    """Look for a longer run, another replay and another schedule by which a run would
+    keep its limits. Returns fields of a `Decision`, and the end of its reason.
     """
-    tables = [track.replays for track in tracks if track.limit is not None]
-    has_both = len(tables) > 1
-    if not has_both or not all(len(table) for table in tables):
-        return None, None
-    together_at = np.prod([table["probability"] for table in tables], axis=0)
-    best = int(np.argmax(together_at))
-    if together_at[best] < least:
-        return None, None
-    return float(tables[0]["replay"].iloc[best]), float(together_at[best])
+    changes: dict[str, Any] = {}
+    limited = [track for track in tracks if track.limit is not None]
+    unit = UNITS[tracks[0].course.unit]
+    end = tracks[0].end
+    longest = end + np.log(rules.longest)
+    beyond = _find_first(tracks, confidence, end, longest, rules.places)
+    words = f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
+    if beyond is not None:
+        changes["needed"] = float(np.exp(beyond))
+        words = f"; {format_count(changes['needed'])} {unit} would keep them"
 
+    # Replay trades one domain for the other. If only one domain is followed there is no
+    # advice, because it would always be the smallest or the largest replay.
+    tables = [track.replays for track in limited]
+    if len(tables) > 1 and all(len(table) for table in tables):
+        odds = np.prod([table["probability"] for table in tables], axis=0)
+        best = int(np.argmax(odds))
+        if odds[best] >= chance + rules.least_gain:
+            replay = float(tables[0]["replay"].iloc[best])
+            changes |= {"replay": replay, "replay_probability": float(odds[best])}
+            words += (
+                f"; with {replay:.0%} replay from here on the planned end would keep "
+                f"them with probability {format_chance(float(odds[best]))}"
+            )
 
-def _other_schedule(
-    tracks: Sequence[Track], chance: float, rules: DecisionRules
-) -> tuple[str | None, float | None, str]:
-    """Find the schedule from here on that keeps all limits most probably, the shortest
-    among equally good ones, if its probability is clearly higher than now
-    (`Track.schedules`). Returns the schedule, its probability, and both in words.
-    """
-    tables = [track.schedules for track in tracks if track.limit is not None]
-    by_name = [table.set_index("schedule") for table in tables]
+    # of schedules that all laws can follow the most probable, the shortest among
+    # equally good ones
+    by_name = [track.schedules.set_index("schedule") for track in limited]
     odds = by_name[0]["probability"]
     for table in by_name[1:]:
-        # only schedules that all laws can follow
         odds = (odds * table["probability"]).dropna()
     if odds.empty or odds.max() < chance + rules.least_gain:
-        return None, None, ""
-    as_good = odds[odds >= odds.max() - rules.alike]
-    saved_by = {str(k): v for k, v in by_name[0]["saved"].items() if k in as_good}
-    best = max(saved_by, key=saved_by.__getitem__)
-    saved = saved_by[best]
-    unit = UNITS[tracks[0].course.unit]
+        return changes, words
+    as_good = odds.index[odds >= odds.max() - rules.alike]
+    saved_by = by_name[0].loc[by_name[0].index.isin(as_good), "saved"]
+    name, saved = str(saved_by.idxmax()), float(saved_by.max())
+    probability = float(odds.to_dict()[saved_by.idxmax()])
+    changes |= {"schedule": name, "schedule_probability": probability}
     cost = f"{format_count(abs(saved))} {unit} {'fewer' if saved >= 0 else 'more'}"
-    probability = float(odds.to_dict()[best])
-    words = (
-        f"; by schedule {best!r} from here on, {cost}, its end would keep them with "
+    words += (
+        f"; by schedule {name!r} from here on, {cost}, its end would keep them with "
         f"probability {format_chance(probability)}"
     )
-    return best, probability, words
+    return changes, words
 
 
 def _look_again(
@@ -342,47 +213,34 @@ def _look_again(
     """
     limited = [track for track in tracks if track.limit is not None]
     doubts = [abs(track.probability() - 0.5) for track in limited]
-    doubtful = limited[int(np.argmin(doubts))]
+    track = limited[int(np.argmin(doubts))]
     for clock in np.linspace(now, end, rules.looks)[1:-1]:
-        chance = _sure_after(doubtful, float(clock), confidence)
+        mean, sd, rho = _correlate_with_end(track, float(clock))
+        sd_after = sd * np.sqrt(1 - rho**2)
+        moved = max(sd * abs(rho), 1e-12)
+        margin = np.log(track.limit or 1.0) - mean
+        needed = norm.ppf(confidence) * sd_after
+        surely_kept = norm.cdf((margin - needed) / moved)
+        surely_broken = norm.cdf((-margin - needed) / moved)
+        chance = float(surely_kept + surely_broken)
         if chance >= rules.sure_enough:
             return float(np.exp(clock)), chance
     return None, None
 
 
-def _sure_after(track: Track, clock: float, confidence: float) -> float:
-    """Compute the probability that a point there decides whether the limit is kept."""
-    mean, sd, rho = _moments(track, clock)
-    sd_after = sd * np.sqrt(1 - rho**2)
-    moved = max(sd * abs(rho), 1e-12)
-    margin = np.log(track.limit or 1.0) - mean
-    needed = norm.ppf(confidence) * sd_after
-    surely_kept = norm.cdf((margin - needed) / moved)
-    surely_broken = norm.cdf((-margin - needed) / moved)
-    return float(surely_kept + surely_broken)
-
-
-def _moments(track: Track, clock: float) -> tuple[float, float, float]:
+def _correlate_with_end(track: Track, clock: float) -> tuple[float, float, float]:
     """Compute the mean and sd of the log loss at the end, and its correlation with a
     point's.
     """
-    first = track.outlook(clock)
-    last = track.outlook(track.end)
+    first, last = track.outlook(clock), track.outlook(track.end)
     shared = track.departure.covariance_ahead(clock, track.end)
-    mean = _average(last, last.mean)
-    off_first = first.mean - _average(first, first.mean)
+    mean = last.average(last.mean)
+    off_first = first.mean - first.average(first.mean)
     off_last = last.mean - mean
     # variance of a mixture: between its parts and within them
-    var_first = _average(first, off_first**2 + first.sd[:, None] ** 2)
-    var_last = _average(last, off_last**2 + last.sd[:, None] ** 2)
-    covariance = _average(last, off_first * off_last + shared[:, None])
+    var_first = first.average(off_first**2 + first.sd[:, None] ** 2)
+    var_last = last.average(off_last**2 + last.sd[:, None] ** 2)
+    covariance = last.average(off_first * off_last + shared[:, None])
     sd = np.sqrt(var_last)
     rho = covariance / (sd * np.sqrt(var_first))
-    bounded = min(max(rho, -1.0), 1.0)
-    return mean, float(sd), float(bounded)
-
-
-def _average(outlook: Outlook, values: Float[np.ndarray, "scale draw"]) -> float:
-    """Average values over the parts of a mixture."""
-    weighted = outlook.weight * values
-    return float(weighted.sum())
+    return mean, float(sd), float(min(max(rho, -1.0), 1.0))

@@ -136,41 +136,46 @@ class Scales(NamedTuple):
         squares = np.square([usual_slope, *slopes])
         bent = share * np.sqrt(squares.mean()) / usual_slope
         uniform = stats.qmc.Sobol(7, seed=seed).random(count).T
-
-        def log_normal(
-            prior: tuple[float, float], u: Float[np.ndarray, " scale"]
-        ) -> Float[np.ndarray, " scale"]:
-            median, sd = prior
-            return median * np.exp(sd * stats.norm.ppf(u))
-
-        def one_of(
-            powers: tuple[float, ...], u: Float[np.ndarray, " scale"]
-        ) -> Float[np.ndarray, " scale"]:
-            place = np.floor(len(powers) * u).astype(int)
-            return np.array(powers)[place]
-
+        log_normal = {
+            name: getattr(priors, name)[0]
+            * np.exp(getattr(priors, name)[1] * stats.norm.ppf(u))
+            for name, u in zip(cls._fields[:5], uniform, strict=False)
+        }
+        fading, waning = (
+            np.array(powers)[np.floor(len(powers) * u).astype(int)]
+            for powers, u in zip(
+                (priors.fading, priors.waning), uniform[5:], strict=True
+            )
+        )
         return cls(
-            level=share * log_normal(priors.level, uniform[0]),
-            slope=bent * log_normal(priors.slope, uniform[1]),
-            wander=bent * log_normal(priors.wander, uniform[2]),
-            length=log_normal(priors.length, uniform[3]),
-            noise=share * log_normal(priors.noise, uniform[4]),
-            fading=one_of(priors.fading, uniform[5]),
-            waning=one_of(priors.waning, uniform[6]),
+            level=share * log_normal["level"],
+            slope=bent * log_normal["slope"],
+            wander=bent * log_normal["wander"],
+            length=log_normal["length"],
+            noise=share * log_normal["noise"],
+            fading=fading,
+            waning=waning,
         )
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
         """Compute the noise scale ``before_end`` e-folds of tokens before the end."""
-        power = self.fading * before_end
-        times = np.exp(power)
-        return self.noise * times
+        return self.noise * np.exp(self.fading * before_end)
 
     def wander_times(self, before_end: float) -> Float[np.ndarray, " scale"]:
         """Compute the wander's scale ``before_end`` e-folds before the end, relative to
         its scale at the end.
         """
-        power = self.waning * before_end
-        return np.exp(power)
+        return np.exp(self.waning * before_end)
+
+    def stationary(self) -> Float[np.ndarray, "scale 3 3"]:
+        """Compute the stationary covariance of wander, its slope and OU noise."""
+        covariance = np.zeros((len(self.wander), 3, 3))
+        covariance[:, 0, 0] = self.wander**2
+        # a Matern-3/2 process of sd s and length l has a derivative of variance
+        # 3 (s / l)^2
+        covariance[:, 1, 1] = 3 * (self.wander / self.length) ** 2
+        covariance[:, 2, 2] = 1.0
+        return covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,18 +210,13 @@ class Departure:
     point_noise: PointNoise = PointNoise()
 
     @classmethod
-    def before(
-        cls,
-        scales: Scales,
-        draws: int,
-        end: float,
-    ) -> Departure:
+    def before(cls, scales: Scales, draws: int, end: float) -> Departure:
         """Start before any point, given draws of the scales."""
         count = len(scales.level)
         covariance = np.zeros((count, 5, 5))
         covariance[:, 0, 0] = scales.level**2
         covariance[:, 1, 1] = scales.slope**2
-        covariance[:, 2:, 2:] = _stationary(scales)
+        covariance[:, 2:, 2:] = scales.stationary()
         mean = np.zeros((5, count, draws))
         log_weight = np.full((count, draws), -np.log(count * draws))
         return cls(scales, end, None, mean, covariance, log_weight)
@@ -241,10 +241,13 @@ class Departure:
         spike_noise = (self.point_noise.spike * scale) ** 2
         innovation = residual - now._at(clock)
 
+        def log_normal(noise: Float[np.ndarray, " scale"]) -> np.ndarray:
+            v = (variance + noise)[:, None]
+            return -0.5 * (innovation**2 / v + np.log(2 * np.pi * v))
+
         spikes = self.point_noise.spikes
-        plain, spiked = variance + plain_noise, variance + spike_noise
-        as_plain = np.log(1 - spikes) + _log_normal(innovation, plain)
-        as_spike = np.log(spikes) + _log_normal(innovation, spiked)
+        as_plain = np.log(1 - spikes) + log_normal(plain_noise)
+        as_spike = np.log(spikes) + log_normal(spike_noise)
         log_weight = now.log_weight + np.logaddexp(as_plain, as_spike)
         log_weight -= logsumexp(log_weight)
 
@@ -258,30 +261,14 @@ class Departure:
         covariance = now.covariance - gain[:, :, None] * state_point[:, None, :]
         return replace(now, mean=mean, covariance=covariance, log_weight=log_weight)
 
-    def ahead(
-        self, clock: float
-    ) -> tuple[Float[np.ndarray, "scale draw"], Float[np.ndarray, " scale"]]:
-        """Predict the departure of a future point: mean, shape (scale, draw), and
-        variance, shape (scale,), noise included.
-        """
-        then = self._moved(clock)
-        reading = then._reading(clock)
-        state_variance = np.einsum("gi,gij,gj->g", reading, then.covariance, reading)
-        scale = self.scales.noise_at(self.end - clock)
-        sd = self.point_noise.independent * scale
-        mean = then._at(clock)
-        variance = state_variance + sd**2
-        return mean, variance
-
     def covariance_ahead(
         self, clock: float, later: float
     ) -> Float[np.ndarray, " scale"]:
         """Compute the covariance of departures at two future points, shape (scale,)."""
         first = self._moved(clock)
         step = self._steps(later - clock)
-        reading = first._reading(clock)
         # covariance of the state with the first point, at that point and later
-        state_point = np.einsum("gij,gj->gi", first.covariance, reading)
+        state_point = np.einsum("gij,gj->gi", first.covariance, first._reading(clock))
         state_later = state_point.copy()
         state_later[:, 2:] = np.einsum("gij,gj->gi", step, state_point[:, 2:])
         return np.einsum("gi,gi->g", first._reading(later), state_later)
@@ -293,8 +280,7 @@ class Departure:
         """
         of_law = logsumexp(self.log_weight, axis=0)
         equal = -np.log(len(of_law))
-        log_weight = self.log_weight - of_law + equal
-        return replace(self, log_weight=log_weight)
+        return replace(self, log_weight=self.log_weight - of_law + equal)
 
     # -- weights -----------------------------------------------------------------------
 
@@ -308,32 +294,28 @@ class Departure:
         """Pareto k-hat of the weights of the law's draws; unreliable above .7."""
         if self.clock is None:
             return -np.inf
-        of_law = logsumexp(self.log_weight, axis=0)
-        return pareto_smoothed(of_law)[1]
+        return pareto_smoothed(logsumexp(self.log_weight, axis=0))[1]
 
     @property
     def effective(self) -> float:
         """Effective number of the law's draws: 1 / sum of squared weights."""
-        of_law = self.weight.sum(axis=0)
-        squares = (of_law**2).sum()
+        squares = (self.weight.sum(axis=0) ** 2).sum()
         return float(1 / squares)
 
     # -- the state ---------------------------------------------------------------------
 
     def _moved(self, clock: float) -> Departure:
         """Predict the state at a later point; level and slope are constant."""
-        last = clock if self.clock is None else self.clock
-        step = self._steps(clock - last)
+        step = self._steps(0.0 if self.clock is None else clock - self.clock)
         mean = self.mean.copy()
         mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
         transition = np.zeros((len(step), 5, 5))
         transition[:, 0, 0] = transition[:, 1, 1] = 1.0
         transition[:, 2:, 2:] = step
         covariance = transition @ self.covariance @ transition.transpose(0, 2, 1)
-        stationary = _stationary(self.scales)
-        covariance[:, 2:, 2:] += stationary - step @ stationary @ step.transpose(
-            0, 2, 1
-        )
+        stationary = self.scales.stationary()
+        kept = step @ stationary @ step.transpose(0, 2, 1)
+        covariance[:, 2:, 2:] += stationary - kept
         return replace(self, clock=clock, mean=mean, covariance=covariance)
 
     def _steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
@@ -359,9 +341,7 @@ class Departure:
         return reading
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
-        """Compute the mean departure at log tokens ``clock``, the same as reading @
-        mean.
-        """
+        """Compute the mean departure: reading @ mean."""
         level, slope, wander, _, noise = self.mean
         before_end = self.end - clock
         noise_scale = self.scales.noise_at(before_end)
@@ -394,28 +374,28 @@ class Outlook:
         cls, departure: Departure, clock: float, law: Float[np.ndarray, " draw"]
     ) -> Outlook:
         """Predict at log tokens ``clock``; ``law``: the law's log loss at ``clock``."""
-        departed, variance = departure.ahead(clock)
-        mean = law + departed
-        sd = np.sqrt(variance)
-        return cls(mean, sd, departure.weight)
+        then = departure._moved(clock)
+        reading = then._reading(clock)
+        state = np.einsum("gi,gij,gj->g", reading, then.covariance, reading)
+        scale = departure.scales.noise_at(departure.end - clock)
+        noise = departure.point_noise.independent * scale
+        return cls(law + then._at(clock), np.sqrt(state + noise**2), departure.weight)
+
+    def average(self, values: Float[np.ndarray, "scale draw"]) -> float:
+        """Average values over the parts of the mixture."""
+        return float((self.weight * values).sum())
 
     def below(self, log_loss: float) -> float:
         """Compute the probability of at most this log loss."""
-        sd = self.sd[:, None]
-        z = (log_loss - self.mean) / sd
-        chance = ndtr(z)
-        mixed = (self.weight * chance).sum()
+        mixed = self.average(ndtr((log_loss - self.mean) / self.sd[:, None]))
         # rounding can take the sum of weights beyond 1
-        bounded = min(max(mixed, 0.0), 1.0)
-        return float(bounded)
+        return min(max(mixed, 0.0), 1.0)
 
     def quantiles(
         self, probs: list[float], seed: int = 0, samples: int = 8192
     ) -> Float[np.ndarray, " prob"]:
         """Estimate quantiles of the log loss by simulation."""
-        rng = generator(seed)
-        log_losses = self.draw(samples, rng)
-        return np.quantile(log_losses, probs)
+        return np.quantile(self.draw(samples, generator(seed)), probs)
 
     def draw(
         self, count: int, rng: np.random.Generator
@@ -427,30 +407,5 @@ class Outlook:
         index = np.searchsorted(ends, places * ends[-1])
         of_scale = index // self.weight.shape[1]
         # normal quantiles at even probabilities, shuffled independently of components
-        even = stats.norm.ppf((numbers + 0.5) / count)
-        standard = rng.permutation(even)
-        mean = self.mean.ravel()[index]
-        return mean + self.sd[of_scale] * standard
-
-
-def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
-    """Compute the stationary covariance of wander, its slope and OU noise."""
-    count = len(scales.wander)
-    covariance = np.zeros((count, 3, 3))
-    covariance[:, 0, 0] = scales.wander**2
-    # a Matern-3/2 process of sd s and length l has a derivative of variance 3 (s / l)^2
-    slope = scales.wander / scales.length
-    squares = slope**2
-    covariance[:, 1, 1] = 3 * squares
-    covariance[:, 2, 2] = 1.0
-    return covariance
-
-
-def _log_normal(
-    innovation: Float[np.ndarray, "scale draw"], variance: Float[np.ndarray, " scale"]
-) -> Float[np.ndarray, "scale draw"]:
-    """Compute the log density of normal innovations, by scales and draw."""
-    v = variance[:, None]
-    squares = innovation**2 / v
-    norm = np.log(2 * np.pi * v)
-    return -0.5 * (squares + norm)
+        standard = rng.permutation(stats.norm.ppf((numbers + 0.5) / count))
+        return self.mean.ravel()[index] + self.sd[of_scale] * standard

@@ -4,38 +4,42 @@ kept.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, RATE, checked
 from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import one_domain, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._running.following.course import Schedules, unit_of
+from bayeslaw._running.following.course import Schedules, courses, planned, unit_of
 from bayeslaw._running.following.decision import decide, together
-from bayeslaw._running.following.followed import Followed, Following
-from bayeslaw._running.following.points import points_of, read_curve
-from bayeslaw._running.following.question import LossLimits, RunQuestion, checked
-from bayeslaw._running.following.side import (
-    CLOSE,
-    TrackedDomain,
-    rows_of,
-    side_of,
-)
-from bayeslaw._running.following.track import Moment
+from bayeslaw._running.following.followed import Following
+from bayeslaw._running.following.track import CLOSE, Track
+from bayeslaw._running.following.worn import Again
+from bayeslaw._tables.fitting import warn_other_domain
+from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.suspicions import PastMinimumWarning
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromiseArguments:
     """Arguments that `follow` and `Follower.start` share, documented in `follow`."""
 
-    max_loss: LossLimits = None
+    max_loss: float | Mapping[str, float] | None = None
     confidence: float = 0.9
     prob: float = 0.9
     within: float = 0.02
@@ -63,6 +67,50 @@ class FollowerArguments(PromiseArguments):
     until: float
     _: KW_ONLY
     refit: bool = False
+
+
+class RunQuestion(NamedTuple):
+    """The question about a run, see `follow`; ``limits`` by domain."""
+
+    until: float
+    limits: Mapping[str, float]
+    confidence: float
+    prob: float
+    within: float
+
+    @classmethod
+    def check(cls, arguments: FollowerArguments, domains: list[str]) -> RunQuestion:
+        """Check the question.
+
+        Raises
+        ------
+        PlanError
+            A number is out of its range, or a limit is for a domain that is not
+            followed.
+        """
+        limits = arguments.max_loss
+        if limits is None:
+            limits = {}
+        elif not isinstance(limits, Mapping):
+            # one number belongs to the only domain
+            if len(domains) > 1:
+                raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
+            limits = {domains[0]: limits}
+        unknown = [name for name in limits if name not in domains]
+        if unknown:
+            raise PlanError(
+                f"max_loss of {unknown[0]!r}: the fits are of {', '.join(domains)}"
+            )
+        return cls(
+            checked("until", arguments.until, COUNT),
+            {
+                name: checked(f"max_loss of {name}", limit, LOSS)
+                for name, limit in limits.items()
+            },
+            checked("confidence", arguments.confidence, EVEN_CHANCE),
+            checked("prob", arguments.prob, EVEN_CHANCE),
+            checked("within", arguments.within, RATE),
+        )
 
 
 @takes(FollowArguments)
@@ -117,7 +165,7 @@ def follow(arguments: FollowArguments) -> Following:
     >>> known.decision.action in {"go on", "stop early", "stop", "wait"}
     True
     """
-    curve = read_curve(arguments.curve)
+    curve = _read_curve(arguments.curve)
     shared = {f.name: getattr(arguments, f.name) for f in fields(PromiseArguments)}
     follower = Follower.start(arguments.posterior, curve, arguments.until, **shared)
     return follower.read(curve, arguments.warmup).following()
@@ -130,7 +178,7 @@ class Follower:
     The same points give an equal follower, whether added one by one or together.
     """
 
-    sides: Mapping[str, TrackedDomain]
+    tracks: Mapping[str, Track]
     question: RunQuestion
 
     @staticmethod
@@ -152,51 +200,38 @@ class Follower:
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
-        posteriors = _by_domain(arguments.posterior)
-        alone = not isinstance(arguments.posterior, Mapping)
-        question = checked(
-            list(posteriors),
-            arguments.until,
-            arguments.max_loss,
-            arguments.confidence,
-            arguments.prob,
-            arguments.within,
-        )
+        given = arguments.posterior
+        if isinstance(given, Mapping):
+            posteriors = {name: as_posterior(source) for name, source in given.items()}
+        else:
+            alone = as_posterior(given)
+            posteriors = {domain_of(alone): alone}
+        question = RunQuestion.check(arguments, list(posteriors))
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
         run = arguments.run
-        table = read_curve(run if isinstance(run, pd.DataFrame) else _one_row(run))
-        sides = {
-            name: side_of(
-                posterior,
-                name,
-                table,
-                question,
-                arguments.schedule,
-                arguments.seed,
-                alone,
-                arguments.refit,
-            )
-            for name, posterior in posteriors.items()
-        }
-        return Follower(sides, question)
+        table = _read_curve(
+            run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
+        )
+        tracks = {}
+        for name, posterior in posteriors.items():
+            rows = table
+            if "domain" in table:
+                rows = _rows_of(name, table, not isinstance(given, Mapping))
+            tracks[name] = _start_track(posterior, name, rows, question, arguments)
+        return Follower(tracks, question)
 
     @property
     def unit(self) -> str:
         """Unit of the run's length: ``"D"``, tokens, or ``"step"``."""
-        sides = self.sides.values()
-        first = next(iter(sides))
-        course_of_first = first.track.course
-        return course_of_first.unit
+        return next(iter(self.tracks.values())).course.unit
 
     @property
     def is_done(self) -> bool:
         """Tell whether all losses at the planned end are measured."""
         end = np.log(self.question.until)
-        sides = self.sides.values()
-        clocks = [side.track.clock for side in sides]
-        return min(clocks) >= end - CLOSE
+        return min(track.clock for track in self.tracks.values()) >= end - CLOSE
 
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
         """Add one point: tokens (or steps), and its loss in nats per token, by domain
@@ -207,8 +242,8 @@ class Follower:
         PlanError
             A loss or a position is out of its range, or a domain is not followed.
         """
-        losses = loss if isinstance(loss, Mapping) else {next(iter(self.sides)): loss}
-        if not isinstance(loss, Mapping) and len(self.sides) > 1:
+        losses = loss if isinstance(loss, Mapping) else {next(iter(self.tracks)): loss}
+        if not isinstance(loss, Mapping) and len(self.tracks) > 1:
             raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
         place = positive(self.unit, at)
         if place > self.question.until * (1 + 1e-9):
@@ -216,33 +251,33 @@ class Follower:
                 f"a point at {format_count(place)}, after the planned end "
                 f"{format_count(self.question.until)}"
             )
-        sides = dict(self.sides)
+        tracks = dict(self.tracks)
         for name, value in losses.items():
-            if name not in sides:
-                raise PlanError(f"a loss of {name!r}; followed: {', '.join(sides)}")
-            sides[name] = sides[name].after(place, positive(f"loss of {name}", value))
-        return replace(self, sides=sides)
+            if name not in tracks:
+                raise PlanError(f"a loss of {name!r}; followed: {', '.join(tracks)}")
+            tracks[name] = tracks[name].after(place, positive(f"loss of {name}", value))
+        return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
         """Add the points of a table (see `follow`). Points that were added before are
         skipped.
         """
-        alone = len(self.sides) == 1
-        curve = read_curve(curve)
-        sides = {}
-        for name, side in self.sides.items():
-            rows = rows_of(name, curve, alone)
-            used, warm = points_of(rows, self.unit, self.question.until, warmup)
+        curve = _read_curve(curve)
+        tracks = {}
+        for name, track in self.tracks.items():
+            rows = _rows_of(name, curve, len(self.tracks) == 1)
+            used, warm = _points_of(rows, self.unit, self.question.until, warmup)
             columns = used[[self.unit, "loss"]].astype(float)
             points = list(columns.itertuples(index=False, name=None))
-            sides[name] = side.read(points, warm)
-        return replace(self, sides=sides)
+            tracks[name] = track.read(points, warm)
+        return replace(self, tracks=tracks)
 
     def following(self) -> Following:
         """Build the record of the present forecast."""
-        question = self.question
-        tracks = [side.track for side in self.sides.values()]
-        domains = {name: _followed(side, question) for name, side in self.sides.items()}
+        question, tracks = self.question, list(self.tracks.values())
+        domains = {
+            name: track.followed(question.within) for name, track in self.tracks.items()
+        }
         before = [
             record.probability_before
             for record in domains.values()
@@ -260,17 +295,6 @@ class Follower:
         )
 
 
-def _by_domain(posterior: Posteriors) -> dict[str, Posterior]:
-    if isinstance(posterior, Mapping):
-        return {name: as_posterior(source) for name, source in posterior.items()}
-    alone = as_posterior(posterior)
-    return {domain_of(alone): alone}
-
-
-def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
-    return pd.DataFrame([dict(run)])
-
-
 def domain_of(posterior: Posterior) -> str:
     """Name the domain of a posterior's losses; "loss" if it has no name."""
     if table_of(posterior) is None:
@@ -279,27 +303,149 @@ def domain_of(posterior: Posterior) -> str:
     return one_domain(posterior) or "loss"
 
 
-def _followed(side: TrackedDomain, question: RunQuestion) -> Followed:
-    """Build the record of one followed domain from its track."""
-    track = side.track
-    return Followed(
-        unit=track.course.unit,
-        points=len(track.history),
-        final=track.final(),
-        final_before=side.final_before,
-        foreseen=track.foreseen(),
-        path=track.path(),
-        replays=track.replays,
-        schedules=track.schedules,
-        history=pd.DataFrame(track.history, columns=list(Moment._fields)),
-        max_loss=track.limit,
-        probability=track.probability(),
-        probability_before=track.probability_before(),
-        surprise=track.surprise,
-        side=track.side() if track.history else "",
-        least=None if track.risen is None else track.risen._asdict(),
-        known_from=track.known_from(question.within),
-        khat=track.departure.khat,
-        effective_draws=track.departure.effective,
-        notes=side.notes,
+def _start_track(
+    posterior: Posterior,
+    name: str,
+    rows: pd.DataFrame,
+    question: RunQuestion,
+    arguments: FollowerArguments,
+) -> Track:
+    """Start to follow one domain, before the first point."""
+    warn_other_domain(table_of(posterior), rows)
+    until, schedule, seed = question.until, arguments.schedule, arguments.seed
+    along, others = courses(posterior, rows, until, schedule, seed)
+    track = Track.start(
+        name,
+        along,
+        until,
+        limit=question.limits.get(name),
+        other_courses=others,
+        prob=question.prob,
+        seed=seed,
     )
+    interval = ("median", "low", "high")
+    if along.shared is not None:
+        of_setting = track.before(track.end)
+        final = {key: of_setting[f"before_{key}"] for key in interval}
+    else:
+        # the run's covariates at its planned end
+        at_end = rows.tail(1).assign(**{along.unit: until})
+        steps = planned(schedule)
+        if steps is not None:
+            off = np.abs(steps[along.unit].to_numpy(float) - until)
+            (columns,) = steps.iloc[[int(np.argmin(off))]].to_dict("records")
+            at_end = rows.tail(1).assign(**{str(c): x for c, x in columns.items()})
+        row = forecast(posterior, at_end, prob=question.prob, seed=seed).iloc[0]
+        final = {key: float(row[key]) for key in interval}
+    again = None
+    if arguments.refit:
+        again = Again.of(posterior, rows, until, schedule, seed)
+    return replace(
+        track,
+        final_before={along.unit: until} | final,
+        fit_warnings=tuple(posterior.warnings),
+        again=again,
+    )
+
+
+# -- the points of a run ---------------------------------------------------------------
+
+
+def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
+    """Read the points of a run. That its loss passed its least is told by the decision,
+    which knows what the law foresees, and not by the reader.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PastMinimumWarning)
+        return as_runs(curve)
+
+
+def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
+    """Select the rows of a domain. If only one domain is followed and the rows have no
+    domain, it is all rows.
+    """
+    if "domain" not in table:
+        if alone:
+            return table
+        raise RunTableError("the curve lacks column 'domain', which tells losses apart")
+    of_domain = table[table["domain"].astype(str) == name]
+    if len(of_domain) or alone:
+        return of_domain if len(of_domain) else table
+    have = ", ".join(map(str, table["domain"].unique()[:5]))
+    raise RunTableError(f"the curve has no rows of domain {name!r}; it has: {have}")
+
+
+def _points_of(
+    curve: pd.DataFrame, unit: str, until: float, warmup: float | None
+) -> tuple[pd.DataFrame, int]:
+    """Read the points of one domain of one run, in order. Also returns how many points
+    of the warm-up were left out.
+
+    Parameters
+    ----------
+    curve
+        Columns ``loss`` and ``unit``; the columns ``run``, ``step``, ``lr`` and
+        ``warmup`` are read if they exist.
+    until
+        Planned end of the run.
+    warmup
+        Steps over which the rate rises. By default they follow from the column
+        ``warmup``, or from the rates.
+
+    Raises
+    ------
+    RunTableError
+        The table has several runs, no loss, two losses at one position, or points after
+        the end.
+    """
+    for name in (unit, "loss"):
+        if name not in curve:
+            raise RunTableError(f"the curve lacks column {name!r}; {it_has(curve)}")
+    if "run" in curve and curve["run"].nunique() > 1:
+        names = ", ".join(map(str, curve["run"].unique()[:3]))
+        raise RunTableError(
+            f"the curve has {curve['run'].nunique()} runs ({names}): select one with "
+            "where \"run == '...'\""
+        )
+    ordered = curve.sort_values(unit, kind="stable")
+    losses = ordered.groupby(unit)["loss"].nunique()
+    if (losses > 1).any():
+        where = format_count(losses.index[losses > 1][0])
+        raise RunTableError(
+            f"two losses at {unit} = {where}: select one run and one domain with where"
+        )
+    ordered = ordered.drop_duplicates(unit)
+    last = ordered[unit].max()
+    if last > until * (1 + 1e-9):
+        raise RunTableError(
+            f"the curve has points after the planned end, {unit} = "
+            f"{format_count(until)}: the last at {format_count(last)}"
+        )
+    is_warming = _are_in_warmup(ordered, warmup)
+    return ordered[~is_warming], int(is_warming.sum())
+
+
+def _are_in_warmup(
+    points: pd.DataFrame, warmup: float | None, peak_share: float = 0.99
+) -> Bool[np.ndarray, " row"]:
+    """Tell which points lie in the warm-up, where the rate is below this share of its
+    peak.
+    """
+    if warmup is None and "warmup" in points:
+        steps = points["warmup"].dropna()
+        warmup = float(steps.max()) if len(steps) else None
+    if warmup is not None:
+        if "step" not in points:
+            raise RunTableError("warmup is in steps, and the curve lacks column 'step'")
+        return points["step"].to_numpy(float) < warmup
+    nowhere = np.zeros(len(points), bool)
+    if "lr" not in points or len(points) < 2:
+        return nowhere
+    rates = points["lr"].to_numpy(float)
+    peak = np.nanmax(rates)
+    if not (np.isfinite(peak) and rates[0] < peak_share * peak):
+        return nowhere
+    first = int(np.argmax(rates >= peak_share * peak))
+    # a rate that falls before it rises is not a warm-up
+    only_rises = np.all(np.diff(rates[: first + 1]) >= 0)
+    return np.arange(len(points)) < first if only_rises else nowhere

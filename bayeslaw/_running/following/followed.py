@@ -1,4 +1,4 @@
-"""Define the record of a followed run: everything that a screen shows and JSON stores."""
+"""Define the records of a followed run: everything that a screen shows and JSON stores."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.terminal import printable
 from bayeslaw._running.following.course import UNITS
-from bayeslaw._running.following.decision import Decision
-from bayeslaw._running.following.track import SURPRISING, UNUSUAL
+
+SURPRISING, UNUSUAL = 0.01, 0.1
 
 # possible faults of a run above, or below, its forecast
 REASONS = {
@@ -96,25 +96,21 @@ class Followed:
     @property
     def verdict(self) -> str:
         """Describe whether the run has passed its least loss, and how surprising it is."""
+        surprise = "as foreseen"
+        if self.points and self.surprise < UNUSUAL:
+            rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"
+            surprise = f"unusual: {rare}"
+            if self.surprise < SURPRISING:
+                look = f"look at {REASONS[self.side]}"
+                surprise = f"surprising: {rare}, {self.side}; {look}"
         if self.least is None:
-            return self._surprise_in_words
-        at, unit = format_count(self.least["at"]), UNITS[self.unit]
+            return surprise
         past = (
-            f"past its least loss, {self.least['loss']:.4g} at {at} {unit}: up by "
+            f"past its least loss, {self.least['loss']:.4g} at "
+            f"{format_count(self.least['at'])} {UNITS[self.unit]}: up by "
             f"{self.least['rise']:.1%} since"
         )
-        if self.surprise >= UNUSUAL:
-            return past
-        return f"{past}; {self._surprise_in_words}"
-
-    @property
-    def _surprise_in_words(self) -> str:
-        if self.surprise >= UNUSUAL or not self.points:
-            return "as foreseen"
-        rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"
-        if self.surprise >= SURPRISING:
-            return f"unusual: {rare}"
-        return f"surprising: {rare}, {self.side}; look at {REASONS[self.side]}"
+        return past if surprise == "as foreseen" else f"{past}; {surprise}"
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
@@ -126,6 +122,58 @@ class Followed:
             name: value for name, value in vars(self).items() if name not in tables
         }
         return plain | {"verdict": self.verdict} | tables
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why.
+
+    Parameters
+    ----------
+    action
+        ``"go on"``: the planned end keeps the promises with the confidence asked for.
+        ``"stop early"``: a run that stops at ``stop_at`` keeps them with this
+        confidence, too. ``"stop"``: the planned end breaks a promise with this
+        confidence, or a loss has passed its least. ``"wait"``: neither is sure yet.
+    reason
+        Reason for the action, in words.
+    stop_at, saved
+        Tokens (or steps) at which to stop, and the share of the planned run that is
+        saved; None if it goes to its end.
+    needed
+        Tokens (or steps) of a longer run that would keep the promises, the fewest that
+        were found; None if none were found, or no longer run is needed.
+    replay, replay_probability
+        Another share of replay from here on that keeps the promises more probably, and
+        that probability; None if there is none, or the run goes well.
+    schedule, schedule_probability
+        Another schedule from here on that keeps the promises more probably, and that
+        probability; None if there is none, or the run goes well.
+    look_again, sure_by_then
+        Tokens (or steps) at which the answer is sure with a probability of about a
+        half, and that probability; None if it is sure now.
+    least_at
+        Tokens (or steps) of the least loss, if it has risen since and its law does not
+        (`Track.risen`): the checkpoint to keep. None otherwise.
+    regret
+        Expected waste in tokens (or steps). Going on wastes the tokens still to come if
+        a promise breaks. Stopping wastes the whole run if it would have kept the
+        promises, because it must then be made again.
+    """
+
+    action: str
+    reason: str
+    stop_at: float | None = None
+    saved: float = 0.0
+    needed: float | None = None
+    replay: float | None = None
+    replay_probability: float | None = None
+    schedule: str | None = None
+    schedule_probability: float | None = None
+    look_again: float | None = None
+    sure_by_then: float | None = None
+    least_at: float | None = None
+    regret: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,20 +226,10 @@ class Following:
         domains together, and those of each domain by name.
         """
         decision = asdict(self.decision)
-        action = decision.pop("action")
-        return self.first.to_dict() | {
-            "until": self.until,
-            "confidence": self.confidence,
-            "within": self.within,
-            "probability": self.probability,
-            "probability_before": self.probability_before,
-            "surprise": self.surprise,
-            "decision": action,
-            **decision,
-            "domains": {
-                name: domain.to_dict() for name, domain in self.domains.items()
-            },
-        }
+        plain = {n: value for n, value in vars(self).items() if n != "domains"}
+        plain["decision"] = decision.pop("action")
+        domains = {name: domain.to_dict() for name, domain in self.domains.items()}
+        return self.first.to_dict() | plain | decision | {"domains": domains}
 
     def sentence(self) -> str:
         """Describe the answer in words."""
@@ -214,12 +252,7 @@ class Following:
                 f"before the run {format_final(domain.final_before)}"
             )
             if domain.max_loss is not None:
-                now = format_chance(domain.probability)
-                before = format_chance(domain.probability_before)
-                yield (
-                    f"  at most {domain.max_loss:.4g}: probability {now}, before the run "
-                    f"{before}"
-                )
+                yield f"  at most {domain.max_loss:.4g}: {_format_chances(domain)}"
             yield f"  {domain.points} points; {domain.verdict}"
             if domain.known_from is not None:
                 yield (
@@ -228,14 +261,16 @@ class Following:
                 )
             yield from (f"  {note}" for note in domain.notes)
         if len(self.domains) > 1 and self.probability == self.probability:
-            now = format_chance(self.probability)
-            before = format_chance(self.probability_before)
-            yield f"all limits: probability {now}, before the run {before}"
+            yield f"all limits: {_format_chances(self)}"
         yield f"{self.decision.action.upper()}: {self.decision.reason}"
+
+
+def _format_chances(record: Followed | Following) -> str:
+    now, before = record.probability, record.probability_before
+    return f"probability {format_chance(now)}, before the run {format_chance(before)}"
 
 
 def format_final(final: dict[str, float]) -> str:
     """Format a loss with its interval."""
     low, high = final["low"], final["high"]
-    middle = final["median"]
-    return f"{middle:.4g} ({low:.4g} to {high:.4g}) nats"
+    return f"{final['median']:.4g} ({low:.4g} to {high:.4g}) nats"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,12 +16,9 @@ from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._running.following.course import Course, course, unit_of
+from bayeslaw._running.following.course import course, unit_of
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.runs import as_runs
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,50 +87,32 @@ def compute_gain(
     tokens = positive(unit, run[unit].iloc[0])
     # a course goes on to four times its end, so budgets go up to forty times the run's
     along = course(usual, run, 10.0 * tokens, seed=seed)
+    draws = len(along.error)
     if rival is None:
         loss = positive("loss", run["loss"].iloc[0])
-        reached = np.full(along.draws, np.log(loss))
+        reached = np.full(draws, np.log(loss))
     else:
         # another seed, so that runs of the two recipes have independent noise
-        new = _new_runs(rival, run, tokens, seed + 1)
+        if set(columns_read(rival)) & set(AREAS):
+            # a row says what areas are at its end, not along the run
+            new = rival.log_loss(run, noise=True, seed=seed + 1)[:, 0]
+        else:
+            of_rival = course(rival, run, tokens, seed=seed + 1)
+            new = of_rival.at(float(np.log(tokens))) + of_rival.error
         rng = generator(seed, Stream.PAIRS)
-        reached = rng.permutation(np.resize(new, along.draws))
-    needed = _first_below(along, reached)
-    return Gain(np.exp(needed - np.log(tokens)))
+        reached = rng.permutation(np.resize(new, draws))
 
-
-def _new_runs(
-    posterior: Posterior, run: pd.DataFrame, tokens: float, seed: int
-) -> Float[np.ndarray, " draw"]:
-    """Simulate log losses of new runs of a recipe, shape (draw,)."""
-    if set(columns_read(posterior)) & set(AREAS):
-        # a row says what areas are at its end, not along the run
-        return posterior.log_loss(run, noise=True, seed=seed)[:, 0]
-    along = course(posterior, run, tokens, seed=seed)
-    return along.at(float(np.log(tokens))) + along.error
-
-
-def _first_below(
-    along: Course, log_loss: Float[np.ndarray, " draw"]
-) -> Float[np.ndarray, " draw"]:
-    """Find the log tokens at which a new run first reaches each draw's loss, shape
-    (draw,); infinite if it never does.
-    """
-    short = along.error - log_loss
-    over = along.at(along.clock) + short[:, None]
+    # the log tokens at which a new run first reaches each draw's loss: interpolated
+    # between the first node below it and the node before; infinite if it never does
+    over = along.at(along.clock) + (along.error - reached)[:, None]
     below = over <= 0
-    reaches = below.any(axis=1)
     node = np.argmax(below, axis=1)
     last = np.maximum(node - 1, 0)
-
-    # interpolate between the first node below the loss and the node before
-    draw = np.arange(len(node))
-    excess = over[draw, last]
-    next_excess = over[draw, node]
-    falls = excess > next_excess
-    fall = np.where(falls, excess - next_excess, 1.0)
+    each = np.arange(draws)
+    excess, next_excess = over[each, last], over[each, node]
+    fall = np.where(excess > next_excess, excess - next_excess, 1.0)
     share = np.clip(excess / fall, 0.0, 1.0)
     start = along.clock[last]
-    step = along.clock[node] - start
-    there = start + share * step
-    return np.where(reaches, there, np.inf)
+    there = start + share * (along.clock[node] - start)
+    needed = np.where(below.any(axis=1), there, np.inf)
+    return Gain(np.exp(needed - np.log(tokens)))

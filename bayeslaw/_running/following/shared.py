@@ -49,20 +49,18 @@ class SharedCourse(NamedTuple):
     weight: Float[np.ndarray, " place"]
     own: float | None
 
-    def nearest(self, clock: Clock) -> Clock:
-        """Find the nearest log tokens that the runs cover."""
-        return np.clip(clock, self.clock[0], self.clock[-1])
-
-    def left(self, clock: Clock) -> Clock:
-        """Compute the part of the last point's excess that is left after it."""
-        after = np.maximum(clock - self.clock[-1], 0.0)
-        return np.exp(-WANING * after)
-
-    def at(self, clock: Clock) -> tuple[Clock, Clock]:
-        """Interpolate the excess, and its weight."""
-        excess = np.interp(clock, self.clock, self.excess)
-        weight = np.interp(clock, self.clock, self.weight)
-        return excess, weight
+    def beyond(
+        self, clock: Clock, law_at: Callable[[Clock], np.ndarray]
+    ) -> Float[np.ndarray, "draw ..."]:
+        """Compute what the runs did beyond each draw of the law. Before their first
+        point it is as there; after their last it wanes with tokens.
+        """
+        there = np.clip(clock, self.clock[0], self.clock[-1])
+        excess = np.interp(there, self.clock, self.excess)
+        weight = np.interp(there, self.clock, self.weight)
+        left = np.exp(-WANING * np.maximum(clock - self.clock[-1], 0.0))
+        law = law_at(there)
+        return left * weight * (excess + law.mean(axis=0) - law)
 
 
 def shared_course(
@@ -96,30 +94,45 @@ def shared_course(
         return None
     clock = np.log(rows[unit].to_numpy(float))
     excess = np.log(rows["loss"].to_numpy(float)) - mean_law(clock)
-    places, by_run = _by_run(clock, excess, _names(rows, unit))
-    count = np.isfinite(by_run).sum(axis=0)
-    if not len(places):
+    # without names, the second row at a length is another run's
+    name = rows.groupby(unit).cumcount().to_numpy()
+    if "run" in rows and rows["run"].notna().all():
+        name = rows["run"].to_numpy()
+
+    # each run's excess at the points of all; NaN before its first point and after its
+    # last; a place that only one run covers counts if that is a curve
+    places = np.unique(clock)
+    by_run = np.full((len(pd.unique(name)), len(places)), np.nan)
+    is_covered = np.zeros(len(places), bool)
+    for row, one in zip(by_run, pd.unique(name), strict=True):
+        own = name == one
+        order = np.argsort(clock[own])
+        at, off = clock[own][order], excess[own][order]
+        row[:] = np.interp(places, at, off, left=np.nan, right=np.nan)
+        is_covered |= np.isfinite(row) & (own.sum() >= CURVE)
+    is_covered |= np.isfinite(by_run).sum(axis=0) > 1
+    if not is_covered.any():
         return None
+    places, by_run = places[is_covered], by_run[:, is_covered]
+    count = np.isfinite(by_run).sum(axis=0)
     mean = np.nanmean(by_run, axis=0)
     runs = float(count.mean())
 
     # variance of runs around their mean, shared or in general where runs are few
     squares = np.nansum((by_run - mean) ** 2, axis=0)
-    freedom = count - 1
-    within = squares.sum() / max(freedom.sum(), 1)
+    within = squares.sum() / max((count - 1).sum(), 1)
     half_of_excess = np.mean(mean**2) / 2
-    around = _between(half_of_excess, within, runs - 1)
-    of_mean = around / count
+    of_mean = _average_variances(half_of_excess, within, runs - 1) / count
     shared = max(float(np.mean(mean**2 - of_mean)), 0.0)
     weight = shared / (shared + of_mean)
-    own = None
+    own_sd = None
     if count[-1] > 1 and np.log(until) <= places[-1] + BEYOND:
-        variance = _between(error**2, within, runs - 1)
-        own = float(np.sqrt(variance * (1 + np.mean(weight / count))))
-    return SharedCourse(places, mean, weight, own)
+        variance = _average_variances(error**2, within, runs - 1)
+        own_sd = float(np.sqrt(variance * (1 + np.mean(weight / count))))
+    return SharedCourse(places, mean, weight, own_sd)
 
 
-def _between(
+def _average_variances(
     prior: float, measured: float, freedom: float, least: float = 1e-8
 ) -> float:
     """Average a prior and a measured variance, on the log scale, by the latter's
@@ -133,14 +146,18 @@ def _are_of_setting(
     fitted: pd.DataFrame, run: pd.DataFrame, along: pd.DataFrame, unit: str
 ) -> Bool[np.ndarray, " row"]:
     """Tell which fitted rows have the setting that the run has at their step."""
+
+    def is_setting(column: str) -> bool:
+        """Tell whether a column is set before a run, and so has levels."""
+        return column in ("N", "U", "replay", "ptpp") or is_share(column)
+
     lengths = along[unit].to_numpy(float)
     tokens = fitted[unit].to_numpy(float)
     after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
     is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
     there = along.drop(columns=unit).iloc[after - is_nearer]
     columns = [str(c) for c in run if c in fitted and c not in along]
-    settings = [c for c in columns if _is_setting(c)]
-    there = there.assign(**{name: run[name].iloc[-1] for name in settings})
+    there = there.assign(**{c: run[c].iloc[-1] for c in columns if is_setting(c)})
     same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
     if not set(there) <= set(fitted):
         return np.zeros_like(same)
@@ -150,54 +167,14 @@ def _are_of_setting(
     )
     for name in names:
         # areas and losses have no levels
-        within = 0.0 if _is_setting(name) else TOLERANCE
+        within = 0.0 if is_setting(name) else TOLERANCE
         same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
     if {"run"} <= set(run) & set(fitted):
         same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
     return same
 
 
-def _is_setting(column: str) -> bool:
-    """Tell whether a column is set before a run, and so has levels."""
-    return column in ("N", "U", "replay", "ptpp") or is_share(column)
-
-
-def _names(rows: pd.DataFrame, unit: str) -> np.ndarray:
-    """Name the run of each row; without names, the second row at a length is another
-    run's.
-    """
-    if "run" in rows and rows["run"].notna().all():
-        return rows["run"].to_numpy()
-    return rows.groupby(unit).cumcount().to_numpy()
-
-
-def _by_run(
-    clock: Float[np.ndarray, " row"],
-    excess: Float[np.ndarray, " row"],
-    name: np.ndarray,
-) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, "run place"]]:
-    """Interpolate each run's excess at the points of all; NaN before its first point
-    and after its last. A place that only one run covers counts if that is a curve.
-    """
-    places = np.unique(clock)
-    by_run = []
-    is_covered = np.zeros(len(places), bool)
-    for one in pd.unique(name):
-        own = name == one
-        order = np.argsort(clock[own])
-        at, off = clock[own][order], excess[own][order]
-        values = np.interp(places, at, off, left=np.nan, right=np.nan)
-        is_covered |= np.isfinite(values) & (own.sum() >= CURVE)
-        by_run.append(values)
-    stacked = np.stack(by_run)
-    is_covered |= np.isfinite(stacked).sum(axis=0) > 1
-    return places[is_covered], stacked[:, is_covered]
-
-
 def middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
     """Compute the median and a robust sd, from the quantiles of one sd."""
-    middle = float(np.median(values))
     low, high = np.quantile(values, ONE_SD)
-    width = float(high - low)
-    sd = width / 2
-    return middle, sd
+    return float(np.median(values)), float(high - low) / 2

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import TRUSTED_K
-from bayeslaw._running.following.course import Course
+from bayeslaw._running.following.course import UNITS, Course
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
+from bayeslaw._running.following.followed import Followed
 from bayeslaw._running.following.shared import middle_and_sd
+from bayeslaw._running.following.worn import Again
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-SURPRISING, UNUSUAL = 0.01, 0.1
+CLOSE = 0.005  # e-folds of tokens; a point nearer to the last used one is not used
+PLACES = 24  # points of a forecast along the run
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,8 @@ class Moment(NamedTuple):
 
 
 class Least(NamedTuple):
-    """The least loss of a run that has risen since.
-
-    Parameters
-    ----------
-    at, loss
-        Tokens (or steps), and the loss there in nats per token.
-    rise
-        Share by which the last loss is higher.
+    """The least loss of a run that has risen since: tokens (or steps), the loss there in
+    nats per token, and the share by which the last loss is higher.
     """
 
     at: float
@@ -129,18 +127,31 @@ class Track:
         Probability inside intervals.
     departure
         Posterior of the run's departure from its law.
-    stray, strays
-        Largest standardised departure from the forecast so far, and its reference
-        distribution over simulated runs, shape (draw,).
+    strays, stray
+        Largest standardised departure from the forecast so far, of simulated runs, shape
+        (draw,), and of this run.
     slopes
         Slopes of simulated runs against the law, per e-fold of tokens, shape (draw,).
     other_courses
         The law along the run by other schedules, each to its own end.
+    final_before
+        Forecast of the end, before the first point.
+    fit_warnings
+        Warnings of the posterior.
+    again
+        How the laws are fitted again if the weights wear out; None: they are not.
+    start_of_run
+        The track before the first point; None if it is this one.
     least_step
         Smallest tail probability of a point, given the points before it and the error
         of a new run.
+    points, warm
+        All points (tokens, loss) in order, also those that are not used; and the number
+        of points of the warm-up that were left out.
     history
-        A moment for each point.
+        A moment for each point that is used.
+    refitted
+        Tokens of the last refit, and the points that were fitted.
     rules
         Measured constants.
     """
@@ -152,12 +163,19 @@ class Track:
     limit: float | None
     prob: float
     departure: Departure
-    stray: float
     strays: Float[np.ndarray, " draw"]
     slopes: Float[np.ndarray, " draw"]
     other_courses: Mapping[str, Course] = field(default_factory=dict)
+    final_before: dict[str, float] = field(default_factory=dict)
+    fit_warnings: tuple[str, ...] = ()
+    again: Again | None = None
+    start_of_run: Track | None = None
+    stray: float = 0.0
     least_step: float = 1.0
-    history: tuple[Moment, ...] = field(default=())
+    points: tuple[tuple[float, float], ...] = ()
+    warm: int = 0
+    history: tuple[Moment, ...] = ()
+    refitted: tuple[float, int] | None = None
     rules: TrackRules = TrackRules()
 
     @classmethod
@@ -173,39 +191,53 @@ class Track:
         seed: int = 0,
     ) -> Track:
         """Start to follow a run, before its first point."""
-        error = middle_and_sd(course.error)[1]
-        shared = course.shared
-        is_measured = shared is not None and shared.own is not None
+        draws = len(course.error)
         scales = Scales.draw(
-            error, seed=seed, slopes=course.slopes, measured=is_measured
+            middle_and_sd(course.error)[1],
+            seed=seed,
+            slopes=course.slopes,
+            measured=course.shared is not None and course.shared.own is not None,
         )
-        departure = Departure.before(scales, course.draws, float(np.log(until)))
-        strays = np.zeros(course.draws)
-        usual = float(np.median(departure.scales.slope))
+        usual_slope = float(np.median(scales.slope))
         rng = generator(seed, Stream.DETOURS)
-        slopes = usual * rng.standard_normal(course.draws)
         return cls(
-            name,
-            course,
-            course,
-            until,
-            limit,
-            prob,
-            departure,
-            0.0,
-            strays,
-            slopes,
-            other_courses or {},
+            name=name,
+            course=course,
+            first=course,
+            until=until,
+            limit=limit,
+            prob=prob,
+            departure=Departure.before(scales, draws, float(np.log(until))),
+            strays=np.zeros(draws),
+            slopes=usual_slope * rng.standard_normal(draws),
+            other_courses=other_courses or {},
         )
 
-    @property
-    def end(self) -> float:
-        """Compute the log of the tokens (or steps) at the planned end."""
-        return float(np.log(self.until))
+    # -- points ------------------------------------------------------------------------
+
+    def read(self, points: list[tuple[float, float]], warm: int) -> Track:
+        """Add all points of a run, (tokens, loss) in order; points that were added
+        before are skipped.
+        """
+        goes_on = tuple(points[: len(self.points)]) == self.points
+        track = self if goes_on else self.start_of_run or self
+        for at, loss in points[len(track.points) :]:
+            track = track.after(at, loss)
+        return replace(track, warm=warm)
 
     def after(self, at: float, loss: float) -> Track:
-        """Add one point: tokens (or steps), and the loss in nats per token."""
+        """Add one point: tokens (or steps), and the loss in nats per token. A point
+        that is too early, or too near the last one, is ignored.
+        """
+        track = replace(
+            self,
+            points=(*self.points, (at, loss)),
+            start_of_run=self.start_of_run or self,
+        )
         clock, log_loss = float(np.log(at)), float(np.log(loss))
+        is_near = self.departure.clock is not None and clock - self.clock < CLOSE
+        if clock < self.course.clock[0] or is_near:
+            return track
         law = self.course.at(clock)
         foretold = Outlook.of(self.departure, clock, law)
         # With many points the forecast becomes narrower than the law's own error. So
@@ -213,154 +245,116 @@ class Track:
         # computed.
         error = middle_and_sd(self.first.error)[1]
         below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
-        foreseen = self._foreseen(clock)
+        foreseen = self._simulate_foreseen(clock)
         middle, sd = middle_and_sd(foreseen)
-        now = replace(
-            self,
+        track = replace(
+            track,
             departure=self.departure.after(clock, log_loss - law),
             stray=max(self.stray, abs(log_loss - middle) / sd),
             strays=np.maximum(self.strays, np.abs(foreseen - middle) / sd),
             least_step=min(self.least_step, 2 * min(below, 1 - below)),
         )
-        low, median, high = np.exp(foretold.quantiles(self._tails))
-        count = len(self.history) + 1
-        final = now.final()
+        final = track.outlook(track.end)
+        end = track._interval_of(final)
         moment = Moment(
-            at,
-            loss,
-            low,
-            median,
-            high,
-            final["low"],
-            final["median"],
-            final["high"],
-            now.probability(),
-            now._surprise(count),
+            at=at,
+            loss=loss,
+            **self._interval_of(foretold),
+            **{f"final_{name}": x for name, x in end.items()},
+            probability=track._probability_of(final),
+            surprise=track._find_surprise(len(self.history) + 1),
         )
-        return replace(now, history=(*self.history, moment))
+        track = replace(track, history=(*self.history, moment))
+        return track._fit_again() if track.is_worn else track
 
-    def fitted_again(
-        self, course: Course, other_courses: Mapping[str, Course]
-    ) -> Track:
-        """Follow the same points by a law that was also fitted to them.
+    def _fit_again(self) -> Track:
+        """Follow the same points by laws that were also fitted to them; if the last
+        refit was not long ago, nothing changes.
 
-        Its draws begin with equal weights, because the refit has used the points
+        The draws begin with equal weights, because the refit has used the points
         already. The run's departure from each draw is learned from the points as
         before. The forecast from before the run and the history stay.
         """
-        scales = self.departure.scales
-        departure = Departure.before(scales, course.draws, self.end)
-        for moment in self.history:
-            clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
+        at = self.history[-1].at
+        since = 0.0 if self.refitted is None else self.refitted[0]
+        if self.again is None or at < self.again.later * since:
+            return self
+        learned = [(moment.at, moment.loss) for moment in self.history]
+        course, other_courses, warnings = self.again.fit(learned)
+        departure = Departure.before(self.departure.scales, len(course.error), self.end)
+        for clock, log_loss in np.log(learned).tolist():
             departure = departure.after(clock, log_loss - course.at(clock))
         return replace(
             self,
             course=course,
             other_courses=other_courses,
             departure=departure.with_equal_draws(),
+            refitted=(at, len(learned)),
+            fit_warnings=warnings,
         )
 
     # -- what is known now -------------------------------------------------------------
 
+    @property
+    def end(self) -> float:
+        """Compute the log of the tokens (or steps) at the planned end."""
+        return float(np.log(self.until))
+
+    @property
+    def clock(self) -> float:
+        """Compute the log of the tokens (or steps) of the last point, or of the run's
+        start.
+        """
+        if self.departure.clock is None:
+            return float(self.course.clock[0])
+        return self.departure.clock
+
     def outlook(self, clock: float) -> Outlook:
         """Forecast a point at this log of tokens, after the last one."""
-        law = self.course.at(clock)
-        departure = self.departure
-        return Outlook.of(departure, clock, law)
+        return Outlook.of(self.departure, clock, self.course.at(clock))
 
     def final(self) -> dict[str, float]:
         """Forecast the loss at the planned end: ``D`` (or ``step``), ``median``,
         ``low``, ``high``.
         """
-        row = self._row(self.end)
-        # without the last digits, which come from the logarithm
-        unit = self.course.unit
-        return row | {unit: self.until}
-
-    def path(self, places: int = 24) -> pd.DataFrame:
-        """Forecast the loss at a number of points from here to the planned end, with
-        the forecast from before the run: ``before_median``, ``before_low``,
-        ``before_high``.
-        """
-        rows = []
-        for clock in np.linspace(self.clock, self.end, places):
-            now = self._row(clock)
-            before = self.before(clock)
-            rows.append(now | before)
-        return pd.DataFrame(rows)
-
-    def foreseen(self, places: int = 24) -> pd.DataFrame:
-        """Compute the forecast from before the run, at a number of points from its
-        first point to its planned end.
-        """
-        first = self.clock
-        if self.history:
-            first = float(np.log(self.history[0].at))
-        rows = []
-        for clock in np.linspace(first, self.end, places):
-            at = float(np.exp(clock))
-            place = {self.course.unit: at}
-            before = self.before(clock)
-            rows.append(place | before)
-        return pd.DataFrame(rows)
+        return {self.course.unit: self.until} | self._interval_of(
+            self.outlook(self.end)
+        )
 
     def before(self, clock: float) -> dict[str, float]:
         """Compute the forecast of a point from before the run."""
-        law = self.first.at(clock)
-        new = law + self.first.error
-        quantiles = np.quantile(new, self._tails)
-        low, median, high = np.exp(quantiles)
-        return {
-            "before_median": median,
-            "before_low": low,
-            "before_high": high,
-        }
+        new = self.first.at(clock) + self.first.error
+        low, median, high = np.exp(np.quantile(new, self._tails))
+        return {"before_median": median, "before_low": low, "before_high": high}
 
     def probability(self, clock: float | None = None) -> float:
         """Compute the probability that a point, by default at the planned end, keeps
         the limit; NaN without a limit.
         """
-        if self.limit is None:
-            return float("nan")
-        there = self.end if clock is None else clock
-        outlook = self.outlook(there)
-        log_limit = float(np.log(self.limit))
-        return outlook.below(log_limit)
-
-    def at_replay(self, replay: float) -> Outlook:
-        """Forecast the end if the share of replay changes from here on. It is the
-        forecast with the new share from the start, corrected for the part that the run
-        remembers, plus the run's own departure.
-        """
-        as_planned = self.outlook(self.end)
-        moved = self.course.ends[replay] - self.course.law_at(self.end)
-        over = np.exp(self.clock - self.end)
-        return Outlook(
-            as_planned.mean + (1 - self.rules.remembered * over) * moved,
-            np.hypot(as_planned.sd, self.rules.changed),
-            as_planned.weight,
-        )
-
-    def _end_at(self, outlook: Outlook) -> tuple[float, float, float, float]:
-        """Summarise the loss by median, low and high, and compute the probability of
-        the limit; NaN without a limit.
-        """
-        low, median, high = np.exp(outlook.quantiles(self._tails))
-        probability = float("nan")
-        if self.limit is not None:
-            probability = outlook.below(float(np.log(self.limit)))
-        return median, low, high, probability
+        return self._probability_of(self.outlook(self.end if clock is None else clock))
 
     @cached_property
     def replays(self) -> pd.DataFrame:
         """Forecast the end at other shares of replay from here on, a row each:
         ``replay``, ``median``, ``low``, ``high``, ``probability``. There are no rows if
         no law reads replay, or if the run is past the latest measured change of replay.
+
+        It is the forecast with the new share from the start, corrected for the part
+        that the run remembers, plus the run's own departure.
         """
         rows = []
-        early = self.clock <= self.end + np.log(self.rules.latest)
-        for replay in self.course.ends if early else ():
-            rows.append([replay, *self._end_at(self.at_replay(replay))])
+        planned, law_planned = self.outlook(self.end), self.course.law_at(self.end)
+        over = np.exp(self.clock - self.end)
+        is_early = self.clock <= self.end + np.log(self.rules.latest)
+        for replay, law in self.course.ends.items() if is_early else ():
+            moved = law - law_planned
+            outlook = Outlook(
+                planned.mean + (1 - self.rules.remembered * over) * moved,
+                np.hypot(planned.sd, self.rules.changed),
+                planned.weight,
+            )
+            end = self._interval_of(outlook).values()
+            rows.append([replay, *end, self._probability_of(outlook)])
         columns = ["replay", "median", "low", "high", "probability"]
         return pd.DataFrame(rows, columns=columns, dtype=float)
 
@@ -374,52 +368,22 @@ class Track:
         larger spread. Schedules are left out if they have ended, or if they differ from
         the run's past.
         """
-        unit = self.course.unit
         rows = []
         for name, course in self.other_courses.items():
-            if not self._goes_on_by(course):
+            if not self._can_go_on_by(course):
                 continue
             clock = float(course.clock[-1])
             beyond = self.course.beyond_law(self.clock)
             if course.shared is not None:
                 beyond = course.beyond_law(clock)
-            law = course.law_at(clock) + beyond
-            carried = Outlook.of(self.departure, clock, law)
+            carried = Outlook.of(self.departure, clock, course.law_at(clock) + beyond)
             there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
             # the logarithm of a whole number, up to rounding
             at = float(round(np.exp(clock)))
-            rows.append([name, at, *self._end_at(there), self.until - at])
-        columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
-        return pd.DataFrame(rows, columns=columns)
-
-    def _goes_on_by(self, course: Course) -> bool:
-        """Tell whether the run may go on by another schedule."""
-        if self.clock >= course.clock[-1]:
-            return False
-        if not self.history:
-            return True
-        apart = course.law_at(self.clock) - self.course.law_at(self.clock)
-        return abs(float(np.median(apart))) < self.rules.same_past
-
-    def probability_before(self) -> float:
-        """Compute the probability that the end keeps the limit, before the first point;
-        NaN without a limit.
-        """
-        if self.limit is None:
-            return float("nan")
-        law = self.first.at(self.end)
-        new = law + self.first.error
-        is_kept = new <= np.log(self.limit)
-        return float(np.mean(is_kept))
-
-    @property
-    def clock(self) -> float:
-        """Compute the log of the tokens (or steps) of the last point, or of the run's
-        start.
-        """
-        if self.departure.clock is None:
-            return float(self.course.clock[0])
-        return self.departure.clock
+            end = (*self._interval_of(there).values(), self._probability_of(there))
+            rows.append([name, at, *end, self.until - at])
+        end_columns = [self.course.unit, "median", "low", "high", "probability"]
+        return pd.DataFrame(rows, columns=["schedule", *end_columns, "saved"])
 
     @property
     def surprise(self) -> float:
@@ -431,30 +395,17 @@ class Track:
         expected point given the points before it, over all points (Bonferroni). The
         second gets the share ``rules.jumps`` of the false alarms.
         """
-        points = len(self.history)
-        return self._surprise(points)
+        return self._find_surprise(len(self.history))
 
-    def _surprise(self, points: int) -> float:
-        """Estimate the probability that a run of the usual kind strays as far."""
+    def _find_surprise(self, points: int) -> float:
         if not points:
             return 1.0
-        is_as_far = self.strays >= self.stray
-        as_far = float(np.mean(is_as_far))
+        as_far = float(np.mean(self.strays >= self.stray))
         # with n draws no probability below 1/n can be estimated
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
         jumps = self.rules.jumps
         return float(min(1.0, from_band / (1 - jumps), from_step / jumps))
-
-    def side(self) -> str:
-        """Tell whether the run lies above or below the forecast from before it."""
-        last = self.history[-1]
-        clock = float(np.log(last.at))
-        foreseen = self._foreseen(clock)
-        middle, _ = middle_and_sd(foreseen)
-        log_loss = np.log(last.loss)
-        is_above = log_loss > middle
-        return "above" if is_above else "below"
 
     @property
     def risen(self) -> Least | None:
@@ -479,17 +430,6 @@ class Track:
             return None
         return Least(least.at, least.loss, float(np.expm1(over[-1])))
 
-    def known_from(self, within: float) -> float | None:
-        """Find the tokens (or steps) from which on the interval of the end has been at
-        most this share of the loss wide to either side; None if it is wider now.
-        """
-        since = None
-        for moment in self.history:
-            half = (moment.final_high - moment.final_low) / 2
-            is_narrow = half <= within * moment.final_median
-            since = (since or moment.at) if is_narrow else None
-        return since
-
     @property
     def is_worn(self) -> bool:
         """Tell whether few draws of the law explain the run."""
@@ -498,49 +438,125 @@ class Track:
             return True
         return departure.effective < self.rules.fewest_draws
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """List reasons to distrust the answer."""
-        lines = [
+    def followed(self, within: float) -> Followed:
+        """Build the record of the present forecast.
+
+        Parameters
+        ----------
+        within
+            Accuracy, as a share of the loss, from which on the end is known.
+        """
+        unit = self.course.unit
+        begin = float(np.log(self.history[0].at)) if self.history else self.clock
+        foreseen = [
+            {unit: float(np.exp(clock))} | self.before(clock)
+            for clock in np.linspace(begin, self.end, PLACES)
+        ]
+        path = [
+            {unit: float(np.exp(clock))}
+            | self._interval_of(self.outlook(clock))
+            | self.before(clock)
+            for clock in np.linspace(self.clock, self.end, PLACES)
+        ]
+        side = ""
+        known_from = None
+        for moment in self.history:
+            half = (moment.final_high - moment.final_low) / 2
+            is_narrow = half <= within * moment.final_median
+            known_from = (known_from or moment.at) if is_narrow else None
+        if self.history:
+            last = self.history[-1]
+            foreseen_there = self._simulate_foreseen(float(np.log(last.at)))
+            is_above = np.log(last.loss) > middle_and_sd(foreseen_there)[0]
+            side = "above" if is_above else "below"
+        probability_before = float("nan")
+        if self.limit is not None:
+            new = self.first.at(self.end) + self.first.error
+            probability_before = float(np.mean(new <= np.log(self.limit)))
+        least = self.risen
+        return Followed(
+            unit=unit,
+            points=len(self.history),
+            final=self.final(),
+            final_before=self.final_before,
+            foreseen=pd.DataFrame(foreseen),
+            path=pd.DataFrame(path),
+            replays=self.replays,
+            schedules=self.schedules,
+            history=pd.DataFrame(self.history, columns=list(Moment._fields)),
+            max_loss=self.limit,
+            probability=self.probability(),
+            probability_before=probability_before,
+            surprise=self.surprise,
+            side=side,
+            known_from=known_from,
+            least=None if least is None else least._asdict(),
+            khat=self.departure.khat,
+            effective_draws=self.departure.effective,
+            notes=tuple(self._list_notes()),
+        )
+
+    def _list_notes(self) -> list[str]:
+        """List points that were left out, and reasons to distrust the answer."""
+        lines = []
+        if self.warm:
+            lines.append(f"{self.warm} points of the warm-up left out")
+        passed = len(self.points) - len(self.history)
+        if passed:
+            lines.append(
+                f"{passed} points passed over: within {CLOSE:.1%} of another, or in "
+                "the first thousandth of the run"
+            )
+        if self.refitted is not None:
+            at, fitted = self.refitted
+            lines.append(
+                f"few draws explained the run: its laws were fitted again at "
+                f"{format_count(at)} {UNITS[self.course.unit]}, with its {fitted} "
+                "points among the rows"
+            )
+        lines += self.fit_warnings
+        lines += [
             f"{self.name}: schedule {name!r} is over, or had another past: left out"
             for name, course in self.other_courses.items()
-            if not self._goes_on_by(course)
+            if not self._can_go_on_by(course)
         ]
-        if not self.is_worn:
-            return tuple(lines)
-        khat, effective = self.departure.khat, self.departure.effective
-        line = (
-            f"{self.name}: few draws of the posterior explain this run (k-hat "
-            f"{khat:.2f}, {effective:.0f} effective); fit again with its points among "
-            "the runs (refit)"
-        )
-        return (*lines, line)
+        if self.is_worn:
+            departure = self.departure
+            lines.append(
+                f"{self.name}: few draws of the posterior explain this run (k-hat "
+                f"{departure.khat:.2f}, {departure.effective:.0f} effective); fit again "
+                "with its points among the runs (refit)"
+            )
+        return lines
 
     # -- its own -----------------------------------------------------------------------
 
     @property
     def _tails(self) -> list[float]:
-        low = 0.5 - self.prob / 2
-        high = 0.5 + self.prob / 2
-        return [low, 0.5, high]
+        return [0.5 - self.prob / 2, 0.5, 0.5 + self.prob / 2]
 
-    def _row(self, clock: float) -> dict[str, Any]:
-        """Tabulate the outlook at one clock: the median and the band, in loss."""
-        low, median, high = np.exp(self.outlook(clock).quantiles(self._tails))
-        at = float(np.exp(clock))
-        return {
-            self.course.unit: at,
-            "median": float(median),
-            "low": float(low),
-            "high": float(high),
-        }
+    def _interval_of(self, outlook: Outlook) -> dict[str, float]:
+        low, median, high = np.exp(outlook.quantiles(self._tails)).tolist()
+        return {"median": median, "low": low, "high": high}
 
-    def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
+    def _probability_of(self, outlook: Outlook) -> float:
+        """Compute the probability of the limit; NaN without a limit."""
+        if self.limit is None:
+            return float("nan")
+        return outlook.below(float(np.log(self.limit)))
+
+    def _can_go_on_by(self, course: Course) -> bool:
+        """Tell whether the run may go on by another schedule."""
+        if self.clock >= course.clock[-1]:
+            return False
+        if not self.history:
+            return True
+        apart = course.law_at(self.clock) - self.course.law_at(self.clock)
+        return abs(float(np.median(apart))) < self.rules.same_past
+
+    def _simulate_foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
         """Simulate log losses of runs at one point, by the posterior from before this
         run.
         """
-        law = self.first.at(clock)
-        error = self.first.error
-        after_end = clock - self.end
-        line = self.slopes * after_end
-        return law + error + line
+        line = self.slopes * (clock - self.end)
+        return self.first.at(clock) + self.first.error + line

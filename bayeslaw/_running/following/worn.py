@@ -5,7 +5,7 @@ laws explain the points.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,11 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._running.following.course import (
     Course,
     Schedules,
-    course,
-    other_courses,
+    courses,
     planned,
     unit_of,
 )
 from bayeslaw._tables.runs import TEXT
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 class Again(NamedTuple):
@@ -43,14 +39,7 @@ class Again(NamedTuple):
     later: float = 2.0
 
     @classmethod
-    def of(
-        cls,
-        posterior: Posterior,
-        rows: pd.DataFrame,
-        until: float,
-        schedule: Schedules,
-        seed: int,
-    ) -> Again:
+    def of(cls, posterior: Posterior, *settings) -> Again:
         """Build the settings, or raise the reason why there can be no refit.
 
         Raises
@@ -63,65 +52,42 @@ class Again(NamedTuple):
                 f"{type(posterior).__name__} cannot be fitted again along a run: give "
                 "a fit or an average (`bayeslaw fit`), or leave refit out"
             )
-        return cls(posterior, rows, until, schedule, seed)
+        return cls(posterior, *settings)
 
-    def fitted(self, points: Sequence[tuple[float, float]]) -> Refitted:
+    def fit(
+        self, points: Sequence[tuple[float, float]]
+    ) -> tuple[Course, dict[str, Course], tuple[str, ...]]:
         """Fit again with these points of the run, (tokens or steps, loss), among the
-        rows.
+        rows. Returns the law along the run, by its schedule and by others, and the
+        warnings of the fit.
 
         Raises
         ------
         RunTableError
             The laws cannot be fitted to these rows.
         """
-        table_before = self.posterior.runs
-        unit = unit_of(self.posterior)
-        new_rows = points_as_rows(table_before, self._along(unit, points), unit)
-        table = pd.concat([table_before, new_rows], ignore_index=True)
-        # If the diagnostics fail, the run is still followed; `warnings` say so.
-        new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
-        along = course(
-            new,
-            self.rows,
-            self.until,
-            planned(self.schedule),
-            self.seed,
-            fitted=table_before,
-        )
-        by_schedule = other_courses(new, self.rows, self.schedule, self.seed)
-        return Refitted(along, by_schedule, len(new_rows), tuple(new.warnings))
-
-    def _along(
-        self, unit: str, points: Sequence[tuple[float, float]]
-    ) -> Mapping[str, Float[np.ndarray, " point"]]:
-        """Build the columns of the run at its points."""
+        before, unit = self.posterior.runs, unit_of(self.posterior)
+        # the columns of the run at its points
         at, loss = np.asarray(points, float).T
         last = self.rows.iloc[-1].to_dict()
-        columns = {str(name): np.full(len(at), value) for name, value in last.items()}
-        if {"D", "step"} <= set(columns):
+        along = {str(name): np.full(len(at), value) for name, value in last.items()}
+        if {"D", "step"} <= set(along):
             # tables are sorted along a run by steps first, so points need steps, too
-            columns["step"] = at * float(last["step"]) / float(last["D"])
+            along["step"] = at * float(last["step"]) / float(last["D"])
         schedule = planned(self.schedule)
         if schedule is not None:
             steps = schedule[unit].to_numpy(float)
-            off = np.abs(steps[:, None] - at)
-            there = schedule.iloc[np.argmin(off, axis=0)]
-            schedule_columns = there.to_dict("list")
-            columns |= {
-                str(name): np.asarray(v) for name, v in schedule_columns.items()
-            }
-        return columns | {unit: at, "loss": loss}
-
-
-class Refitted(NamedTuple):
-    """The law along the run after a refit, by the run's schedule (``course``) and by
-    others. ``points``: number of the run's points among the fitted rows.
-    """
-
-    course: Course
-    other_courses: Mapping[str, Course]
-    points: int
-    warnings: tuple[str, ...]
+            nearest = np.argmin(np.abs(steps[:, None] - at), axis=0)
+            there = schedule.iloc[nearest].to_dict("list")
+            along |= {str(name): np.asarray(values) for name, values in there.items()}
+        new_rows = points_as_rows(before, along | {unit: at, "loss": loss}, unit)
+        table = pd.concat([before, new_rows], ignore_index=True)
+        # If the diagnostics fail, the run is still followed; `warnings` say so.
+        new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
+        course, others = courses(
+            new, self.rows, self.until, self.schedule, self.seed, fitted=before
+        )
+        return course, others, tuple(new.warnings)
 
 
 def points_as_rows(

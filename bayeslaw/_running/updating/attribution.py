@@ -4,7 +4,6 @@ old draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from bayeslaw._running.updating.foreseen import Foreseen
 from bayeslaw._running.updating.surprise import covariance_of, members, telling
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,23 +79,17 @@ class Attribution:
                 "learned again, weights and drift of laws, rows changed or gone), so "
                 "that it cannot be told by which rows"
             )
-        parts = [
-            f"{group['by']} {group['level']} {group['adds']:+.2%}"
-            for _, group in self.largest.iterrows()
-        ]
-        return f"{part_told}: {', '.join(parts)}"
-
-    @property
-    def largest(self) -> pd.DataFrame:
-        """List the three groups with the largest parts, from columns with several
-        levels if there are any.
-        """
+        # A column with one level explains nothing, and single runs are too many to list,
+        # unless there are no others. Of the rest the three largest parts.
         levels = self.groups.groupby("by")["level"].transform("size")
-        # a column with one level explains nothing, and single runs are too many to list
         several = self.groups[(levels > 1) & (self.groups["by"] != "run")]
         groups = several if len(several) else self.groups
         order = groups["adds"].abs().sort_values(ascending=False).index
-        return groups.loc[order[:3]]
+        parts = [
+            f"{group['by']} {group['level']} {group['adds']:+.2%}"
+            for _, group in groups.loc[order[:3]].iterrows()
+        ]
+        return f"{part_told}: {', '.join(parts)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
@@ -144,41 +137,21 @@ def attribute(
     # a row's gain falls if other rows carry the same information
     gain = np.linalg.solve(covariance, together_with)
     adds = gain * (foreseen.y - shared.mean(axis=0))
+    groups = []
+    for group, picked in members(foreseen.rows):
+        weight, khat = pareto_smoothed(foreseen.log_likelihood(picked))
+        alone = float(weight @ before - before.mean())
+        groups.append(
+            {
+                **group,
+                "adds": float(adds[picked].sum()),
+                "alone": alone if khat < TRUSTED_K else float("nan"),
+                "khat": khat,
+            }
+        )
     return Attribution(
         shift=float(after.mean() - before.mean()),
         sd=float(before.std()),
         together=float(adds.sum()),
-        groups=telling(_groups(foreseen, before, adds), ["adds"]),
+        groups=telling(groups, ["adds"]),
     )
-
-
-def _groups(
-    foreseen: Foreseen,
-    before: Float[np.ndarray, " draw"],
-    adds: Float[np.ndarray, " row"],
-) -> Iterator[dict[str, Any]]:
-    """Yield each group of new rows with its part of the shift, and the shift from it
-    alone.
-    """
-    for by, level, picked in members(foreseen.rows):
-        alone, khat = _alone(foreseen, picked, before)
-        yield {
-            "by": by,
-            "level": level,
-            "rows": int(picked.sum()),
-            "adds": float(adds[picked].sum()),
-            "alone": alone if khat < TRUSTED_K else float("nan"),
-            "khat": khat,
-        }
-
-
-def _alone(
-    foreseen: Foreseen,
-    picked: Bool[np.ndarray, " row"],
-    before: Float[np.ndarray, " draw"],
-) -> tuple[float, float]:
-    """Compute the shift of the draws' mean by the likelihood of some rows, and the
-    weights' k-hat.
-    """
-    weight, khat = pareto_smoothed(foreseen.log_likelihood(picked))
-    return float(weight @ before - before.mean()), khat

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
@@ -84,13 +83,9 @@ class Foreseen:
         """Compute the log likelihood of some rows under each draw, shape (draw,); runs
         must be complete.
         """
-        errors = RowErrors(
-            self.errors.carried[:, picked],
-            self.errors.scale[:, picked],
-            self.errors.dof,
-        )
-        residual = self.y - self.shared
-        return errors.log_density(residual[:, picked])
+        carried, scale, dof = self.errors.carried, self.errors.scale, self.errors.dof
+        errors = RowErrors(carried[:, picked], scale[:, picked], dof)
+        return errors.log_density((self.y - self.shared)[:, picked])
 
 
 def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
@@ -107,7 +102,13 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
         The rows lack a loss, or a column that a law reads.
     """
     parts = all_draws(posterior.pieces())
-    rows = _along_runs(rows)
+    along = [c for c in ("run", "step", "D") if c in rows]
+    if "run" in along:
+        # Points of one run follow each other in its order. Sort positions, because a
+        # user's table may repeat labels. Sort names as text, because one run may be
+        # called 3 and another a3.
+        named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
+        rows = rows.iloc[named.sort_values(along, kind="stable").index]
     has_length = any("run_length" in part.piece.values for part in parts)
     length = None if has_length else 0.0
     noise = noise_of(parts, length, settings_apart=True)
@@ -119,36 +120,15 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     sizes = error_sizes(parts, rows, "the table")
     own_sizes = noise.size_with(sizes, row_sds(rows, law))
     rng = generator(seed, Stream.FORESEEN_ROWS, 1)
+    learned = getattr(posterior, "effects", None)
+    if learned is None:
+        effects = sizes * noise.draw_shared(rows, columns_read(posterior), rng)
+    else:
+        effects = learned(rows, rng)
     return Foreseen(
         rows=rows,
         y=np.log(losses(rows)),
         law=law,
-        effects=np.zeros(law.shape) + _effects(posterior, noise, rows, sizes, rng),
+        effects=np.zeros(law.shape) + effects,
         errors=RowErrors.along_runs(noise, np.asarray(gap, float), own_sizes),
     )
-
-
-def _along_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort rows so that points of one run follow each other in the run's order."""
-    along = [c for c in ("run", "step", "D") if c in rows]
-    if "run" not in along:
-        return rows
-    # Sort positions, because a user's table may repeat labels. Sort names as text,
-    # because one run may be called 3 and another a3.
-    named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
-    order = named.sort_values(along, kind="stable").index
-    return rows.iloc[order]
-
-
-def _effects(
-    posterior: Posterior,
-    noise: RunNoise,
-    rows: pd.DataFrame,
-    sizes: Float[np.ndarray, "draw row"],
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "draw row"] | float:
-    """Draw the shared effects of rows, for posteriors that keep effects and for others."""
-    learned = getattr(posterior, "effects", None)
-    if learned is not None:
-        return learned(rows, rng)
-    return sizes * noise.draw_shared(rows, columns_read(posterior), rng)

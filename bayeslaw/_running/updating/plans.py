@@ -16,7 +16,7 @@ from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.question import FORGETTING, TARGET, Model, Question
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Choice
 from bayeslaw._posteriors.posterior import Posterior
@@ -136,9 +136,8 @@ def plan_change(
     after = plan(*new, **keywords)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)
-    of_new = question_of(PlanArguments(*new, **keywords))
-    models = {(model.N, model.ptpp): model for model in of_new.models}
-    problem = pose(of_new, models[before.N, before.ptpp])
+    of_new, model = _pose_of_plan(new, keywords, before)
+    problem = pose(of_new, model)
     log_tokens = math.log(before.D) if before.D else -math.inf
     # evaluated with the same pairs of draws and the same noise as the new plan
     choice = Choice(log_tokens, _replay(before), 0.0)
@@ -156,6 +155,15 @@ def plan_change(
     )
 
 
+def _pose_of_plan(
+    pair: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
+) -> tuple[Question, Model]:
+    """Read the question, and the model among its models that was planned."""
+    question = question_of(PlanArguments(*pair, **keywords))
+    models = {(model.N, model.ptpp): model for model in question.models}
+    return question, models[planned.N, planned.ptpp]
+
+
 def planned_rows(
     old: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
 ) -> dict[str, pd.DataFrame]:
@@ -164,9 +172,7 @@ def planned_rows(
     """
     if not planned.D:
         return {}
-    question = question_of(PlanArguments(*old, **keywords))
-    models = {(model.N, model.ptpp): model for model in question.models}
-    model = models[planned.N, planned.ptpp]
+    question, model = _pose_of_plan(old, keywords, planned)
     rows = {}
     for name in (TARGET, FORGETTING):
         if name not in question.pieces:

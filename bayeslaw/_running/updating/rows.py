@@ -60,14 +60,20 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
     """Match rows by the run's name and the position along it; without names, by all
     columns that identify a run. Replicates are matched by their losses first.
     """
-    naming = _naming(before, after)
+    naming = point_columns(before)
+    if "run" not in naming or not set(naming) <= set(after):
+        # measurements and costs do not identify a run
+        columns = numeric_columns(before)
+        numbers = [c for c in columns if c != "cost" and "loss" not in c]
+        texts = [c for c in TEXT if c != "run" and c in before]
+        naming = [c for c in (*numbers, *texts) if c in after]
     values = [c for c in numeric_columns(before) if c in after]
     # Rows with equal losses are matched first. A new replicate of an old run then stays
     # unmatched, because its loss differs.
-    same_before, same_after = _paired(before, after, [*naming, *values])
+    same_before, same_after = _pair_rows(before, after, [*naming, *values])
     left_before = np.setdiff1d(np.arange(len(before)), same_before)
     left_after = np.setdiff1d(np.arange(len(after)), same_after)
-    place_before, place_after = _paired(
+    place_before, place_after = _pair_rows(
         before.iloc[left_before], after.iloc[left_after], naming
     )
     was, now = left_before[place_before], left_after[place_after]
@@ -97,45 +103,33 @@ def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
     )
 
 
-def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """List the columns that identify a row in both tables."""
-    points = point_columns(before)
-    if "run" in points and set(points) <= set(after):
-        return points
-    # measurements and costs do not identify a run
-    columns = numeric_columns(before)
-    numbers = [c for c in columns if c != "cost" and "loss" not in c]
-    texts = [c for c in TEXT if c != "run" and c in before]
-    return [c for c in (*numbers, *texts) if c in after]
-
-
-def _paired(
+def _pair_rows(
     before: pd.DataFrame, after: pd.DataFrame, columns: list[str]
 ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
     """Match rows that are equal in these columns, each used once, in the order of
     ``after``.
     """
-    numbers = [c for c in columns if c not in TEXT]
-    before, after = with_common_levels(before, after, numbers)
+    before, after = with_common_levels(
+        before, after, [c for c in columns if c not in TEXT]
+    )
+
+    def keys(table: pd.DataFrame) -> list[tuple[str, ...]]:
+        """Write each row as text, numbers with ten digits, because files round more."""
+        texts = [
+            table[c].astype(float).map("{:.10g}".format)
+            if pd.api.types.is_numeric_dtype(table[c])
+            else table[c].map(str)
+            for c in columns
+        ]
+        return list(zip(*texts, strict=True)) if texts else [()] * len(table)
+
     waiting = defaultdict(list)
-    for place, key in enumerate(_keys(before, columns)):
+    for place, key in enumerate(keys(before)):
         waiting[key].append(place)
-    pairs = []
-    for place, key in enumerate(_keys(after, columns)):
-        if waiting[key]:
-            pairs.append((waiting[key].pop(0), place))
+    pairs = [
+        (waiting[key].pop(0), place)
+        for place, key in enumerate(keys(after))
+        if waiting[key]
+    ]
     places = np.asarray(pairs, int).reshape(-1, 2)
     return places[:, 0], places[:, 1]
-
-
-def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
-    """Convert each row's columns to text."""
-    texts = [_texts(table[column]) for column in columns]
-    return list(zip(*texts, strict=True)) if texts else [()] * len(table)
-
-
-def _texts(column: pd.Series) -> list[str]:
-    """Write cells as text, numbers with ten digits, because files round further digits."""
-    if pd.api.types.is_numeric_dtype(column):
-        return [f"{value:.10g}" for value in column.astype(float)]
-    return [str(value) for value in column]

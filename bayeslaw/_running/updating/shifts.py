@@ -22,15 +22,20 @@ def parameter_shifts(
 ) -> pd.DataFrame:
     """Compare each parameter that both posteriors have, under its name in `parameters`:
     ``before`` and ``after`` (medians) with their intervals, and how they moved
-    (`_moved`).
+    (`measure_move`).
     """
     before, after = old.parameter_draws(), new.parameter_draws()
-    rows = {
-        name: _intervals(np.asarray(before[name]), np.asarray(after[name]), prob)
-        | _moved(np.asarray(before[name]), np.asarray(after[name]))
-        for name in before
-        if name in after
-    }
+    tail = (1 - prob) / 2
+    rows = {}
+    for name in before:
+        if name not in after:
+            continue
+        pair = {"before": np.asarray(before[name]), "after": np.asarray(after[name])}
+        rows[name] = {}
+        for when, draws in pair.items():
+            median, low, high = np.quantile(draws, [0.5, tail, 1 - tail])
+            rows[name] |= {when: median, f"{when}_low": low, f"{when}_high": high}
+        rows[name] |= measure_move(*pair.values())
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("parameter")
 
 
@@ -62,49 +67,32 @@ def forecast_shifts(
 ) -> pd.DataFrame:
     """Compare the loss of a new run at each row, before and after: ``before``,
     ``after`` (medians, nats per token) with their intervals, ``width`` (after over
-    before), and how the law's own log loss moved (`_moved`).
+    before), and how the law's own log loss moved (`measure_move`).
     """
     earlier = forecast(old, at, prob=prob, seed=seed)
     with warnings.catch_warnings():
         # the old posterior has warned of runs far beyond the table already
         warnings.simplefilter("ignore", RunTableWarning)
         later = forecast(new, at, prob=prob, seed=seed)
-    law_before, law_after = old.log_loss(at), new.log_loss(at)
-    moved = [
-        _moved(before, after)
-        for before, after in zip(law_before.T, law_after.T, strict=True)
-    ]
     columns = {}
     for when, rows in {"before": earlier, "after": later}.items():
-        parts = ("median", "low", "high")
-        columns |= {_name(when, part): rows[part] for part in parts}
+        columns |= {
+            when: rows["median"],
+            f"{when}_low": rows["low"],
+            f"{when}_high": rows["high"],
+        }
     table = pd.DataFrame(columns)
     widths = {
         when: np.log(table[f"{when}_high"] / table[f"{when}_low"])
         for when in ("before", "after")
     }
     table["width"] = widths["after"] / widths["before"]
-    shifts = pd.DataFrame(moved, index=at.index)
-    return pd.concat([table, shifts], axis=1)
+    law_before, law_after = old.log_loss(at), new.log_loss(at)
+    moves = map(measure_move, law_before.T, law_after.T)
+    return pd.concat([table, pd.DataFrame(list(moves), index=at.index)], axis=1)
 
 
-def _name(when: str, part: str) -> str:
-    return when if part == "median" else f"{when}_{part}"
-
-
-def _intervals(
-    before: Float[np.ndarray, " draw"], after: Float[np.ndarray, " later"], prob: float
-) -> dict[str, float]:
-    """Summarise draws before and after by median and central interval."""
-    tail = (1 - prob) / 2
-    row = {}
-    for when, draws in {"before": before, "after": after}.items():
-        median, low, high = np.quantile(draws, [0.5, tail, 1 - tail])
-        row |= {when: median, f"{when}_low": low, f"{when}_high": high}
-    return row
-
-
-def _moved(
+def measure_move(
     before: Float[np.ndarray, " draw"],
     after: Float[np.ndarray, " later"],
     *,
@@ -129,27 +117,22 @@ def _moved(
     surprising
         Multiple of ``expected`` above which a shift is surprising.
     """
-    spread = float(before.std())
-    # a fixed parameter
-    if not spread > 0:
+    sd = float(before.std())
+    if not sd > 0:  # a fixed parameter
         nothing = dict.fromkeys(("sd", "shift", "expected"), 0.0)
         return nothing | {"moved": False, "beyond": False}
-    shift = float(np.median(after) - np.median(before)) / spread
+    shift = float(np.median(after) - np.median(before)) / sd
     # E[var] + var(E) = var: the mean's shift has the variance that the data remove
-    variance_share = float(after.var() / spread**2)
+    variance_share = float(after.var() / sd**2)
     expected = float(np.sqrt(max(1 - variance_share, 0.0) + sampling**2))
     moved = abs(shift) >= material
-    beyond = moved and abs(shift) > surprising * expected
     return {
-        "sd": spread,
+        "sd": sd,
         "shift": shift,
         "expected": expected,
         "moved": moved,
-        "beyond": beyond,
+        "beyond": moved and abs(shift) > surprising * expected,
     }
-
-
-# -- which runs to forecast ------------------------------------------------------------
 
 
 def largest_rows(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from bayeslaw._base.numbers import format_chance, format_level
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
-from bayeslaw._running.following.track import SURPRISING, UNUSUAL
+from bayeslaw._running.following.followed import SURPRISING, UNUSUAL
 from bayeslaw._running.updating.foreseen import Foreseen
 
 if TYPE_CHECKING:
@@ -68,16 +68,15 @@ class Surprise:
 
     def sentence(self) -> str:
         """Describe the batch: as foreseen, unusual or surprising, and by how much."""
+        word = "surprising" if self.is_surprising else "unusual"
+        if self.p_value >= UNUSUAL:
+            word = "as foreseen"
         inside = round(self.coverage["0.9"] * self.n)
-        inside_text = f"{inside} of {self.n} new rows lie in their 90% intervals"
-        lies = f"on average {abs(self.miss):.1%} {above(self.miss)} the forecast"
-        rare = (
+        return (
+            f"{word}: {inside} of {self.n} new rows lie in their 90% intervals, on "
+            f"average {abs(self.miss):.1%} {above(self.miss)} the forecast; "
             f"{format_chance(self.p_value)} of batches that were foreseen stray as far"
         )
-        if self.p_value >= UNUSUAL:
-            return f"as foreseen: {inside_text}, {lies}; {rare}"
-        word = "surprising" if self.is_surprising else "unusual"
-        return f"{word}: {inside_text}, {lies}; {rare}"
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
@@ -119,22 +118,37 @@ def surprise_of(
         miss=miss,
         z=miss / sd,
     )
+    # rank the mean miss of each group among those of simulated batches
+    groups = []
+    for group, picked in members(rows):
+        simulated = (batches - median)[:, picked].mean(axis=1)
+        mean = miss[picked].mean()
+        # two-sided; never 0, because the number of simulated batches is finite
+        beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
+        groups.append(
+            {
+                **group,
+                "miss": float(mean),
+                "sd": float(simulated.std()),
+                "p_value": min(1.0, 2 * (1 + beyond) / (1 + len(simulated))),
+            }
+        )
     return Surprise(
         n=len(y),
         coverage={f"{p:g}": float(within(batches, y, p).mean()) for p in probs},
         p_value=joint(foreseen, batches, seed),
         rows=missed,
-        groups=telling(_groups(rows, batches - median, miss), ["miss", "sd"]),
+        groups=telling(groups, ["miss", "sd"]),
     )
 
 
 def telling(
-    groups: Iterator[dict[str, Any]], columns: list[str], most: int = 12
+    groups: list[dict[str, Any]], columns: list[str], most: int = 12
 ) -> pd.DataFrame:
     """Make a table of groups, with at most ``most`` groups of each column. These have
     the largest size of ``columns[0]``, divided by ``columns[1]`` if there is one.
     """
-    table = pd.DataFrame(list(groups))
+    table = pd.DataFrame(groups)
     size = table[columns[0]].abs()
     if len(columns) > 1:
         size = size / table[columns[1]]
@@ -146,7 +160,7 @@ def joint(
     foreseen: Foreseen, batches: Float[np.ndarray, "draw row"], seed: int = 0
 ) -> float:
     """Compute the share of simulated batches that lie as far from the forecast as the
-    measured one, by the distance that is most extreme (`_distances`).
+    measured one, by the distance that is most extreme.
 
     Half of the draws give the mean and covariance for the distances. The other half
     give the simulated batches, among which the measured batch is ranked. If the
@@ -158,46 +172,33 @@ def joint(
     half = len(order) // 2
     learned, ranked = order[:half], order[half:]
     means = foreseen.shared[learned]
+    # the measured batch is the first
     away = np.vstack([foreseen.y, batches[ranked]]) - means.mean(axis=0)
-    distances = _distances(away, covariance_of(means), foreseen.own_covariance)
-    # The measured batch is the first. For each batch and distance, compute the share of
-    # batches that lie as far off. The least of a batch's three shares is its test
-    # statistic, which is ranked among all batches in turn.
-    shares = np.stack([rankdata(-distance, method="max") for distance in distances])
-    rarest = shares.min(axis=0)
-    return float(np.mean(rarest <= rarest[0]))
 
-
-def _distances(
-    away: Float[np.ndarray, "batch row"],
-    of_law: Float[np.ndarray, "row row"],
-    of_rows: Float[np.ndarray, "row row"],
-) -> tuple[Float[np.ndarray, " batch"], ...]:
-    """Measure three distances of each batch from the forecast, each of shape (batch,).
-
-    The first is the Mahalanobis distance over all rows, which loses power with many
-    rows. The second is the same along the axes on which the law varies by more than the
-    rows' own errors. The third is the absolute mean.
-    """
     # whiten by the rows' own errors, and rotate to the principal axes of the law
-    root = np.linalg.cholesky(of_rows)
-    half_white = np.linalg.solve(root, of_law)
+    root = np.linalg.cholesky(foreseen.own_covariance)
+    half_white = np.linalg.solve(root, covariance_of(means))
     white = np.linalg.solve(root, half_white.T)
     variance, axes = np.linalg.eigh((white + white.T) / 2)
     along = np.linalg.solve(root, away.T).T @ axes
     squares = along**2 / (1 + np.maximum(variance, 0))
     # axes on which the law varies by more than one row's error; always the largest one
     is_law = variance >= min(1.0, variance.max())
+    # The Mahalanobis distance over all rows loses power with many rows; hence the same
+    # along the law's axes, and the absolute mean.
     level = np.abs(away.mean(axis=1))
-    return squares.sum(axis=1), squares[:, is_law].sum(axis=1), level
+    distances = squares.sum(axis=1), squares[:, is_law].sum(axis=1), level
+
+    # For each batch and distance, compute the share of batches that lie as far off. The
+    # least of a batch's three shares is its test statistic, which is ranked among all
+    # batches in turn.
+    shares = np.stack([rankdata(-distance, method="max") for distance in distances])
+    rarest = shares.min(axis=0)
+    return float(np.mean(rarest <= rarest[0]))
 
 
-def covariance_of(
-    draws: Float[np.ndarray, "draw row"],
-) -> Float[np.ndarray, "row row"]:
-    """Compute the covariance of the columns, shape (row, row), also for a single
-    column.
-    """
+def covariance_of(draws: Float[np.ndarray, "draw row"]) -> Float[np.ndarray, "row row"]:
+    """Compute the covariance of the columns, shape (row, row), also of a single one."""
     return np.atleast_2d(np.cov(draws, rowvar=False))
 
 
@@ -205,9 +206,9 @@ def members(
     rows: pd.DataFrame,
     columns: tuple[str, ...] = ("ptpp", "N", "replay", "run"),
     most_levels: int = 300,
-) -> Iterator[tuple[str, str, Bool[np.ndarray, " row"]]]:
-    """Yield the groups of rows at each level of these columns: the column, the level in
-    words, and a mask of rows, shape (row,).
+) -> Iterator[tuple[dict[str, Any], Bool[np.ndarray, " row"]]]:
+    """Yield the groups of rows at each level of these columns: the column (``by``), the
+    ``level`` in words and the number of ``rows``, and a mask of rows, shape (row,).
     """
     for column in columns:
         if column not in rows:
@@ -216,30 +217,8 @@ def members(
         if len(levels) > most_levels:
             continue  # with so many levels the column names rows and not groups
         for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
-            yield column, _words(column, level), (rows[column] == level).to_numpy()
-
-
-def _words(column: str, level: Any) -> str:
-    # computed shares have many digits
-    return f"{level:.3g}" if column == "replay" else format_level(column, level)
-
-
-def _groups(
-    rows: pd.DataFrame,
-    away: Float[np.ndarray, "draw row"],
-    miss: Float[np.ndarray, " row"],
-) -> Iterator[dict[str, Any]]:
-    """Rank the mean miss of each group among those of simulated batches."""
-    for by, level, picked in members(rows):
-        simulated = away[:, picked].mean(axis=1)
-        mean = miss[picked].mean()
-        # two-sided; never 0, because the number of simulated batches is finite
-        beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
-        yield {
-            "by": by,
-            "level": level,
-            "rows": int(picked.sum()),
-            "miss": float(mean),
-            "sd": float(simulated.std()),
-            "p_value": min(1.0, 2 * (1 + beyond) / (1 + len(simulated))),
-        }
+            picked = (rows[column] == level).to_numpy()
+            # computed shares have many digits
+            is_share = column == "replay"
+            words = f"{level:.3g}" if is_share else format_level(column, level)
+            yield {"by": column, "level": words, "rows": int(picked.sum())}, picked

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
@@ -22,18 +21,16 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import (
     KeptPosterior,
-    Posterior,
     columns_read,
     is_kept,
 )
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import Foreseen, foresee
-from bayeslaw._running.updating.plans import PlanChange, plan_change, planned_rows
+from bayeslaw._running.updating.plans import plan_change, planned_rows
 from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
 from bayeslaw._running.updating.shifts import (
     forecast_shifts,
@@ -46,9 +43,6 @@ from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.fitting import check_full, losses, own_rows
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 Tell = Callable[[str], None]
 
@@ -69,20 +63,6 @@ class UpdateArguments:
     progress: Progress | None = None
     tell: Tell | None = None
 
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """Collect the keywords of `plan`."""
-        return {"seed": self.seed, **(self.question or {})}
-
-    def posteriors(self) -> dict[str, KeptPosterior]:
-        """Collect the old posteriors by their role in a plan: target, and forgetting of
-        the source.
-        """
-        olds = {TARGET: _posterior(self.old)}
-        if self.source is not None:
-            olds[FORGETTING] = _posterior(self.source)
-        return olds
-
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
@@ -96,20 +76,6 @@ class _Batch:
     changes: RowChanges
     foreseen: Foreseen | None = None
     surprise: Surprise | None = None
-
-    def with_surprise(self, seed: int) -> _Batch:
-        """Compare the new rows with their forecasts."""
-        if not len(self.changes.new):
-            return self
-        foreseen = foresee(self.old, self.changes.new, seed)
-        return replace(self, foreseen=foreseen, surprise=surprise_of(foreseen, seed))
-
-    def sentence(self) -> str:
-        """Describe which rows are new, and whether they were foreseen."""
-        line = f"{self.name}: {self.changes.sentence()}"
-        if self.surprise is None:
-            return line
-        return f"{line}; {self.surprise.sentence()}"
 
 
 @takes(UpdateArguments)
@@ -165,25 +131,39 @@ def update(arguments: UpdateArguments) -> Updated:
         raise LawError("a plan needs the source's fit too: give source")
     seed = arguments.seed
     runs = as_runs(arguments.table)
-    olds = arguments.posteriors()
+    # by their role in a plan: target, and forgetting of the source
+    olds = {TARGET: _take_posterior(arguments.old)}
+    if arguments.source is not None:
+        olds[FORGETTING] = _take_posterior(arguments.source)
     batches = {
-        role: _batch(old, runs, arguments.allow_missing) for role, old in olds.items()
+        role: _find_batch(old, runs, arguments.allow_missing)
+        for role, old in olds.items()
     }
     # This needs only the old posteriors and is fast, so users see it before the refits,
     # which take minutes.
     for role, batch in batches.items():
-        batches[role] = batch.with_surprise(seed)
+        line = f"{batch.name}: {batch.changes.sentence()}"
+        if len(batch.changes.new):
+            foreseen = foresee(batch.old, batch.changes.new, seed)
+            surprise = surprise_of(foreseen, seed)
+            batches[role] = replace(batch, foreseen=foreseen, surprise=surprise)
+            line = f"{line}; {surprise.sentence()}"
         if arguments.tell is not None:
-            arguments.tell(batches[role].sentence())
+            arguments.tell(line)
     # The old plan and the goals come before the refits, too: if the question or a
     # forecast lacks something, the error comes at once.
-    before, planned = _plan_before(olds, arguments)
+    before, planned = None, {}
+    keywords = {"seed": seed, **(arguments.question or {})}
+    if arguments.question is not None:
+        pair = olds[TARGET], olds[FORGETTING]
+        before = plan(*pair, **keywords)
+        planned = planned_rows(pair, keywords, before)
     goals = {
-        role: _goal(batch.old, batch.rows, planned.get(role), arguments.at)
+        role: _choose_goal(batch, planned.get(role), arguments.at)
         for role, batch in batches.items()
     }
     losses_before = {
-        role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
+        role: olds[role].log_loss(goal.iloc[[0]])[:, 0] for role, goal in goals.items()
     }
     changed = [role for role, batch in batches.items() if batch.changes.any]
     # time of the comparisons, relative to a refit; with a question it includes a plan
@@ -201,72 +181,37 @@ def update(arguments: UpdateArguments) -> Updated:
             progress=stages.of(role),
         )
     # first the plans, then the forecasts, of which the first is at the old plan's run
-    change = None if before is None else _change(before, news, arguments)
-    domains = {
-        batch.name: _updated(batch, news[role], goals[role], losses_before[role], seed)
-        for role, batch in batches.items()
-    }
+    change = None
+    if before is not None:
+        try:
+            change = plan_change(before, (news[TARGET], news[FORGETTING]), keywords)
+        except BayeslawError as error:
+            # a warning and not an error, so that the new fits are not lost
+            line = f"no plan after the update: {error}"
+            warn(line, FitWarning)  # where `update` was called
+    domains = {}
+    for role, batch in batches.items():
+        old, new, goal = batch.old, news[role], goals[role]
+        losses_after = new.log_loss(goal.iloc[[0]])[:, 0]
+        attribution = None
+        if batch.foreseen is not None:
+            attribution = attribute(batch.foreseen, losses_before[role], losses_after)
+        domains[batch.name] = UpdatedDomain(
+            name=batch.name,
+            before=old,
+            after=new,
+            changes=batch.changes,
+            surprise=batch.surprise,
+            parameters=parameter_shifts(old, new),
+            laws=law_shifts(old, new),
+            forecasts=forecast_shifts(old, new, goal, seed=seed),
+            attribution=attribution,
+        )
     stages.finish("compared")
     return Updated(domains, change)
 
 
-def _plan_before(
-    olds: Mapping[str, KeptPosterior], arguments: UpdateArguments
-) -> tuple[Plan | None, Mapping[str, pd.DataFrame]]:
-    """Make the old posteriors' plan, and its run as a row for each constraint."""
-    if arguments.question is None:
-        return None, {}
-    pair = olds[TARGET], olds[FORGETTING]
-    before = plan(*pair, **arguments.keywords)
-    return before, planned_rows(pair, arguments.keywords, before)
-
-
-def _change(
-    before: Plan, news: Mapping[str, KeptPosterior], arguments: UpdateArguments
-) -> PlanChange | None:
-    """Compare the plan before and after; warn if there is no plan any more."""
-    try:
-        return plan_change(before, (news[TARGET], news[FORGETTING]), arguments.keywords)
-    except BayeslawError as error:
-        # a warning and not an error, so that the new fits are not lost
-        line = f"no plan after the update: {error}"
-        warn(line, FitWarning)  # where `update` was called
-        return None
-
-
-def _updated(
-    batch: _Batch,
-    new: KeptPosterior,
-    goal: pd.DataFrame,
-    losses_before: Float[np.ndarray, "draw run"],
-    seed: int,
-) -> UpdatedDomain:
-    """Build the record of the changes in one domain.
-
-    Parameters
-    ----------
-    losses_before
-        Draws of the log loss of the goal's first run by the old posterior.
-    """
-    old = batch.old
-    losses_after = new.log_loss(goal.iloc[[0]])
-    attribution = None
-    if batch.foreseen is not None:
-        attribution = attribute(batch.foreseen, losses_before[:, 0], losses_after[:, 0])
-    return UpdatedDomain(
-        name=batch.name,
-        before=old,
-        after=new,
-        changes=batch.changes,
-        surprise=batch.surprise,
-        parameters=parameter_shifts(old, new),
-        laws=law_shifts(old, new),
-        forecasts=forecast_shifts(old, new, goal, seed=seed),
-        attribution=attribution,
-    )
-
-
-def _posterior(old: object) -> KeptPosterior:
+def _take_posterior(old: object) -> KeptPosterior:
     """Take a fit or an average, or load it from its file."""
     if isinstance(old, str | Path):
         return load(old)
@@ -278,9 +223,23 @@ def _posterior(old: object) -> KeptPosterior:
     )
 
 
-def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
+def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
     """Select the rows of a posterior's own domain, and find the new ones."""
-    part, name = _own_domain(old.runs, runs)
+    if "domain" in old.runs:
+        if "domain" not in runs:
+            raise RunTableError(
+                "the table lacks column 'domain', which the fit's table has: read it as "
+                f"that one was, or add it; {it_has(runs)}"
+            )
+        name = " and ".join(dict.fromkeys(old.runs["domain"].astype(str)))
+        part = own_rows(old.runs, runs)
+    else:
+        if "domain" in runs and runs["domain"].nunique() > 1:
+            raise RunTableError(
+                "the table has rows of several domains, and the fit's table has no domain: "
+                "select one of them (--where \"domain == 'target'\")"
+            )
+        name, part = "loss", runs
     covariates = columns_read(old)
     missing = [c for c in covariates if c not in part]
     if missing:
@@ -297,42 +256,21 @@ def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batc
     return _Batch(name, old, part, changes)
 
 
-def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Select the rows of the fitted domains, and name them; "loss" without a name."""
-    if "domain" not in fitted:
-        if "domain" in runs and runs["domain"].nunique() > 1:
-            raise RunTableError(
-                "the table has rows of several domains, and the fit's table has no domain: "
-                "select one of them (--where \"domain == 'target'\")"
-            )
-        return runs, "loss"
-    if "domain" not in runs:
-        raise RunTableError(
-            "the table lacks column 'domain', which the fit's table has: read it as that "
-            f"one was, or add it; {it_has(runs)}"
-        )
-    name = " and ".join(dict.fromkeys(fitted["domain"].astype(str)))
-    return own_rows(fitted, runs), name
-
-
-def _goal(
-    old: Posterior,
-    part: pd.DataFrame,
-    planned: pd.DataFrame | None,
-    at: pd.DataFrame | None,
+def _choose_goal(
+    batch: _Batch, planned: pd.DataFrame | None, at: pd.DataFrame | None
 ) -> pd.DataFrame:
     """Select the runs to forecast before and after, with names in the index."""
     if at is not None:
-        return _named(at, "the run asked for")
-    covariates = columns_read(old)
+        return _name_rows(at, "the run asked for")
+    covariates = columns_read(batch.old)
     # only covariates: the row of the plan has no other columns
-    largest = _named(largest_rows(part, covariates), "the largest run")
+    largest = _name_rows(largest_rows(batch.rows, covariates), "the largest run")
     if planned is None:
         return largest
     return pd.concat([planned[covariates], largest[covariates]])
 
 
-def _named(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+def _name_rows(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Set names as the index of rows; if there are several, each name lists the row's
     settings.
     """

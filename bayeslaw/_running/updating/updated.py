@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
-from bayeslaw._running.following.track import UNUSUAL
+from bayeslaw._running.following.followed import UNUSUAL
 from bayeslaw._running.updating.attribution import Attribution
 from bayeslaw._running.updating.plans import PlanChange
 from bayeslaw._running.updating.rows import RowChanges
@@ -144,22 +144,65 @@ class Updated:
 
     def verdict(self) -> str:
         """Describe what happened in one plain sentence."""
-        action = self.action
+        action, plan = self.action, self.plan
         if action == "nothing new":
             return (
                 "Nothing new: the table has the rows that were fitted, and no others."
             )
-        plan, odd = self.plan, _not_foreseen(self)
+        odd = ""
+        if self.surprising:
+            of = f" of {' and '.join(self.surprising)}" if len(self.domains) > 1 else ""
+            odd = f"; but the new rows{of} surprise: look at them, and at what to trust"
         if action == "moved":
-            moved = plan.headline() if plan is not None else _moved_most(self.domains)
-            why = _why(self.domains)
+            moved = plan.headline() if plan is not None else self._describe_move()
+            why = self._find_reason()
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
         stays = "the forecasts stay where they were" if plan is None else plan.stays()
         widths = " and ".join(
-            f"{_change(domain.headline['width'])} ({name})"
+            f"{_describe_width(domain.headline['width'])} ({name})"
             for name, domain in self.domains.items()
         )
         return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
+
+    def _describe_move(self) -> str:
+        """Describe the headline forecast that moved most, in sds of its old posterior."""
+        domain = max(self.domains.values(), key=lambda one: abs(one.headline["shift"]))
+        row = domain.headline
+        return (
+            f"the {domain.name} loss of {row.name} goes from {row['before']:.4g} to "
+            f"{row['after']:.4g} nats"
+        )
+
+    def _find_reason(self) -> str:
+        """Describe the new rows that explain the largest shift of a headline forecast."""
+        moved = [
+            (abs(domain.headline["shift"]), domain, domain.surprise, domain.attribution)
+            for domain in self.domains.values()
+            if domain.attribution is not None and domain.headline["moved"]
+        ]
+        if not moved:
+            return ""
+        _, domain, surprise, why = max(moved, key=lambda one: one[0])
+        if surprise is None:
+            return ""
+        groups = surprise.groups
+        if why.is_told:
+            # the groups that add most of the shift
+            driving = set(zip(why.reasons["by"], why.reasons["level"], strict=True))
+            named = zip(groups["by"], groups["level"], strict=True)
+            groups = groups[[name in driving for name in named]]
+        else:
+            groups = groups[groups["p_value"] < UNUSUAL / len(groups)]
+        if groups.empty:
+            return ""
+        # of these the largest miss in sds is to blame
+        far = (groups["miss"] / groups["sd"]).abs()
+        group = groups.iloc[int(np.argmax(far))]
+        of = f" of {domain.name}" if len(self.domains) > 1 else ""
+        return (
+            f"the new rows{of} at {group['by']} {group['level']} lie "
+            f"{abs(group['miss']):.1%} {above(group['miss'])} what was foreseen"
+        )
 
     def sentence(self) -> str:
         """Describe the answer in words, the verdict first."""
@@ -175,7 +218,11 @@ class Updated:
             if not domain.changes.any:
                 continue
             row = domain.headline
-            yield f"  {row.name}: {_forecast(row, 'before')}, now {_forecast(row, 'after')}"
+            before, after = (
+                f"{row[when]:.4g} ({row[f'{when}_low']:.4g} to {row[f'{when}_high']:.4g}) nats"
+                for when in ("before", "after")
+            )
+            yield f"  {row.name}: {before}, now {after}"
             beyond = domain.parameters.index[domain.parameters["moved"].astype(bool)]
             if len(beyond):
                 yield f"  moved by half an sd or more: {', '.join(beyond)}"
@@ -209,72 +256,7 @@ class Updated:
         return paragraphs(self.sentence()) + table_html(self.to_frame())
 
 
-def _forecast(row: pd.Series, when: str) -> str:
-    low, high = row[f"{when}_low"], row[f"{when}_high"]
-    return f"{row[when]:.4g} ({low:.4g} to {high:.4g}) nats"
-
-
-def _change(width: float) -> str:
+def _describe_width(width: float) -> str:
     if abs(np.log(width)) < 0.02:
         return "as wide as before"
-    word = "narrower" if width < 1 else "wider"
-    return f"{abs(width - 1):.0%} {word}"
-
-
-def _moved_most(domains: Mapping[str, UpdatedDomain]) -> str:
-    """Describe the headline forecast that moved most, in sds of its old posterior."""
-    domain = max(domains.values(), key=lambda domain: abs(domain.headline["shift"]))
-    row = domain.headline
-    return (
-        f"the {domain.name} loss of {row.name} goes from {row['before']:.4g} to "
-        f"{row['after']:.4g} nats"
-    )
-
-
-def _not_foreseen(updated: Updated) -> str:
-    """Write the end of a sentence that names the domains whose new rows surprise."""
-    names = updated.surprising
-    if not names:
-        return ""
-    of = f" of {' and '.join(names)}" if len(updated.domains) > 1 else ""
-    return f"; but the new rows{of} surprise: look at them, and at what to trust"
-
-
-def _why(domains: Mapping[str, UpdatedDomain]) -> str:
-    """Describe the new rows that explain the largest shift of a headline forecast."""
-    attributed = [
-        domain for domain in domains.values() if domain.attribution is not None
-    ]
-    moved = [domain for domain in attributed if domain.headline["moved"]]
-    if not moved:
-        return ""
-    domain = max(moved, key=lambda domain: abs(domain.headline["shift"]))
-    group = _odd_group(domain)
-    if group is None:
-        return ""
-    of = f" of {domain.name}" if len(domains) > 1 else ""
-    return (
-        f"the new rows{of} at {group['by']} {group['level']} lie "
-        f"{abs(group['miss']):.1%} {above(group['miss'])} what was foreseen"
-    )
-
-
-def _odd_group(domain: UpdatedDomain) -> pd.Series | None:
-    """Choose the group to blame: the largest standardised miss among the groups that
-    drive the shift; if attribution failed, among the significant groups.
-    """
-    if domain.surprise is None or domain.attribution is None:
-        return None
-    groups = domain.surprise.groups
-    if domain.attribution.is_told:
-        # the groups that add most of the shift; of these the largest miss is to blame
-        reasons = domain.attribution.reasons
-        driving = set(zip(reasons["by"], reasons["level"], strict=True))
-        named = zip(groups["by"], groups["level"], strict=True)
-        groups = groups[[name in driving for name in named]]
-    else:
-        groups = groups[groups["p_value"] < UNUSUAL / len(groups)]
-    if groups.empty:
-        return None
-    far = (groups["miss"] / groups["sd"]).abs()
-    return groups.iloc[int(np.argmax(far))]
+    return f"{abs(width - 1):.0%} {'narrower' if width < 1 else 'wider'}"
