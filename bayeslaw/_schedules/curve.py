@@ -13,13 +13,7 @@ from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._schedules.phases import (
-    PhaseAreas,
-    Phases,
-    columns_of,
-    finished,
-    paths,
-)
+from bayeslaw._schedules.phases import Phases, columns_of, finished, paths
 from bayeslaw._schedules.sides import sides_of
 from bayeslaw._tables.rates.areas import COLUMNS
 
@@ -109,8 +103,31 @@ def loss_curve(
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]
     (side,) = sides_of(posterior, None, 1.0, seed, reads)
     first, second = paths(phases)
-    looked_at = _choose_steps(first, second, steps, points)
-    schedule, areas = _compute_columns(first, second, looked_at)
+
+    # whole steps to look at, counted through both phases
+    before = first.steps if first else 0
+    last = before + (second.steps if second else 0)
+    if steps is None:
+        looked_at = np.linspace(before if second else 1, last, points)
+    else:
+        looked_at = np.atleast_1d(np.asarray(steps, float))
+    looked_at = np.unique(np.round(looked_at))
+    lowest = 1 if first else 0
+    is_inside = (looked_at >= lowest) & (looked_at <= last)
+    if not len(looked_at) or not is_inside.all():
+        raise PlanError(
+            f"steps must lie between {lowest} and {last}, the last one of the schedule"
+        )
+
+    # the learning rate and the areas at each of them
+    rates = first.rate(looked_at) if first else np.zeros(len(looked_at))
+    pretraining = first.at(np.minimum(looked_at, before)) if first else None
+    adaptation: Any = (0.0, 0.0)
+    if second:
+        steps_adapted = np.maximum(looked_at - before, 0)
+        rates = np.where(looked_at > before, second.rate(steps_adapted), rates)
+        adaptation = second.at(steps_adapted)
+    areas = columns_of(pretraining, adaptation)
     runs = pd.DataFrame({**areas, **phases.covariates}, index=range(len(looked_at)))
     curves = side.loss({str(c): runs[c].to_numpy() for c in runs})
     start = None
@@ -118,45 +135,6 @@ def loss_curve(
         at_start = columns_of(finished(first)) | dict(phases.covariates)
         start = side.loss(at_start)[:, 0]
     bands = forecast(posterior, runs, prob=prob, seed=seed)
+    schedule = pd.DataFrame({"step": looked_at, "lr": rates})
     table = pd.concat([schedule, runs[list(areas)], bands], axis=1)
     return Curve(curves[:, -1], table, curves, start, prob)
-
-
-def _choose_steps(
-    first: PhaseAreas | None, second: PhaseAreas | None, steps: Any, points: int
-) -> Float[np.ndarray, " step"]:
-    """Choose whole steps to look at, counted through both phases, shape (step,)."""
-    before = first.steps if first else 0
-    last = before + (second.steps if second else 0)
-    if steps is None:
-        whole_steps = np.linspace(before if second else 1, last, points)
-    else:
-        whole_steps = np.atleast_1d(np.asarray(steps, float))
-    whole_steps = np.unique(np.round(whole_steps))
-    lowest = 1 if first else 0
-    is_inside = (whole_steps >= lowest) & (whole_steps <= last)
-    if not len(whole_steps) or not is_inside.all():
-        raise PlanError(
-            f"steps must lie between {lowest} and {last}, the last one of the schedule"
-        )
-    return whole_steps
-
-
-def _compute_columns(
-    first: PhaseAreas | None,
-    second: PhaseAreas | None,
-    steps: Float[np.ndarray, " step"],
-) -> tuple[pd.DataFrame, dict[str, Float[np.ndarray, " step"]]]:
-    """Compute the step, the learning rate and the columns of the areas, each of shape
-    (step,).
-    """
-    before = first.steps if first else 0
-    rates = first.rate(steps) if first else np.zeros(len(steps))
-    pretraining = first.at(np.minimum(steps, before)) if first else None
-    adaptation: Any = (0.0, 0.0)
-    if second:
-        adapted = np.maximum(steps - before, 0)
-        rates = np.where(steps > before, second.rate(adapted), rates)
-        adaptation = second.at(adapted)
-    schedule = pd.DataFrame({"step": steps, "lr": rates})
-    return schedule, columns_of(pretraining, adaptation)

@@ -8,7 +8,7 @@ The search runs for every draw: first on a grid, then on finer grids around the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -71,47 +71,35 @@ class BestValue(Answer):
         """Compute the probabilities that the best value is at the lower and at the
         upper end of the range.
         """
-        ends = self.table["value"].iloc[[0, -1]].to_numpy()
-        low, high = ends
-        # the search stops near an end, not at it
-        near = 1e-4 * np.abs(high - low)
-        lower = np.mean(self.draws <= low + near)
-        upper = np.mean(self.draws >= high - near)
-        return float(lower), float(upper)
+        low, high = self.table["value"].iloc[[0, -1]].to_numpy()
+        near = 1e-4 * np.abs(high - low)  # the search stops near an end, not at it
+        lower, upper = self.draws <= low + near, self.draws >= high - near
+        return float(np.mean(lower)), float(np.mean(upper))
 
     def statement(self) -> str:
         low, high = self.interval
-        about = self.about[0].upper() + self.about[1:]
-        best = (
-            f"{about} is expected to be least at {self.name} "
-            f"{self.best:.3g} (90% interval {low:.3g} to {high:.3g})"
-        )
-        return (
-            "; ".join([best, *self._describe_ends(), *self._describe_changes()]) + "."
-        )
-
-    def _describe_ends(self) -> Iterator[str]:
-        """Describe each end of the range that is the best value with a probability of
-        5% or more.
-        """
+        parts = [
+            f"{self.about[0].upper()}{self.about[1:]} is expected to be least at "
+            f"{self.name} {self.best:.3g} (90% interval {low:.3g} to {high:.3g})"
+        ]
+        # each end of the range that is the best value with a probability of 5% or more
         values = self.table["value"].iloc[[0, -1]]
         ends = zip(("lower", "upper"), values, self.at_ends, strict=True)
-        for end, value, p in ends:
-            if p >= 0.05:
-                yield (
-                    f"the {end} end of the range, {value:.3g}, is best with "
-                    f"probability {format_probability(p)}"
-                )
-
-    def _describe_changes(self) -> Iterator[str]:
+        parts += [
+            f"the {end} end of the range, {value:.3g}, is best with probability "
+            f"{format_probability(p)}"
+            for end, value, p in ends
+            if p >= 0.05
+        ]
         changes = {"source": self.source_change, "target": self.target_change}
         for name, change in changes.items():
             if change is not None:
                 low, high = np.quantile(change, [0.05, 0.95])
-                yield (
+                parts.append(
                     f"the {name} loss then changes by {np.median(change):+.3g} nats "
                     f"({low:+.3g} to {high:+.3g})"
                 )
+        return "; ".join(parts) + "."
 
 
 def best_replay(
@@ -210,11 +198,18 @@ def best_peak_lr(
             "peak learning rate", sides, grid, {"lr": grid}, run, when=""
         )
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
-    rates = schedule or _make_scaling(phases.adaptation)
+    rates = phases.adaptation
+    if schedule is None and (rates is None or not rates.max() > 0):
+        raise PlanError(
+            "there is no adaptation whose rates could be scaled: give it to the "
+            "phases, or give schedule="
+        )
 
     def at(peak: float) -> Phases:
-        adaptation = rates(peak)
-        return replace(phases, adaptation=adaptation)
+        if schedule is not None:
+            return replace(phases, adaptation=schedule(peak))
+        assert rates is not None
+        return replace(phases, adaptation=rates * (peak / rates.max()))
 
     return _minimise_over_schedules("peak learning rate", sides, grid, at)
 
@@ -289,7 +284,7 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
         raise PlanError(
             "the phases have no adaptation: Phases(pretraining, adaptation)"
         )
-    rates = arguments.schedule or _make_stretching(phases.pretraining)
+    rates = arguments.schedule or _stretch_decline(phases.pretraining)
     steps = len(phases.adaptation)
     annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
 
@@ -302,17 +297,7 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
     return _minimise_over_schedules("loss potential", sides, grid, at)
 
 
-def _make_scaling(rates: Float[np.ndarray, " step"] | None) -> Schedule:
-    """Return a function that scales rates to a peak."""
-    if rates is None or not rates.max() > 0:
-        raise PlanError(
-            "there is no adaptation whose rates could be scaled: give it to the "
-            "phases, or give schedule="
-        )
-    return lambda peak: rates * (peak / rates.max())
-
-
-def _make_stretching(rates: Float[np.ndarray, " step"]) -> Schedule:
+def _stretch_decline(rates: Float[np.ndarray, " step"]) -> Schedule:
     """Return a function that stretches the decline after the peak to a final rate."""
     peak = rates.max()
     decline = len(rates) - int(np.argmax(rates[::-1]))
@@ -404,7 +389,12 @@ def _minimise_loss(
     best = _find_minimum(expected, grid)
     # Expected value of perfect information (Raiffa and Schlaifer 1961).
     regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
-    changes = _compute_changes(sides, covariates(best)) if when else {}
+    # of each side's loss since the start of adaptation
+    changes = {}
+    for side in sides if when else ():
+        at_best = covariates(best)
+        start = {**at_best, "S1_cpt": np.zeros(1), "S2_cpt": np.zeros(1)}
+        changes[side.name] = (side.loss(at_best) - side.loss(start))[:, 0]
     after = weighted(grid)
     low, high = np.quantile(after, [0.05, 0.95], axis=0)
     return BestValue(
@@ -419,22 +409,6 @@ def _minimise_loss(
             {"value": grid, "mean": after.mean(axis=0), "low": low, "high": high}
         ),
     )
-
-
-def _compute_changes(
-    sides: tuple[WeightedDomain, ...],
-    covariates: Mapping[str, Float[np.ndarray, " 1"] | float],
-) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Compute the change of each side's loss since the start of adaptation, shape
-    (draw,), at covariates of shape (1,).
-    """
-    nothing = np.zeros(1)
-    start = {**covariates, "S1_cpt": nothing, "S2_cpt": nothing}
-    changes = {}
-    for side in sides:
-        change = side.loss(covariates) - side.loss(start)
-        changes[side.name] = change[:, 0]
-    return changes
 
 
 def _find_minimum(

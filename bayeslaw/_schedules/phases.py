@@ -60,33 +60,28 @@ class Phases:
                 "phases need the learning rates of pre-training, of adaptation, or of "
                 "both"
             )
+        covariates = {
+            name: finite_number(name, value) for name, value in self.covariates.items()
+        }
+        object.__setattr__(self, "covariates", covariates)
         for name in ("pretraining", "adaptation"):
-            if getattr(self, name) is not None:
-                rates = _check_rates(name, getattr(self, name))
-                object.__setattr__(self, name, rates)
-        object.__setattr__(
-            self,
-            "covariates",
-            {name: finite_number(name, v) for name, v in self.covariates.items()},
-        )
+            given = getattr(self, name)
+            if given is None:
+                continue
+            try:
+                rates = np.asarray(given, float)
+            except (TypeError, ValueError):
+                rates = np.array(np.nan)
+            is_good = np.isfinite(rates) & (rates >= 0)
+            if rates.ndim != 1 or not len(rates) or not is_good.all():
+                raise PlanError(
+                    f"{name} must be learning rates at steps 1, 2, ...: numbers of at "
+                    "least 0 in one dimension"
+                )
+            object.__setattr__(self, name, rates)
         if not finite_number("batch_ratio", self.batch_ratio) > 0:
             raise PlanError(f"batch_ratio must be above 0, got {self.batch_ratio!r}")
         finite_number("lr_power", self.lr_power)
-
-
-def _check_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
-    """Check learning rates, shape (step,), or refuse them by name."""
-    try:
-        numbers = np.asarray(rates, float)
-    except (TypeError, ValueError):
-        numbers = np.array(np.nan)
-    good = np.isfinite(numbers) & (numbers >= 0)
-    if numbers.ndim != 1 or not len(numbers) or not good.all():
-        raise PlanError(
-            f"{name} must be learning rates at steps 1, 2, ...: numbers of at least 0 "
-            "in one dimension"
-        )
-    return numbers
 
 
 def finite_number(name: str, value: Any) -> float:
@@ -149,11 +144,7 @@ class PhaseAreas(NamedTuple):
         )
 
     def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
-        """Compute the learning rate at each step; the result has the shape of
-        ``steps``.
-        """
-        reached = np.minimum(steps, self.steps)
-        return self.rates[reached.astype(int)]
+        return self.rates[np.minimum(steps, self.steps).astype(int)]
 
     def grid(self, inside: int = 1000, after: int = 480) -> Float[np.ndarray, " step"]:
         """Lay a grid of steps. ``inside`` steps lie in the schedule, half of them
@@ -167,44 +158,45 @@ class PhaseAreas(NamedTuple):
         return np.unique(np.round(np.concatenate(parts)))
 
 
-def _compute_phase_areas(
-    rates: Float[np.ndarray, " step"],
-    phases: Phases,
-    before: float = 0.0,
-    momentum: float = 0.0,
-    batch_ratio: float = 1.0,
-) -> PhaseAreas:
-    """Compute the areas of one phase that starts from a rate ``before`` and a momentum."""
-    power = phases.lr_power
-    after = areas(
-        rates, before=before, momentum=momentum, lr_power=power, batch_ratio=batch_ratio
-    )
-    start = (0.0, 0.0, momentum)
-    from_start = [np.concatenate([[s], a]) for s, a in zip(start, after, strict=True)]
-    return PhaseAreas(
-        rates=np.concatenate([[before], rates]),
-        areas=Areas(*from_start),
-        weight=rates[-1] ** power if power else 1.0,
-        batch_ratio=batch_ratio,
-    )
-
-
 def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
     """Compute the paths of pre-training and of adaptation, which starts from the last
     rate and momentum of pre-training.
     """
-    first = None
+    power = phases.lr_power
+
+    def path_of(
+        rates: Float[np.ndarray, " step"], before: float, momentum: float, ratio: float
+    ) -> PhaseAreas:
+        after = areas(
+            rates, before=before, momentum=momentum, lr_power=power, batch_ratio=ratio
+        )
+        start = (0.0, 0.0, momentum)
+        from_start = [np.append(s, a) for s, a in zip(start, after, strict=True)]
+        return PhaseAreas(
+            rates=np.append(before, rates),
+            areas=Areas(*from_start),
+            weight=rates[-1] ** power if power else 1.0,
+            batch_ratio=ratio,
+        )
+
+    first, before, momentum = None, 0.0, 0.0
     if phases.pretraining is not None:
-        first = _compute_phase_areas(phases.pretraining, phases)
+        first = path_of(phases.pretraining, 0.0, 0.0, 1.0)
+        before = first.last
+        if phases.carry_momentum:
+            momentum = float(first.areas.momentum[-1])
     if phases.adaptation is None:
         return first, None
-    before = first.last if first else 0.0
-    momentum = 0.0
-    if first and phases.carry_momentum:
-        momentum = float(first.areas.momentum[-1])
-    second = _compute_phase_areas(
-        phases.adaptation, phases, before, momentum, phases.batch_ratio
-    )
+    return first, path_of(phases.adaptation, before, momentum, phases.batch_ratio)
+
+
+def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
+    """Compute the paths of phases that must have an adaptation."""
+    first, second = paths(phases)
+    if second is None:
+        raise PlanError(
+            "the phases have no adaptation: Phases(pretraining, adaptation)"
+        )
     return first, second
 
 
@@ -223,26 +215,12 @@ def columns_of(
     return dict(zip(columns, of_one_shape, strict=True))
 
 
-def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
-    """Compute the paths of phases that must have an adaptation."""
-    first, second = paths(phases)
-    if second is None:
-        raise PlanError(
-            "the phases have no adaptation: Phases(pretraining, adaptation)"
-        )
-    return first, second
-
-
 def finished(path: PhaseAreas | None) -> Areas | None:
     """Compute the areas at the end of a phase's schedule; None for an unknown phase."""
-    if path is None:
-        return None
-    return path.at(path.steps)
+    return None if path is None else path.at(path.steps)
 
 
 def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
     """Compute the areas after both schedules, scalars."""
     first, second = both_paths(phases)
-    after_first = finished(first)
-    after_second = second.at(second.steps)
-    return columns_of(after_first, after_second)
+    return columns_of(finished(first), second.at(second.steps))

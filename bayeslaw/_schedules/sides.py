@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -50,7 +50,8 @@ class WeightedDomain(NamedTuple):
         losses: Float[np.ndarray, "draw point"] | None = None
         for part in self.parts:
             piece, rows = part.piece, part.rows
-            inputs = _select_columns(piece, columns, self.name)
+            self._refuse_missing(piece, columns)
+            inputs = {c: columns[c] for c in piece.covariates}
             if by_draw:
                 shape = (self.pairs, points)
                 inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
@@ -71,31 +72,25 @@ class WeightedDomain(NamedTuple):
             )
         return losses
 
+    def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
+        """Say how to give a column that a formula reads."""
+        missing = [c for c in piece.covariates if c not in columns]
+        if missing and missing[0] in COLUMNS:
+            raise PlanError(
+                f"the law of {self.name} reads {missing[0]}, but the rates of "
+                "pre-training are not given"
+            )
+        if missing:
+            raise PlanError(
+                f"the law of {self.name} reads {missing[0]!r}: give Phases(..., "
+                f"covariates={{{missing[0]!r}: ...}})"
+            )
+
 
 @compiled(static_argnums=0)
 def _over_draws_and_rows(log_loss: Callable, draws, covariates):
     """Map over draws like `over_draws`, with covariates per draw, shape (draw, point)."""
     return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
-
-
-def _select_columns(
-    piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
-) -> dict[str, Float[np.ndarray, "*#point"]]:
-    """Select the columns that a formula reads. If one is missing, the error says how to
-    give it.
-    """
-    missing = [c for c in piece.covariates if c not in columns]
-    if missing and missing[0] in COLUMNS:
-        raise PlanError(
-            f"the law of {name} reads {missing[0]}, but the rates of pre-training are "
-            "not given"
-        )
-    if missing:
-        raise PlanError(
-            f"the law of {name} reads {missing[0]!r}: give Phases(..., "
-            f"covariates={{{missing[0]!r}: ...}})"
-        )
-    return {c: columns[c] for c in piece.covariates}
 
 
 def sides_of(
@@ -132,30 +127,21 @@ def sides_of(
     pairs = max(
         sum(piece.draws for piece in of_domain) for of_domain in pieces.values()
     )
-    sides = tuple(
-        _pair_side(name, weights[name], of_domain, pairs, seed)
-        for name, of_domain in pieces.items()
-    )
+    sides = []
+    for name, of_domain in pieces.items():
+        # keep the source's order, permute the target's, and recycle the shorter side
+        total = sum(piece.draws for piece in of_domain)
+        order = np.arange(total)
+        if name == "target":
+            order = generator(seed, Stream.PAIRS).permutation(total)
+        parts = take_draws(of_domain, np.resize(order, pairs))
+        sides.append(WeightedDomain(name, weights[name], tuple(parts), pairs))
     covariates = {c for piece in chain(*pieces.values()) for c in piece.covariates}
     if not covariates & set(reads):
         raise PlanError(
             f"no law here reads {' or '.join(reads)}, on which the answer depends"
         )
-    return sides
-
-
-def _pair_side(
-    name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
-) -> WeightedDomain:
-    """Pair a domain's draws: keep the source's order, permute the target's, and recycle
-    the shorter side.
-    """
-    total = sum(piece.draws for piece in pieces)
-    order = np.arange(total)
-    if name == "target":
-        order = generator(seed, Stream.PAIRS).permutation(total)
-    parts = take_draws(pieces, np.resize(order, pairs))
-    return WeightedDomain(name, weight, tuple(parts), pairs)
+    return tuple(sides)
 
 
 def weighted_loss(

@@ -32,6 +32,9 @@ from bayeslaw._tables.rates.areas import LAMBDA
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    # the same steps for each draw, or steps of its own
+    Steps = Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"]
+
 SAME = 1e-12  # relative difference up to which two losses are equal
 
 
@@ -60,8 +63,7 @@ class TurningLength(Answer):
     @property
     def never(self) -> float:
         """Compute the probability that the loss never returns."""
-        is_never = np.isinf(self.draws)
-        return float(np.mean(is_never))
+        return float(np.mean(np.isinf(self.draws)))
 
     @property
     def never_above(self) -> float:
@@ -137,12 +139,8 @@ def turning_length(
     covariates = dict(phases.covariates)
     start = weighted_loss(sides, columns_of(pretrained) | covariates)
 
-    def is_above(
-        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
-    ) -> Bool[np.ndarray, "draw step"]:
-        """Tell in each draw whether the loss is above its start, shape (step,) or
-        (draw, step) -> (draw, step).
-        """
+    def is_above(steps: Steps) -> Bool[np.ndarray, "draw step"]:
+        """Tell in each draw whether the loss is above its start."""
         areas = columns_of(pretrained, second.at(steps))
         return weighted_loss(sides, areas | covariates) > start * (1 + SAME)
 
@@ -266,7 +264,7 @@ def critical_point(
     endless = ENDLESS * phases.batch_ratio * peak
 
     def losses(
-        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+        steps: Steps,
     ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
         """Compute the loss before adaptation and the limit of endless adaptation, each
         of shape (draw, step).
@@ -284,28 +282,19 @@ def critical_point(
         limit = weighted_loss(sides, columns_of(now, areas) | covariates)
         return before, limit
 
-    def returns(
-        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
-    ) -> Bool[np.ndarray, "draw step"]:
+    def returns(steps: Steps) -> Bool[np.ndarray, "draw step"]:
         before, limit = losses(steps)
         return limit <= before * (1 + SAME)
 
     start, limit = losses(np.array([float(first.steps)]))
-    point = _find_last_true(returns, first.grid())
-    return CriticalPoint(point, first.steps, start[:, 0], limit[:, 0])
-
-
-def _find_last_true(
-    holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
-    grid: Float[np.ndarray, " step"],
-) -> Float[np.ndarray, " draw"]:
-    """Find the first whole number after which ``holds`` is always false, shape (draw,).
-    It is infinite if ``holds`` is true at the grid's end, and 0 if it is true nowhere.
-    """
-    true = holds(grid)
+    # the first whole number after which the limit is always above: infinite if it is not
+    # at the grid's end, and 0 if it is everywhere
+    grid = first.grid()
+    true = returns(grid)
     end = len(grid) - 1
     last = end - np.argmax(true[:, ::-1], axis=1)
     inner = np.minimum(last, end - 1)
-    crossing = _bisect(holds, grid[inner], grid[inner + 1])
+    crossing = _bisect(returns, grid[inner], grid[inner + 1])
     reached = np.where(last < end, crossing, np.inf)
-    return np.where(true.any(axis=1), reached, 0.0)
+    point = np.where(true.any(axis=1), reached, 0.0)
+    return CriticalPoint(point, first.steps, start[:, 0], limit[:, 0])
