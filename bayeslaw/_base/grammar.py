@@ -35,11 +35,6 @@ def parse(
 
     ``parts``: the language, which returns the parts of a node that are to be checked
     next, and raises for a node that is not allowed.
-
-    Raises
-    ------
-    NotUnderstoodError
-        The text is not one expression, or is nested too deep.
     """
     refused = NotUnderstoodError(text)
     try:

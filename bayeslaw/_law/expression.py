@@ -30,14 +30,7 @@ OPERATORS = {**grammar.OPERATORS, ast.Pow: _raise_to_power}
 
 
 def parse(text: str, most_characters: int = 1000) -> ast.expr:
-    """Parse a formula into its tree.
-
-    Raises
-    ------
-    LawError
-        The text is not a formula, is too long or too deep, or contains something that
-        is not allowed.
-    """
+    """Parse a formula into its tree."""
     if len(text) > most_characters:
         raise LawError(
             f"the formula has {len(text)} characters; at most {most_characters}"
@@ -58,13 +51,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def units(text: str) -> dict[str, str]:
-    """Collect the units that a formula states for its columns: ``heat[degC]``.
-
-    Raises
-    ------
-    LawError
-        A column has two units.
-    """
+    """Collect the units that a formula states for its columns: ``heat[degC]``."""
     stated: dict[str, str] = {}
     for node in ast.walk(_parse(text)):
         match node:

@@ -11,9 +11,9 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import Distance, own_beyond, values_along
-from bayeslaw._tables.surface import CLEAR, partial_slope
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.surface import CLEAR, partial_slope
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:

@@ -45,7 +45,9 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
     A table without replay, stages or a column ``model`` has no adaptation and is
     unchanged. Learning curves are unchanged, too, because step 0 is not a checkpoint.
     """
-    keys = _keys(runs) or _model_keys(runs)
+    keys = _list_keys(runs)
+    if not keys and "model" in runs and not {"run", "step"} <= set(runs):
+        keys = ["model"]  # a fine-tuned model, not a learning curve
     if not keys or not {"D", "loss"} <= set(runs):
         return runs
     is_start = (runs["D"] == 0) & runs["loss"].notna()
@@ -53,15 +55,21 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     starts, adapted = runs[is_start], runs[~is_start].copy()
     own_keys = [*keys, "domain"] if "domain" in runs else keys
-    _warn_apart(starts, own_keys)
-    losses = starts.groupby(own_keys)["loss"].mean()
-    adapted[LOSS_BEFORE] = _filled(adapted, LOSS_BEFORE, losses, own_keys)
-    if "domain" in runs:
-        of_source = starts[starts["domain"] == "source"]
-        if len(of_source):
-            losses = of_source.groupby(keys)["loss"].mean()
-            column = _filled(adapted, SOURCE_LOSS_BEFORE, losses, keys)
-            adapted[SOURCE_LOSS_BEFORE] = column
+    losses = starts.groupby(own_keys)["loss"]
+    apart = (losses.max() / losses.min() - 1).max()
+    if apart > 0.01:
+        warn(
+            f"rows of no tokens (D = 0) with one {' and '.join(own_keys)} differ in loss by "
+            f"up to {apart:.0%}: are they of several checkpoints? then say what tells "
+            "them apart (ptpp, or pretrain_tokens, or a column checkpoint); their mean "
+            "is taken"
+        )
+    adapted[LOSS_BEFORE] = _fill(adapted, LOSS_BEFORE, losses.mean(), own_keys)
+    of_source = starts[starts["domain"] == "source"] if "domain" in runs else []
+    if len(of_source):
+        losses = of_source.groupby(keys)["loss"].mean()
+        column = _fill(adapted, SOURCE_LOSS_BEFORE, losses, keys)
+        adapted[SOURCE_LOSS_BEFORE] = column
     warn(
         f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
         f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
@@ -69,24 +77,11 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
     return adapted
 
 
-def _warn_apart(starts: pd.DataFrame, keys: list[str], tolerance: float = 0.01) -> None:
-    """Warn if losses at D = 0, taken as those of one checkpoint, are far apart."""
-    losses = starts.groupby(keys)["loss"]
-    apart = (losses.max() / losses.min() - 1).max()
-    if apart > tolerance:
-        warn(
-            f"rows of no tokens (D = 0) with one {' and '.join(keys)} differ in loss by "
-            f"up to {apart:.0%}: are they of several checkpoints? then say what tells "
-            "them apart (ptpp, or pretrain_tokens, or a column checkpoint); their mean "
-            "is taken"
-        )
-
-
 def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:
     """Fill empty losses before adaptation from other rows of the same checkpoint, if
     those agree within the relative ``tolerance``.
     """
-    keys = _keys(runs)
+    keys = _list_keys(runs)
     for column in (*LOSSES_BEFORE, "target_loss_before"):
         if not keys or column not in runs:
             continue
@@ -95,7 +90,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
         losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
         agrees = losses.max() <= (1 + tolerance) * losses.min()
         # the first value and not the mean, which can differ in the last digit
-        filled = _filled(runs, column, losses.first()[agrees], own_keys)
+        filled = _fill(runs, column, losses.first()[agrees], own_keys)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
             warn(
@@ -106,7 +101,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
     return runs
 
 
-def _keys(runs: pd.DataFrame) -> list[str]:
+def _list_keys(runs: pd.DataFrame) -> list[str]:
     """List the columns that identify a checkpoint; empty if the table has none."""
     if "checkpoint" in runs and runs["checkpoint"].notna().all():
         return ["checkpoint"]
@@ -116,14 +111,7 @@ def _keys(runs: pd.DataFrame) -> list[str]:
     return ["N"] if {"N", "replay"} <= set(runs) else []
 
 
-def _model_keys(runs: pd.DataFrame) -> list[str]:
-    """List the column that identifies a fine-tuned model; empty for learning curves."""
-    if {"run", "step"} <= set(runs):
-        return []
-    return ["model"] if "model" in runs else []
-
-
-def _filled(
+def _fill(
     runs: pd.DataFrame, column: str, losses: pd.Series, keys: list[str]
 ) -> pd.Series:
     """Fill the gaps of a column from ``losses``, indexed by the keys."""

@@ -117,10 +117,7 @@ def distances(
     planned = pd.DataFrame([run])
     places = {}
     for name in columns:
-        fitted, new = (
-            axis_product(name, {c: _numbers(of, c) for c in powers_of(name)})
-            for of in (table, planned)
-        )
+        fitted, new = _multiply(table, name), _multiply(planned, name)
         fitted = fitted[np.isfinite(fitted)]
         if len(fitted) and np.isfinite(new[0]):
             places[name] = Distance.of(float(new[0]), fitted)
@@ -152,8 +149,13 @@ def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
     reaches = []
     for name in AXES:
         fitted, new = values_along(table, name), values_along(runs, name)
-        if fitted is not None and new is not None:
-            reaches.append(_reach(name, fitted, new))
+        if fitted is None or new is None:
+            continue
+        low, high = float(fitted.min()), float(fitted.max())
+        times = np.maximum(new / high, low / new)
+        worst = int(np.argmax(times))
+        farthest = float(new[worst]), float(times[worst])
+        reaches.append(Reach(name, low, high, *farthest, times))
     return reaches
 
 
@@ -262,9 +264,14 @@ def _times_less(
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """Select the positive finite values of an axis; None if there are none."""
-    x = axis_product(name, {c: _numbers(columns, c) for c in powers_of(name)})
+    x = _multiply(columns, name)
     positive = x[np.isfinite(x) & (x > 0)]
     return positive if len(positive) else None
+
+
+def _multiply(columns: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
+    """Compute an axis, such as D/N, from its columns."""
+    return axis_product(axis, {c: _numbers(columns, c) for c in powers_of(axis)})
 
 
 def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
@@ -273,13 +280,3 @@ def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
         return np.full(len(columns), np.nan)
     values = pd.to_numeric(columns[name], errors="coerce")
     return values.to_numpy(float)
-
-
-def _reach(
-    name: str, fitted: Float[np.ndarray, " run"], new: Float[np.ndarray, " new_run"]
-) -> Reach:
-    """Measure the distance of new runs beyond the fitted range along one axis."""
-    low, high = float(fitted.min()), float(fitted.max())
-    times = np.maximum(new / high, low / new)
-    worst = int(np.argmax(times))
-    return Reach(name, low, high, float(new[worst]), float(times[worst]), times)

@@ -55,11 +55,6 @@ def renamed(
     ``"batch_sd/sqrt(batches)"``), or one number for all rows (``"124M"``). It can use
     other columns of the schema that ``columns`` makes. A tracker's prefix is dropped if
     the name without it is in the schema, not in the table, and unique.
-
-    Raises
-    ------
-    RunTableError
-        A column is missing, is not numeric in a product, or would occur twice.
     """
     check_repeated(table.columns)
     table = _with_bare_names(table, columns)
@@ -165,11 +160,6 @@ def as_mapping(
 ) -> ColumnMap:
     """Read a mapping of the user's expressions to names of the schema (theirs -> ours).
     It is a dictionary, or texts ``ours=theirs`` as on the command line.
-
-    Raises
-    ------
-    RunTableError
-        A text names no column of the schema, or two texts name the same.
     """
     if columns is None or isinstance(columns, Mapping):
         return columns or {}
@@ -191,11 +181,6 @@ def as_mapping(
 def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
     """Invert a mapping ours -> theirs. A user's column may become one column that laws
     read, and any number of columns that name runs (`NAMES`).
-
-    Raises
-    ------
-    RunTableError
-        A user's column would become two columns that laws read.
     """
     inverted: dict[str, str | tuple[str, ...]] = {}
     several: dict[str, tuple[str, ...]] = {}

@@ -63,11 +63,6 @@ class Expression:
     def of(self, cells: Mapping[str, pd.Series], ours: str) -> pd.Series:
         """Compute column ``ours`` from the cells of the columns that are read. Cells that
         are not numbers stay as text: an error follows only if their rows are used.
-
-        Raises
-        ------
-        RunTableError
-            A column is not numbers, or a number has no logarithm or root.
         """
         written = [cells[name] for name in self.columns]
         numbers = [_read_numbers(cells[name], name) for name in self.columns]
@@ -120,11 +115,6 @@ def parse(
 ) -> Expression | None:
     """Read an expression of the columns ``names``, of which the longest counts; None if
     the text is none, is too long, or reads no column.
-
-    Raises
-    ------
-    RunTableError
-        A factor is no number above 0.
     """
     by_length = sorted(names, key=len, reverse=True)
     columns: list[str] = []
@@ -207,13 +197,7 @@ def columns_read(text: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _read_numbers(column: pd.Series, name: str) -> pd.Series:
-    """Convert a column to numbers; other cells become NaN.
-
-    Raises
-    ------
-    RunTableError
-        No cell is a number, or cells are truth values.
-    """
+    """Convert a column to numbers; other cells become NaN."""
 
     def number_or_nan(cell: object) -> float:
         try:

@@ -5,7 +5,7 @@ fitted to it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.levels import with_common_levels
 from bayeslaw._tables.rows.naming import named_rows
-from bayeslaw._tables.rows.settings import warn_settings
+from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
     check_values,
@@ -30,7 +30,7 @@ from bayeslaw._tables.words import quoted
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from bayeslaw._law.law import Exponent, Law
+    from bayeslaw._law.law import Law
 
 
 HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
@@ -40,31 +40,24 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Tell which runs are rows of a posterior's table, by comparing the levels of all
     their numbers, and their losses; shape (run,).
     """
-    if not isinstance(table, pd.DataFrame):
-        return np.zeros(len(runs), bool)
-    keys = [c for c in numeric_columns(runs) if c in table]
+    keys = []
+    if isinstance(table, pd.DataFrame):
+        keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
-    table, runs = with_common_levels(table, runs, keys)
-    rows = set(_row_keys(table, keys))
-    return np.array([row in rows for row in _row_keys(runs, keys)])
-
-
-def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
-    """List the numbers of each row, with -1 for missing ones."""
-    numbers = table[columns].astype(float)
-    numbers = numbers.fillna(-1.0)  # NaN is not equal to itself
-    return numbers.itertuples(index=False, name=None)
+    # NaN is not equal to itself
+    both = (
+        t[keys].astype(float).fillna(-1.0).itertuples(index=False, name=None)
+        for t in with_common_levels(table, runs, keys)
+    )
+    rows, keys_of_runs = both
+    rows = {*rows}
+    return np.array([row in rows for row in keys_of_runs])
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Split rows by domain, target and source first; all under ``"runs"`` if no domain
     is named.
-
-    Raises
-    ------
-    RunTableError
-        A row is of no domain, and another is of one.
     """
     if "domain" not in table or table["domain"].isna().all():
         return {"runs": table}
@@ -83,23 +76,15 @@ def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.Data
     """Select the runs of the domains that a posterior's table names; all runs if either
     names none.
     """
-    if table is None or not (_names_domains(table) and _names_domains(runs)):
+    if table is None:
+        return runs
+    if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
         return runs
     return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
 
 
-def _names_domains(table: pd.DataFrame) -> bool:
-    return "domain" in table and bool(table["domain"].notna().any())
-
-
 def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select as `of_fitted_domains` does, and refuse runs of other domains only.
-
-    Raises
-    ------
-    RunTableError
-        No run is of a fitted domain; the message has the domains there are.
-    """
+    """Select as `of_fitted_domains` does, and refuse runs of other domains only."""
     rows = of_fitted_domains(table, runs)
     if table is not None and rows.empty and len(runs):
         name = " and ".join(dict.fromkeys(table["domain"].astype(str)))
@@ -126,48 +111,48 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
 
 
 def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
-    """Take the columns a law reads, each of shape (run,).
+    """Take the columns a law reads, each of shape (run,)."""
+    columns = {}
+    for name in law.covariates:
+        if name not in runs:
+            raise _lacks_column(law, name, runs)
+        check_full(runs, name, f"law {law.name!r} needs")
+        try:
+            columns[name] = runs[name].to_numpy(float)
+        except (TypeError, ValueError):
+            raise RunTableError(
+                f"column {name!r}, which law {law.name!r} reads, is not numbers"
+            ) from None
+        check_values(runs, [name])
+    return columns
 
-    Raises
-    ------
-    RunTableError
-        A column is missing, is no number, or has a row that is empty or out of range.
-    """
-    return {name: _covariate(law, name, runs) for name in law.covariates}
 
-
-def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-    """Read one column that a law needs as numbers, shape (run,), checked for its range."""
-    if name not in runs:
-        what = NUMERIC.get(name, "covariate")
+def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
+    """Build the error about a missing column, with one that may be meant by it."""
+    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
+    # compare names and descriptions: lr is described as a learning rate
+    words = (name, NUMERIC.get(name, name))
+    close = [
+        c for w in words for c in difflib.get_close_matches(w.casefold(), folded, 1)
+    ]
+    similar = forecast = ""
+    if close:
+        theirs = folded[close[0]]
+        similar = f' (is it {theirs!r}? write --column "{name}={theirs}")'
+    if name in LOSSES_BEFORE:
         forecast = (
             "; a fit of other checkpoints may forecast it for a forecast (--before, "
             "docs/howto/chains.md)"
         )
-        raise RunTableError(
-            f"law {law.name!r} needs column {name!r} ({what}), which the table "
-            f"lacks{_similar(name, runs)}; {it_has(runs)}"
-            f"{forecast if name in LOSSES_BEFORE else ''}"
-        )
-    check_full(runs, name, f"law {law.name!r} needs")
-    try:
-        values = runs[name].to_numpy(float)
-    except (TypeError, ValueError):
-        raise RunTableError(
-            f"column {name!r}, which law {law.name!r} reads, is not numbers"
-        ) from None
-    check_values(runs, [name])
-    return values
+    return RunTableError(
+        f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
+        f"which the table lacks{similar}; {it_has(runs)}{forecast}"
+    )
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
     """Refuse a column that is empty at some row. ``who`` begins the message, for
     example "law 'dcpt' needs"; ``fill`` names a remedy besides leaving such rows out.
-
-    Raises
-    ------
-    RunTableError
-        A cell is empty; the message has the option that leaves such rows out.
     """
     empty = runs[name].isna().to_numpy()
     if not empty.any():
@@ -182,28 +167,8 @@ def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -
     refuse(rows, name, "empty", f'{do} (--where "{quoted(name)}.notna()")')
 
 
-def _similar(name: str, runs: pd.DataFrame) -> str:
-    """Find a column that may be meant by a name that is missing."""
-    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
-    # compare names and descriptions: lr is described as a learning rate
-    words = (name, NUMERIC.get(name, name))
-    close = [
-        c for w in words for c in difflib.get_close_matches(w.casefold(), folded, 1)
-    ]
-    if not close:
-        return ""
-    theirs = folded[close[0]]
-    return f' (is it {theirs!r}? write --column "{name}={theirs}")'
-
-
 def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-    """Take the measured losses, shape (run,).
-
-    Raises
-    ------
-    RunTableError
-        There is no loss column, or one of its cells is not a loss.
-    """
+    """Take the measured losses, shape (run,)."""
     if "loss" not in runs:
         raise RunTableError(
             "the table has no column 'loss', nor target_loss and source_loss; "
@@ -223,11 +188,6 @@ def sds_of_log_loss(
 ) -> Float[np.ndarray, " run"] | None:
     """Convert the standard errors ``loss_sd`` to sds of log loss, shape (run,), for
     runs with losses ``nats``; None if the table has no such column.
-
-    Raises
-    ------
-    RunTableError
-        The column is empty at a row, is no number, or is below 0.
     """
     if LOSS_SD not in runs:
         return None
@@ -239,18 +199,6 @@ def sds_of_log_loss(
     )
     check_values(runs, [LOSS_SD])
     return runs[LOSS_SD].to_numpy(float) / nats
-
-
-def _warn_large_errors(runs: pd.DataFrame, large: float = 0.05) -> None:
-    """Warn of standard errors that look like the spread of single batches."""
-    errors = sds_of_log_loss(runs, losses(runs))
-    if errors is None or errors.max() <= large:
-        return
-    warn(
-        f"column {LOSS_SD!r} is up to {errors.max():.0%} of the loss: it is the standard "
-        "error of a row's loss, not the spread of the batches that it is a mean of (divide "
-        "that by the square root of their number)"
-    )
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
@@ -275,25 +223,6 @@ def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> b
     return bool(low > far * reference or high < reference / far)
 
 
-def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
-    """Warn of models far smaller or larger than the reference run, at which priors in
-    nats are stated.
-    """
-    if "N" not in law.covariates:
-        return
-    low, high = float(x["N"].min()), float(x["N"].max())
-    reference = float(law.reference["N"])
-    if not _are_far(low, high, reference):
-        return
-    middle = (low * high) ** 0.5
-    warn(
-        f"models of {format_count(low)} to {format_count(high)} parameters lie far "
-        f"from the reference run of law {law.name!r} (N = {format_count(reference)}), "
-        "at which priors are stated in nats; state one near them: "
-        f"--reference N={format_count(middle)}, in Python reference={{'N': ...}}"
-    )
-
-
 def warn_domains(runs: pd.DataFrame) -> None:
     """Warn of two domains in one table, since one law can only average their losses."""
     line = domains_mixed(runs)
@@ -315,24 +244,6 @@ def domains_mixed(runs: pd.DataFrame) -> str | None:
     )
 
 
-def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
-    """List exponents to be learned whose prior the user did not set."""
-    return [
-        e for e in law.exponents if not e.prior.is_fixed and e.name not in requested
-    ]
-
-
-def _column(exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]) -> str:
-    """Find the column that informs an exponent: among those on which it acts, the one
-    with most levels.
-    """
-    columns = (exponent.covariate, *exponent.also)
-    levels = {c: len(np.unique(x[c])) for c in columns if c in x}
-    if not levels:
-        return exponent.covariate
-    return max(levels, key=lambda c: levels[c])
-
-
 def check_fittable(
     law: Law,
     runs: pd.DataFrame,
@@ -349,71 +260,95 @@ def check_fittable(
     them. With ``one_domain``, runs of several domains give a warning. A ``handful`` of
     runs may be fewer than the parameters. Rows that differ in a column of ``apart``
     belong to different domains and are not taken for different settings of one domain.
-
-    Raises
-    ------
-    RunTableError
-        There are fewer rows than parameters; or a formula has no finite loss at a row.
     """
-    x = covariates(law, runs)
-    losses(runs)
-    free = law.free_priors
-    _check_rows(law, len(runs), len(free), handful)
-    if one_domain:
-        warn_domains(runs)
-    _warn_far(law, x)
-    _warn_ladder(x)
-    warn_settings(runs, [*law.covariates, *apart])
-    _warn_large_errors(runs)
-    check_finite(law, runs, x)
-    # for fewer runs than parameters, `_check_rows` has warned already
-    if len(runs) < len(free):
-        return
-    for name in law.covariates:
-        tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]
-        if tied:
-            _warn_levels(law, name, np.unique(x[name]), tied)
+    x, rows = covariates(law, runs), len(runs)
+    nats, free = losses(runs), law.free_priors
 
-
-def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
-    """Refuse fewer rows than parameters; for a handful, warn that priors decide the
-    rest.
-    """
-    if rows >= parameters:
-        return
-    count = f"{rows} row{'s' * (rows != 1)} for the {parameters} parameters"
-    if not handful:
+    # rows for the parameters; for a handful of runs, priors decide the rest
+    count = f"{rows} row{'s' * (rows != 1)} for the {len(free)} parameters"
+    if rows < len(free) and not handful:
         alone = ", or fit it by itself (priors then fill in)" * (rows <= HANDFUL)
         raise RunTableError(
             f"{count} of law {law.name!r}: add runs, or take a smaller law{alone}"
         )
-    warn(
-        f"{count} of law {law.name!r}: what the runs do not narrow is as the priors say "
-        "(fit.narrowed() tells which)"
-    )
-
-
-def _warn_ladder(
-    x: Mapping[str, Float[np.ndarray, " run"]], least: float = 0.05
-) -> None:
-    """Warn of runs whose tokens follow their size, so that the two effects cannot be
-    separated: the sd of log tokens given the size is under ``least``.
-    """
-    # two runs always lie on a line
-    if not {"N", "D"} <= set(x) or len(x["N"]) < 3:
-        return
-    size, tokens = np.log(x["N"]), np.log(x["D"])
-    if min(np.ptp(size), np.ptp(tokens)) == 0:
-        return
-    slope, level = np.polyfit(size, tokens, 1)
-    apart = np.std(tokens - slope * size - level)
-    if apart < least:
+    if rows < len(free):
         warn(
-            f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
-            f"{apart:.1%}): N and D are collinear, so their separate effects come from "
-            "the priors. Add runs at another D/N, and draw with chains: previews lose "
-            "tails here"
+            f"{count} of law {law.name!r}: what the runs do not narrow is as the priors "
+            "say (fit.narrowed() tells which)"
         )
+    if one_domain:
+        warn_domains(runs)
+
+    # models far from the reference run, at which priors in nats are stated
+    if "N" in law.covariates:
+        low, high = float(x["N"].min()), float(x["N"].max())
+        reference = float(law.reference["N"])
+        if _are_far(low, high, reference):
+            middle = (low * high) ** 0.5
+            warn(
+                f"models of {format_count(low)} to {format_count(high)} parameters lie "
+                f"far from the reference run of law {law.name!r} (N = "
+                f"{format_count(reference)}), at which priors are stated in nats; state "
+                f"one near them: --reference N={format_count(middle)}, in Python "
+                "reference={'N': ...}"
+            )
+
+    # tokens that follow the size, so that the two effects cannot be separated; two runs
+    # always lie on a line
+    if {"N", "D"} <= set(x) and rows >= 3:
+        size, tokens = np.log(x["N"]), np.log(x["D"])
+        if min(np.ptp(size), np.ptp(tokens)) > 0:
+            slope, level = np.polyfit(size, tokens, 1)
+            away = np.std(tokens - slope * size - level)
+            if away < 0.05:
+                warn(
+                    f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
+                    f"{away:.1%}): N and D are collinear, so their separate effects come "
+                    "from the priors. Add runs at another D/N, and draw with chains: "
+                    "previews lose tails here"
+                )
+    alike = alike_but_settings(runs, [*law.covariates, *apart])
+    if alike is not None:
+        warn(alike.sentence())
+
+    # standard errors that look like the spread of single batches
+    errors = sds_of_log_loss(runs, nats)
+    if errors is not None and errors.max() > 0.05:
+        warn(
+            f"column {LOSS_SD!r} is up to {errors.max():.0%} of the loss: it is the "
+            "standard error of a row's loss, not the spread of the batches that it is a "
+            "mean of (divide that by the square root of their number)"
+        )
+    check_finite(law, runs, x)
+
+    # levels of the columns that inform exponents; for fewer runs than parameters there
+    # was a warning already
+    if len(runs) < len(free):
+        return
+    tied: dict[str, list[str]] = {}
+    for e in law.exponents:
+        if not e.prior.is_fixed and e.name not in requested:
+            # of the columns on which it acts, the one with most levels
+            acts_on = [c for c in (e.covariate, *e.also) if c in x] or [e.covariate]
+            most = max(acts_on, key=lambda c: len(np.unique(x[c])) if c in x else 0)
+            tied.setdefault(most, []).append(e.name)
+    for column in (c for c in law.covariates if c in tied):
+        levels, names = np.unique(x[column]), tied[column]
+        if len(levels) == 1:
+            several = len(names) > 1
+            keep = "keep their priors" if several else "keeps its prior"
+            warn(
+                f"column {column!r} has one level only ({format_count(levels[0])}): "
+                f"exponent{'s' * several} {', '.join(names)} of law {law.name!r} {keep}; "
+                f"add runs at another {column} to learn them"
+            )
+        if len(levels) == 2:
+            words = " and ".join(map(format_count, levels))
+            warn(
+                f"column {column!r} has two levels only ({words}) in the rows that are "
+                "fitted: laws bend along it as their priors say, and so do forecasts "
+                f"along {column}; a third level would tell"
+            )
 
 
 def check_finite(
@@ -430,28 +365,4 @@ def check_finite(
         raise RunTableError(
             f"{named_rows(row_numbers(runs)[undefined])}: the formula has no finite loss "
             f"there; leave such rows out, or change the formula ({law.source})"
-        )
-
-
-def _warn_levels(
-    law: Law, column: str, levels: Float[np.ndarray, " level"], tied: list[str]
-) -> None:
-    """Warn of one or two levels, shape (level,), of a column whose exponents ``tied``
-    are to be learned.
-    """
-    if len(levels) == 1:
-        several = len(tied) > 1
-        exponents = f"exponent{'s' * several} {', '.join(tied)}"
-        keep = "keep their priors" if several else "keeps its prior"
-        warn(
-            f"column {column!r} has one level only ({format_count(levels[0])}): "
-            f"{exponents} of law {law.name!r} {keep}; add runs at another "
-            f"{column} to learn them"
-        )
-    if len(levels) == 2:
-        words = " and ".join(map(format_count, levels))
-        warn(
-            f"column {column!r} has two levels only ({words}) in the rows that are fitted: "
-            f"laws bend along it as their priors say, and so do forecasts along "
-            f"{column}; a third level would tell"
         )

@@ -378,11 +378,6 @@ def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFram
 def as_runs(source: object) -> pd.DataFrame:
     """Return a table as it is, or read it from the path of its file; all functions that
     take a table use this.
-
-    Raises
-    ------
-    RunTableError
-        The argument is neither, or the file cannot be used.
     """
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
@@ -392,11 +387,6 @@ def as_runs(source: object) -> pd.DataFrame:
 def as_design(source: object) -> pd.DataFrame:
     """Return a table of runs of which some columns are read, but no losses: as it is,
     its numbers checked as those of `as_runs`; or read it from the path of its file.
-
-    Raises
-    ------
-    RunTableError
-        The argument is neither, or a number cannot be used.
     """
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
@@ -415,11 +405,6 @@ def as_design(source: object) -> pd.DataFrame:
 def frame_of(source: object) -> pd.DataFrame:
     """Return a DataFrame as it is; make one of a row (a mapping, or a Series of named
     values), of columns, or of rows.
-
-    Raises
-    ------
-    RunTableError
-        The argument is none of these, or its columns differ in length.
     """
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
@@ -598,12 +583,6 @@ def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
 def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
     """Refuse values that columns of numbers cannot hold, in those columns of ``names``
     that the table has.
-
-    Raises
-    ------
-    RunTableError
-        A number is missing, infinite or out of its range; the message names row and
-        column.
     """
     for name in (n for n in names if n in runs):
         x = runs[name].to_numpy(float)

@@ -104,35 +104,19 @@ def simulate(
     True
     """
     runtime.start()
-    if not isinstance(design, str) or Path(design).suffix:
-        design = as_design(design)
-    table = None if isinstance(design, str) else design
+    is_named = isinstance(design, str) and not Path(design).suffix
+    table = None if is_named else as_design(design)
     law = as_law(law, table)
-    if isinstance(design, str) and design not in DESIGNS:
+    if is_named and design not in DESIGNS:
         raise LawError(
             f"unknown design {design!r}; known: {', '.join(DESIGNS)}; "
             "or give a table of runs"
         )
     if not noise >= 0:
         raise LawError(f"noise must be at least 0, got {noise}")
-    runs = _laid(design, law) if isinstance(design, str) else design.copy()
-    values = law.from_paper({**law.plausible, **(parameters or {})})
-    loss = np.asarray(law.loss(fitting.covariates(law, runs), values))
-    if not (loss > 0).all():
-        raise LawError(
-            f"law {law.name!r}: these parameters give a loss of {loss.min():g} nats; "
-            "a loss is above 0"
-        )
-    deviations = generator(seed).standard_normal(len(runs))
-    runs["loss"] = loss * np.exp(noise * deviations)
-    return runs
-
-
-def _laid(design: str, law: Law) -> pd.DataFrame:
-    """Build the design of a name; refuse a design that lacks a column of the law."""
-    runs = DESIGNS[design]()
+    runs = DESIGNS[design]() if table is None else table.copy()
     missing = [column for column in law.covariates if column not in runs]
-    if missing:
+    if is_named and missing:
         complete = [
             f"design {name!r} has it (--design {name})"
             for name, lay in DESIGNS.items()
@@ -143,6 +127,15 @@ def _laid(design: str, law: Law) -> pd.DataFrame:
             f"law {law.name!r} reads {missing[0]!r}, which design {design!r} lacks: "
             f"{advice[0]}"
         )
+    values = law.from_paper({**law.plausible, **(parameters or {})})
+    loss = np.asarray(law.loss(fitting.covariates(law, runs), values))
+    if not (loss > 0).all():
+        raise LawError(
+            f"law {law.name!r}: these parameters give a loss of {loss.min():g} nats; "
+            "a loss is above 0"
+        )
+    deviations = generator(seed).standard_normal(len(runs))
+    runs["loss"] = loss * np.exp(noise * deviations)
     return runs
 
 

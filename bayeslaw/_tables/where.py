@@ -44,12 +44,6 @@ def select(
 
     ``mapped``: columns under the user's own names, which the query may also read; it
     has a row for each label of ``runs``.
-
-    Raises
-    ------
-    RunTableError
-        The query cannot be evaluated for this table, contains anything but column
-        names, literals, comparisons and arithmetic, or selects no row.
     """
     if where is None:
         return runs

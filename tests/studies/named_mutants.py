@@ -96,7 +96,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_tables/columns.py": TABLES,
     "bayeslaw/_tables/fitting.py": TABLES,
     "bayeslaw/_tables/runs.py": TABLES,
-    "bayeslaw/_tables/checks/slopes.py": (
+    "bayeslaw/_tables/surface.py": (
         *TABLES,
         "tests/posteriors/test_pairs.py",
         "tests/forecasts/test_review_table.py",
@@ -320,8 +320,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # tables
     (
         f"{_TABLES}/runs.py",
-        '*(n for n in NUMERIC if "loss" in n and n != LOSS_SD),',
-        '*(n for n in NUMERIC if "loss" in n and n not in (LOSS_SD, "loss_before")),',
+        'n for n in NUMERIC if "loss" in n and n != LOSS_SD',
+        'n for n in NUMERIC if "loss" in n and n not in (LOSS_SD, "loss_before")',
     ),
     (
         f"{_TABLES}/runs.py",

@@ -23,8 +23,8 @@ from processes import processes
 
 import bayeslaw
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.suspicions import describe_unjudged_units, suspicions
 from bayeslaw._tables.rows.levels import with_levels
+from bayeslaw._tables.suspicions import describe_unjudged_units, suspicions
 from known.strange_tables import (
     COLUMNS,
     CURVE_TWICE,

@@ -10,11 +10,11 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
-from bayeslaw._tables.surface import Surface, outliers, partial_slope
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.runs import NUMERIC, _measured, as_runs
+from bayeslaw._tables.surface import Surface, outliers, partial_slope
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 

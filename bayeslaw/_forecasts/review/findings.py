@@ -57,13 +57,7 @@ class Review:
     checks: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
-        """Return the check of this name.
-
-        Raises
-        ------
-        KeyError
-            There is no such check; the message lists all checks.
-        """
+        """Return the check of this name."""
         for check in self.checks:
             if check.name == name:
                 return check

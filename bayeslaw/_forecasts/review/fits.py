@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ def review_fits(
         of_fit = _review_fit(posterior, shlex.quote(name), evidence)
         findings += labelled(of_fit, name if several else "")
     if several:
-        findings.append(_plan(posteriors, evidence.goal))
+        findings.append(_review_plan(posteriors, evidence.goal))
     return findings
 
 
@@ -75,10 +75,10 @@ def _review_fit(
     runs, goal = posterior.runs, evidence.goal
     left_out = _left_out(posterior, evidence)
     findings = [
-        _diagnostics(posterior),
-        _goodness(posterior),
-        _misfit(posterior),
-        _calibration(posterior, left_out, path, evidence),
+        _review_diagnostics(posterior),
+        _review_goodness(posterior),
+        _review_misfit(posterior),
+        _review_calibration(posterior, left_out, path, evidence),
     ]
     if goal is None:
         return [*findings, told_range(runs, path)]
@@ -91,7 +91,7 @@ def _review_fit(
     return [
         *findings,
         review_reach(runs, goal, times, path),
-        _forecast(posterior, goal, path, evidence.seed),
+        _review_forecast(posterior, goal, path, evidence.seed),
     ]
 
 
@@ -117,24 +117,21 @@ def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
         folded = str(posterior.attrs.get("folds", ""))
         names = tuple(folded.split("; ")) if folded else ()
         weights = {name: w for name, w in posterior.weights.items() if w > 0}
-        return LeftOut(posterior.table, weights, names, folds_named(runs, names))
-    if not evidence.refit:
+        table = posterior.table
+    elif evidence.refit:
+        smooth = posterior.misfit is not None
+        judged = compare(runs, [posterior.law], discrepancy=smooth, seed=evidence.seed)
+        names, weights = judged.folds, {posterior.law.name: 1.0}
+        table = judged.table
+    else:
         return None
-    judged = compare(
-        runs,
-        [posterior.law],
-        discrepancy=posterior.misfit is not None,
-        seed=evidence.seed,
-    )
-    names = judged.folds
-    weights = {posterior.law.name: 1.0}
-    return LeftOut(judged.table, weights, names, folds_named(runs, names))
+    return LeftOut(table, weights, names, folds_named(runs, names))
 
 
 # -- the fit ---------------------------------------------------------------------------
 
 
-def _diagnostics(posterior: Fit | Average) -> Finding:
+def _review_diagnostics(posterior: Fit | Average) -> Finding:
     """Check R-hat, k-hat, effective draws and divergences of a posterior."""
     diagnostics = posterior.diagnostics
     rhat, khat = diagnostics["rhat"], diagnostics.get("khat")
@@ -155,7 +152,7 @@ def _diagnostics(posterior: Fit | Average) -> Finding:
     return Finding("diagnostics", "pass", reason)
 
 
-def _goodness(posterior: Fit | Average) -> Finding:
+def _review_goodness(posterior: Fit | Average) -> Finding:
     """Check how well the law by itself fits its own runs."""
     goodness = posterior.goodness
     if math.isnan(goodness.explained):
@@ -169,7 +166,7 @@ def _goodness(posterior: Fit | Average) -> Finding:
     return Finding("fit", verdict, reason, "bayeslaw compare RUNS")
 
 
-def _misfit(posterior: Fit | Average) -> Finding:
+def _review_misfit(posterior: Fit | Average) -> Finding:
     """Compare the law's misfit with the noise of a run."""
     sizes = misfit_and_noise(posterior, posterior.runs)
     if sizes is None:
@@ -194,12 +191,12 @@ def _misfit(posterior: Fit | Average) -> Finding:
 # -- where it was tested ---------------------------------------------------------------
 
 
-def _calibration(
+def _review_calibration(
     posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
 ) -> Finding:
     """Judge the coverage of intervals: on unseen runs, else on left-out stages."""
     if evidence.held_out is not None:
-        return _checked(posterior, evidence.held_out, path, evidence.seed)
+        return _review_held_out(posterior, evidence.held_out, path, evidence.seed)
     if left_out is None:
         reason = "a fit of one law keeps no forecasts of stages left out"
         todo = f"bayeslaw review {path} --refit"
@@ -208,10 +205,10 @@ def _calibration(
         reason = "no stage could be left out, so no forecast was tested"
         todo = f"bayeslaw review {path} --held-out RUNS"
         return Finding("calibration", "look", reason, todo)
-    return _of_stages(left_out, path)
+    return _judge_stages(left_out, path)
 
 
-def _of_stages(left_out: LeftOut, path: str) -> Finding:
+def _judge_stages(left_out: LeftOut, path: str) -> Finding:
     """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
     weight.
     """
@@ -238,7 +235,7 @@ def _of_stages(left_out: LeftOut, path: str) -> Finding:
     return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
 
 
-def _checked(
+def _review_held_out(
     posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
 ) -> Finding:
     """Judge as `check` does, on the rows of the fit's own domain."""
@@ -259,7 +256,7 @@ def _checked(
 # -- where it is to reach --------------------------------------------------------------
 
 
-def _forecast(
+def _review_forecast(
     posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
 ) -> Finding:
     """Describe what the forecast of the goal rests on, and the main part of its
@@ -289,11 +286,15 @@ def _forecast(
 # -- a plan ----------------------------------------------------------------------------
 
 
-def _plan(
+def _review_plan(
     posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
 ) -> Finding:
     """Check whether a plan can be made, and which values it needs."""
-    name, *source_names = _target_first(posteriors)
+    # the domain called target comes first, if there is one
+    name, *source_names = sorted(
+        posteriors,
+        key=lambda n: n != "target" and one_domain(posteriors[n]) != "target",
+    )
     target = posteriors[name]
     sources = {source: posteriors[source] for source in source_names}
     try:
@@ -301,10 +302,11 @@ def _plan(
     except PlanError as error:
         todo = "bayeslaw fit RUNS --where \"domain == 'source'\" -o source.nc"
         return Finding("plan", "fail", str(error), todo)
+    needed = {"D", "replay"}
     still = [
         n
         for n, posterior in posteriors.items()
-        if not _reads(posterior, ("D", "replay"))
+        if not any(needed <= {*piece.covariates} for piece in posterior.pieces())
     ]
     if still:
         reason = f"no law of {still[0]} reads both D and replay, which a plan chooses"
@@ -316,20 +318,6 @@ def _plan(
         return Finding("plan", "look", "; ".join(why), command)
     reason = f"{name} as target and {', '.join(sources)} as source make a plan"
     return Finding("plan", "pass", reason, command)
-
-
-def _target_first(posteriors: Mapping[str, Fit | Average]) -> list[str]:
-    """Sort the names, with the domain called target first if there is one."""
-    return sorted(posteriors, key=lambda name: not _is_target(name, posteriors[name]))
-
-
-def _is_target(name: str, posterior: Posterior) -> bool:
-    return name == "target" or one_domain(posterior) == "target"
-
-
-def _reads(posterior: Posterior, columns: Sequence[str]) -> bool:
-    """Tell whether one of a posterior's laws reads all these columns."""
-    return any(set(columns) <= set(piece.covariates) for piece in posterior.pieces())
 
 
 def _plan_command(

@@ -75,8 +75,25 @@ def review_reach(
     """
     reached = reaches_beyond(runs, goal)
     outside = [reach for reach in reached if reach.times > INSIDE]
-    lines = [_line(reach, times_tested) for reach in outside]
-    verdicts = [_verdict(reach, times_tested) for reach in outside]
+    lines: list[str] = []
+    verdicts: list[Verdict] = []
+    for reach in outside:
+        tests = times_tested.get(reach.axis, 1.0)
+        words = "nothing held out tests that"
+        if tests > INSIDE and reach.is_above:
+            words = f"runs held out test {math.log(tests):.1f}"
+        ends = f"{format_count(reach.low)} to {format_count(reach.high)}"
+        lines.append(
+            f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
+            f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {words}"
+        )
+        # At 100 times the range a law says little more than its prior. Papers have
+        # checked forecasts at up to 9 times.
+        if reach.times > 100.0:
+            verdicts.append("fail")
+        else:
+            is_tested = reach.is_above and reach.times <= INSIDE * tests
+            verdicts.append("pass" if is_tested else "look")
     replay = replay_outside(runs, goal)
     if replay is not None:
         lines.append(replay)
@@ -89,9 +106,8 @@ def review_reach(
         axes = ", ".join(reach.axis for reach in reached)
         return Finding("extrapolation", "pass", f"inside the runs' range of {axes}")
     verdict = worst(verdicts)
-    reason = "; ".join(lines)
-    todo = "" if verdict == "pass" else _nearer(outside, fit)
-    return Finding("extrapolation", verdict, reason, todo)
+    todo = "" if verdict == "pass" else _advise_runs(outside, fit)
+    return Finding("extrapolation", verdict, "; ".join(lines), todo)
 
 
 def told_range(runs: pd.DataFrame, fit: str) -> Finding:
@@ -107,43 +123,18 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
     return Finding("extrapolation", "pass", reason, todo)
 
 
-def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
-    """Judge the distance of a goal beyond the runs, given the distance that held-out
-    runs tested.
+def _advise_runs(outside: Sequence[Reach], fit: str | None) -> str:
+    """Advise runs half-way to the goal, in logs; if there is a fit, as an offer to
+    `anchors`.
     """
-    # At 100 times the range a law says little more than its prior. Papers have checked
-    # forecasts at up to 9 times.
-    if reach.times > 100.0:
-        return "fail"
-    if reach.is_above and reach.times <= INSIDE * times_tested.get(reach.axis, 1.0):
-        return "pass"
-    return "look"
-
-
-def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
-    """Describe the distance of a goal beyond the runs along one axis, in e-folds and as
-    a factor.
-    """
-    tests = times_tested.get(reach.axis, 1.0)
-    tests_in_words = "nothing held out tests that"
-    if tests > INSIDE and reach.is_above:
-        tests_in_words = f"runs held out test {math.log(tests):.1f}"
-    ends = f"{format_count(reach.low)} to {format_count(reach.high)}"
-    return (
-        f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
-        f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {tests_in_words}"
-    )
-
-
-def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
-    """Advise runs on the way to the goal; if there is a fit, as an offer to `anchors`."""
     # name of an axis in `anchors --offer`
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
-    offers = [
-        f"{names[reach.axis]}={format_count(_halfway(reach))}"
-        for reach in outside
-        if reach.axis in names
-    ]
+    offers = []
+    for reach in outside:
+        if reach.axis in names:
+            end = reach.high if reach.is_above else reach.low
+            middle = format_count(math.sqrt(end * reach.worst))
+            offers.append(f"{names[reach.axis]}={middle}")
     if not offers:
         return "measure runs nearer to it"
     if fit is None:
@@ -152,11 +143,3 @@ def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
     return (
         f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget FLOPS"
     )
-
-
-def _halfway(reach: Reach) -> float:
-    """Compute the middle, in logs, between the runs' end and the farthest value beyond
-    it.
-    """
-    end = reach.high if reach.is_above else reach.low
-    return math.sqrt(end * reach.worst)

@@ -101,13 +101,7 @@ def is_fit_file(path: str | Path) -> bool:
 
 
 def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
-    """Collect posteriors by name, from one or several.
-
-    Raises
-    ------
-    RunTableError
-        The argument is something else, or there is no posterior.
-    """
+    """Collect posteriors by name, from one or several."""
     posteriors = (
         subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}
     )

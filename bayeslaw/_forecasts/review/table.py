@@ -73,11 +73,6 @@ def review_table(
         Its path in a command.
     goal
         Runs to forecast.
-
-    Raises
-    ------
-    RunTableError
-        The table cannot be read.
     """
 
     def name_rows(domain: str = "") -> str:

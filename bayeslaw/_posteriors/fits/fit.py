@@ -38,9 +38,9 @@ from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._posteriors.fits.signs import other_signs
 from bayeslaw._tables import fitting
-from bayeslaw._tables.surface import outliers
 from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.surface import outliers
 
 
 @dataclass(frozen=True, eq=False)

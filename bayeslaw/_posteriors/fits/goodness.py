@@ -12,8 +12,8 @@ from bayeslaw._inference.table import SharedError, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
-from bayeslaw._tables.surface import CLEAR, partial_slope
 from bayeslaw._tables.runs import NUMERIC, TEXT
+from bayeslaw._tables.surface import CLEAR, partial_slope
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -163,13 +163,7 @@ def schedule_areas(
 
 
 def _rates(name: str, schedule: object) -> Float[np.ndarray, " step"]:
-    """Take a schedule's learning rates, shape (step,).
-
-    Raises
-    ------
-    RunTableError
-        They are no sequence of finite numbers of at least 0.
-    """
+    """Take a schedule's learning rates, shape (step,)."""
     try:
         rates = np.asarray(schedule, float)
     except (TypeError, ValueError):

@@ -79,24 +79,19 @@ def areas_from_table(
         raise RunTableError(
             f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}"
         )
-    _check_cells(table)
-    curves = _curves(table, _curve_columns(table), np.arange(len(table)))
-    done = [
-        _curve(table, name, rows, warmup, adaptation_start, lr_power)
-        for name, rows in curves.items()
-    ]
-    _warn_assumed(done)
-    return _joined(table, done)
-
-
-def _check_cells(table: pd.DataFrame) -> None:
-    """Refuse a table without rows, and steps and rates that are no real numbers."""
     check_repeated(table.columns)
     if table.empty:
         raise RunTableError("areas need rows: the table has none")
     for name in ("step", "lr"):
         if not is_of_numbers(plain_cells(table[[name]])[name].dtype):
             raise RunTableError(f"areas need numbers, and column {name!r} holds others")
+    curves = _group_curves(table, _find_curve_columns(table), np.arange(len(table)))
+    done = [
+        _compute_curve(table, name, rows, warmup, adaptation_start, lr_power)
+        for name, rows in curves.items()
+    ]
+    _warn_assumed(done)
+    return _join(table, done)
 
 
 def add_areas(table: pd.DataFrame) -> pd.DataFrame:
@@ -108,15 +103,15 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
     """
     if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
         return table
-    columns = _curve_columns(table)
+    columns = _find_curve_columns(table)
     if not columns:
         return table
     complete = table[["step", "lr"]].notna().all(axis=1)
-    curves = _curves(table, columns, np.flatnonzero(complete))
+    curves = _group_curves(table, columns, np.flatnonzero(complete))
     done, failed = [], []
     for name, rows in curves.items():
         try:
-            done.append(_curve(table, name, rows))
+            done.append(_compute_curve(table, name, rows))
         except RunTableError as error:
             failed.append(str(error))
     if failed:
@@ -125,10 +120,10 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
             f"{len(curves)} curves: {failed[0]}"
         )
     _warn_assumed(done)
-    return _joined(table, done) if done else table
+    return _join(table, done) if done else table
 
 
-def _curve_columns(table: pd.DataFrame) -> list[str]:
+def _find_curve_columns(table: pd.DataFrame) -> list[str]:
     """List the columns that identify a curve; empty if no curve has several steps."""
     for name in (c for c in ("run", "schedule", "curve") if c in table):
         steps = table.groupby(name, observed=True)["step"].nunique()
@@ -141,7 +136,7 @@ def _curve_columns(table: pd.DataFrame) -> list[str]:
     return []
 
 
-def _curves(
+def _group_curves(
     table: pd.DataFrame, columns: list[str], rows: Int[np.ndarray, " row"]
 ) -> dict[str, Int[np.ndarray, " curve_row"]]:
     """Group rows by curve, under a name for messages; one curve if ``columns`` is empty."""
@@ -156,7 +151,7 @@ def _curves(
     return curves
 
 
-def _curve(
+def _compute_curve(
     table: pd.DataFrame,
     name: str,
     rows: Int[np.ndarray, " row"],
@@ -168,36 +163,27 @@ def _curve(
     every step.
     """
     curve = table.iloc[rows]
-    warmup = _setting(curve, "warmup", warmup, name)
-    split = _setting(curve, "adaptation_start", adaptation_start, name)
+    warmup = _read_setting(curve, "warmup", warmup, name)
+    split = _read_setting(curve, "adaptation_start", adaptation_start, name)
     steps = curve["step"].to_numpy(float)
     logged = curve["lr"].to_numpy(float)
     rates = fill_in(steps, logged, warmup=warmup, where=name)
-    after = np.zeros((len(rates) + 1, len(COLUMNS)))  # after each step, from step 0
-    after[1:] = _areas_of(rates, split, lr_power)
-    if split == 0:
-        after[0, :2] = np.nan
+    # after each step, from step 0; without a split there is no adaptation
+    after = np.zeros((len(rates) + 1, len(COLUMNS)))
+    if split == 0:  # pre-training is unknown
+        adapted = areas(rates, lr_power=lr_power)
+        after[:, :2] = np.nan
+        after[1:, 2], after[1:, 3] = adapted.S1, adapted.S2
+    else:
+        last = len(rates) if split is None else int(min(split, len(rates)))
+        adaptation = rates[last:] if last < len(rates) else None
+        phases = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
+        after[1:] = phases[list(COLUMNS)].to_numpy()
     assumed = float(steps.min()) if warmup is None and steps.min() > 1 else 0.0
     return _Curve(rows, after[steps.astype(int)], assumed)
 
 
-def _areas_of(
-    rates: Float[np.ndarray, " step"], split: float | None, lr_power: float
-) -> Float[np.ndarray, "step area"]:
-    """Compute the four areas after each step, shape (step, area); ``split`` is the last
-    step of pre-training, None if there is no adaptation, 0 if pre-training is unknown.
-    """
-    if split == 0:
-        adaptation = areas(rates, lr_power=lr_power)
-        unknown = np.full(len(rates), np.nan)
-        return np.column_stack([unknown, unknown, adaptation.S1, adaptation.S2])
-    last = len(rates) if split is None else int(min(split, len(rates)))
-    adaptation = rates[last:] if last < len(rates) else None
-    table = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
-    return table[list(COLUMNS)].to_numpy()
-
-
-def _setting(
+def _read_setting(
     rows: pd.DataFrame, column: str, steps: float | None, where: str
 ) -> float | None:
     """Read a number of steps: the argument for all curves, else this curve's column."""
@@ -233,7 +219,7 @@ def _warn_assumed(curves: list[_Curve]) -> None:
     )
 
 
-def _joined(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
+def _join(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
     values = np.full((len(table), len(COLUMNS)), np.nan)
     for curve in curves:
         values[curve.rows] = curve.areas

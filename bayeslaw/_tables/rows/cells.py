@@ -23,11 +23,6 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
     """Make a column for each field of a record (``config.N``), convert lists to text,
     and columns of numbers that have another type (objects, categories, decimals) to
     floats.
-
-    Raises
-    ------
-    RunTableError
-        A field of a record has the name of a column.
     """
     columns: dict[Any, pd.Series] = {}
     if not table.columns.is_unique or not any(map(_holds_anything, table.dtypes)):
@@ -42,18 +37,22 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
             columns[name] = cells.map(float, na_action="ignore").astype(float)
             continue
         # not by `map`, which in old pandas fails at integers too long for a float
-        as_records = [_record(cell) for cell in cells]
-        records = pd.Series(as_records, cells.index, dtype=object)
-        is_record = records.map(lambda cell: isinstance(cell, Mapping))
-        if is_record.any() and (is_record | cells.isna()).all():
-            for field, values in _fields(str(name), records).items():
-                if field in columns or field in table:
-                    raise RunTableError(
-                        f"2 columns are called {field!r}; rename or drop all but one"
-                    )
-                columns[field] = values
-        else:
+        records = [_as_record(cell) for cell in cells]
+        is_record = np.array([isinstance(record, Mapping) for record in records])
+        if not (is_record.any() and (is_record | cells.isna()).all()):
             columns[name] = cells.map(_flat)
+            continue
+        rows = [
+            dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
+            for record in records
+        ]
+        for field in dict.fromkeys(field for row in rows for field in row):
+            if field in columns or field in table:
+                raise RunTableError(
+                    f"2 columns are called {field!r}; rename or drop all but one"
+                )
+            values = pd.Series([row.get(field) for row in rows], cells.index)
+            columns[field] = values.infer_objects()
     return pd.DataFrame(columns, index=table.index)
 
 
@@ -84,7 +83,7 @@ def _is_real(cell: Any) -> bool:
     return isinstance(cell, float | np.floating | np.integer | Decimal)
 
 
-def _record(cell: Any) -> Any:
+def _as_record(cell: Any) -> Any:
     """Convert a cell of a Parquet map, a list of pairs, to a record."""
     is_map = isinstance(cell, list) and len(cell) > 0
     if is_map and all(isinstance(pair, tuple) and len(pair) == 2 for pair in cell):
@@ -99,20 +98,6 @@ def _flat(cell: Any) -> Any:
     if isinstance(cell, int) and abs(cell) >= 2**1023:
         return str(cell)
     return cell
-
-
-def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
-    """Make a column for each field of a column of records."""
-    rows = [
-        dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
-        for record in records
-    ]
-    fields = dict.fromkeys(field for row in rows for field in row)
-    columns = {}
-    for field in fields:
-        values = [row.get(field) for row in rows]
-        columns[field] = pd.Series(values, records.index).infer_objects()
-    return columns
 
 
 def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -130,40 +115,30 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """Leave out rows of means or totals at the end, with a warning. Such rows between
     the others are only warned of.
     """
-    rows = _summaries_at_end(runs) or int(_is_computed(runs))
-    if not rows:
-        _warn_summaries(runs)
-        return runs
-    left_out = ", ".join(map(str, runs.index[-rows:]))
-    warn(f"row {left_out}: a mean or total of the rows above, not a run; left out")
-    return runs.iloc[:-rows]
-
-
-def _warn_summaries(runs: pd.DataFrame) -> None:
-    """Warn of rows between the others whose name is that of a mean or total."""
+    # rows at the end that are called a mean or total, if no row above is
+    rows = 0
+    for column in runs.select_dtypes(exclude="number"):
+        if not rows and _called_summary(runs[column].iloc[-1:]).any():
+            called = _called_summary(runs[column])
+            count = int(called.sum())
+            rows = count if count < len(runs) and called[-count:].all() else 0
+    rows = rows or int(_is_computed(runs))
+    if rows:
+        left_out = ", ".join(map(str, runs.index[-rows:]))
+        warn(f"row {left_out}: a mean or total of the rows above, not a run; left out")
+        return runs.iloc[:-rows]
     for column in filter(is_name, runs):
         called = _called_summary(runs[column])
         if 0 < called.sum() < len(runs) / 2:
             name = runs[column][called].iloc[0]
-            rows = ", ".join(map(str, runs.index[called][:3]))
+            between = ", ".join(map(str, runs.index[called][:3]))
             warn(
-                f"row {rows}: column {column!r} says {name!r}, a mean or total, and it is "
-                f"counted as a run: leave it out (--where \"{column} != '{name}'\"), or "
+                f"row {between}: column {column!r} says {name!r}, a mean or total, and it "
+                f"is counted as a run: leave it out (--where \"{column} != '{name}'\"), or "
                 "call the run something else"
             )
-            return
-
-
-def _summaries_at_end(runs: pd.DataFrame) -> int:
-    """Count the rows at the end that are called a mean or total, if no row above is."""
-    for column in _texts(runs):
-        if not _called_summary(runs[column].iloc[-1:]).any():
-            continue
-        called = _called_summary(runs[column])
-        count = int(called.sum())
-        if 0 < count < len(runs) and called[-count:].all():
-            return count
-    return 0
+            break
+    return runs
 
 
 def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
@@ -195,7 +170,3 @@ def _is_computed(runs: pd.DataFrame) -> bool:
     # exports round
     alike = [np.isclose(values, summary, rtol=1e-4, atol=0) for summary in summaries]
     return bool(np.logical_or(*alike).all())
-
-
-def _texts(runs: pd.DataFrame) -> list[Any]:
-    return [*runs.select_dtypes(exclude="number")]

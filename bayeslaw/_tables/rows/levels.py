@@ -61,7 +61,9 @@ def _snapped(runs: pd.DataFrame) -> pd.DataFrame:
         levels = at_levels(values, within, of_share=of_share)
         if np.array_equal(levels, values, equal_nan=True):
             continue
-        levels = at_levels(values, within, of_share=of_share, curve=_curves(runs))
+        levels = at_levels(
+            values, within, of_share=of_share, curve=_number_curves(runs)
+        )
         runs = runs.assign(**{str(name): levels})
     return runs
 
@@ -103,15 +105,15 @@ def at_levels(
         position = position - np.log1p(-distinct)
     following = np.full(len(distinct), len(distinct))
     if curve is not None:
-        following = _following(position, code, curve[has_level])
-    for first, last in _clusters(position, following, within):
+        following = _find_following(position, code, curve[has_level])
+    for first, last in _find_clusters(position, following, within):
         inside = slice(first, last + 1)
-        distinct[inside] = _roundest(distinct[inside], count[inside])
+        distinct[inside] = _find_roundest(distinct[inside], count[inside])
     levels[has_level] = distinct[code]
     return levels
 
 
-def _clusters(
+def _find_clusters(
     position: Float[np.ndarray, " value"],
     following: Int[np.ndarray, " value"],
     within: float,
@@ -144,7 +146,7 @@ def _clusters(
     return clusters
 
 
-def _following(
+def _find_following(
     position: Float[np.ndarray, " value"],
     code: Int[np.ndarray, " row"],
     curve: Int[np.ndarray, " row"],
@@ -160,21 +162,19 @@ def _following(
     return following
 
 
-def _roundest(
+def _find_roundest(
     values: Float[np.ndarray, " value"], count: Int[np.ndarray, " value"]
 ) -> float:
-    """Choose the value with fewest digits, then the most frequent, then the least."""
-    digits = np.array([_digits(value) for value in values])
+    """Choose the value with fewest significant digits, then the most frequent, then the
+    least.
+    """
+    mantissas = [repr(float(value)).split("e")[0] for value in values]
+    digits = [len(text.replace(".", "").strip("0")) for text in mantissas]
     order = np.lexsort(np.array([values, -count, digits]))
     return float(values[order[0]])
 
 
-def _digits(value: float) -> int:
-    """Count the significant digits with which a number is written."""
-    return len(repr(float(value)).split("e")[0].replace(".", "").strip("0"))
-
-
-def _curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
+def _number_curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
     """Number the run of each row, by domain, shape (row,); None if rows are no points
     of runs.
     """

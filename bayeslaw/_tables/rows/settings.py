@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
@@ -71,7 +71,7 @@ def alike_but_settings(
     if "loss" not in runs:
         return None
     keys = [c for c in runs if _is_read(c) or c in inputs]
-    settings = _settings(runs, inputs)
+    settings = _list_settings(runs, inputs)
     if not keys or not settings:
         return None
     numbers = runs[settings].select_dtypes("float")
@@ -97,7 +97,7 @@ def alike_but_settings(
     return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
 
 
-def _settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
+def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
     """List the columns of settings that neither the schema nor ``inputs`` of a law has."""
     schema = {*NUMERIC, *TEXT, *inputs}
     if not {"step", *COLUMNS} & set(runs):
@@ -126,7 +126,7 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
     """List further settings that differ among rows of a cell at one level of each of
     ``settings``, or do not move with them in one direction: the cell is a sweep of all.
     """
-    others = {*_settings(runs)}
+    others = {*_list_settings(runs)}
     if "lr" in runs and _is_setting(runs, "lr"):
         # also in a table of steps: rows of one cell are of one step
         others.add("lr")
@@ -190,11 +190,6 @@ def _is_read(column: Any) -> bool:
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Number the cell of each row, shape (row,): rows of a cell are equal in all
     columns that laws read.
-
-    Raises
-    ------
-    RunTableError
-        The table has no column for laws.
     """
     keys = [column for column in runs if _is_read(column)]
     if not keys:
@@ -221,10 +216,3 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
         return True
     # a column that changes along a run is not a setting
     return bool((runs.groupby("run")[column].nunique() <= 1).all())
-
-
-def warn_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> None:
-    """Warn of rows that differ only in settings that no law reads."""
-    alike = alike_but_settings(runs, inputs)
-    if alike is not None:
-        warn(alike.sentence())

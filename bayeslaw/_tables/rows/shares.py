@@ -90,14 +90,7 @@ def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_shares(runs: pd.DataFrame) -> None:
-    """Refuse rows whose shares lie outside the simplex.
-
-    Raises
-    ------
-    RunTableError
-        The shares of a row do not sum to one; the message names row and columns. A
-        share under 0 or over 1 is refused like any number out of its range.
-    """
+    """Refuse rows whose shares lie outside the simplex."""
     columns = share_columns(runs)
     totals = runs[columns].sum(axis=1, skipna=False)
     beyond = (totals - 1).abs() > rounding(runs[columns])

@@ -85,21 +85,66 @@ def tuned(
     runs = as_runs(runs)
     y = fitting.log_losses(runs)
     settings = [setting] if isinstance(setting, str) else list(dict.fromkeys(setting))
-    x = np.stack([_logarithms(runs, name, settings) for name in settings], axis=1)
-    _refuse_swept_beside(runs, settings)
+    option, quoted = (
+        f"--best-of {','.join(settings)}",
+        " and ".join(map(repr, settings)),
+    )
+    logarithms = []
+    for name in settings:
+        if name not in runs:
+            raise RunTableError(
+                f"{option}: no such column as {name!r}; there are: "
+                f"{', '.join(map(str, runs.columns))}"
+            )
+        if not are_levels(runs[name]):
+            raise RunTableError(
+                f"{option}: levels of {name!r} must be numbers above 0, whose "
+                "logarithm a parabola is in"
+            )
+        values = pd.to_numeric(runs[name]).to_numpy(float)
+        logarithms.append(np.log(at_levels(values, ROUNDING)))
+    x = np.stack(logarithms, axis=1)
     cells = cells_of(runs)
+
+    # one quadratic would go through the runs of all levels of another swept setting
+    beside = swept_beside(runs, settings)
+    if beside:
+        # the level that most cells' best runs have
+        losses = pd.Series(runs["loss"].to_numpy(float))
+        best = runs.iloc[losses.groupby(cells).idxmin()]
+        are_tunable = all(are_levels(runs[name]) for name in beside)
+        together = ",".join([*settings, *beside])
+        raise RunTableError(
+            f"{option}: {' and '.join(map(repr, beside))} "
+            f"differ{'s' * (len(beside) == 1)} within cells, too, and one parabola along "
+            f"{quoted} would go through runs of all levels; "
+            f"{f'tune them together (--best-of {together}), or ' * are_tunable}keep one "
+            f'level, for instance of most best runs: --where "{at_commonest(best, beside)}"'
+            " (a column that is no setting is left out by: bayeslaw table RUNS --keep "
+            f"{','.join(settings)} -o FILE)"
+        )
+
+    # the runs near the best of each cell that has the levels of a quadratic
     kept = _select_near_best(cells, x, y, near)
-    chosen = [
-        cell for cell in np.unique(cells) if _is_enough(x[kept & (cells == cell)])
-    ]
+
+    def has_enough(x: Float[np.ndarray, "row setting"]) -> bool:
+        levels = [len(np.unique(values)) for values in x.T]
+        return min(levels) >= NEEDED and len(x) >= _count_coefficients(x)
+
+    chosen = [c for c in np.unique(cells) if has_enough(x[kept & (cells == c)])]
     if len(chosen) < 2:
         raise RunTableError(
-            f"{_option(settings)}: {len(chosen)} cells have {NEEDED} or more levels of "
-            f"{_quote(settings)}, and two are needed; keep the runs you will use, by "
-            "--where"
+            f"{option}: {len(chosen)} cells have {NEEDED} or more levels of {quoted}, and "
+            "two are needed; keep the runs you will use, by --where"
         )
     kept &= np.isin(cells, chosen)
-    lowest, half = _find_lowest(cells[kept], x[kept], y[kept], settings)
+    fitted = _find_lowest(cells[kept], x[kept], y[kept])
+    if fitted is None:
+        raise RunTableError(
+            f"{option}: losses have no minimum along {quoted} (they do not bend upwards), "
+            "so that no run is known to be the tuned one"
+        )
+    lowest, half = fitted
     best = [int(np.flatnonzero(cells == c)[y[cells == c].argmin()]) for c in chosen]
     table = runs.iloc[best].drop(columns=settings)
     table["loss_measured"] = table["loss"]
@@ -116,55 +161,6 @@ def tuned(
     return table.iloc[np.argsort(best)]
 
 
-def _option(settings: Sequence[str]) -> str:
-    """Write the option of the command line, for messages."""
-    return f"--best-of {','.join(settings)}"
-
-
-def _quote(settings: Sequence[str]) -> str:
-    """Join names of columns in quotes."""
-    return " and ".join(map(repr, settings))
-
-
-def _logarithms(
-    runs: pd.DataFrame, setting: str, settings: Sequence[str]
-) -> Float[np.ndarray, " row"]:
-    """Take the logarithms of a swept setting, shape (row,); refuse values not above 0."""
-    if setting not in runs:
-        raise RunTableError(
-            f"{_option(settings)}: no such column as {setting!r}; there are: "
-            f"{', '.join(map(str, runs.columns))}"
-        )
-    if not are_levels(runs[setting]):
-        raise RunTableError(
-            f"{_option(settings)}: levels of {setting!r} must be numbers above 0, whose "
-            "logarithm a parabola is in"
-        )
-    values = pd.to_numeric(runs[setting]).to_numpy(float)
-    return np.log(at_levels(values, ROUNDING))
-
-
-def _refuse_swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> None:
-    """Refuse cells that are sweeps of another setting, too: one quadratic would go
-    through the runs of all its levels.
-    """
-    beside = swept_beside(runs, settings)
-    if not beside:
-        return
-    # the level that most cells' best runs have
-    losses = pd.Series(runs["loss"].to_numpy(float))
-    best = runs.iloc[losses.groupby(cells_of(runs)).idxmin()]
-    are_tunable = all(are_levels(runs[name]) for name in beside)
-    together = f"tune them together ({_option([*settings, *beside])}), or "
-    raise RunTableError(
-        f"{_option(settings)}: {_quote(beside)} differ{'s' * (len(beside) == 1)} within "
-        f"cells, too, and one parabola along {_quote(settings)} would go through runs of "
-        f"all levels; {together * are_tunable}keep one level, for instance of most best "
-        f'runs: --where "{at_commonest(best, beside)}" (a column that is no setting is '
-        f"left out by: bayeslaw table RUNS --keep {','.join(settings)} -o FILE)"
-    )
-
-
 def _select_near_best(
     cells: Int[np.ndarray, " row"],
     x: Float[np.ndarray, "row setting"],
@@ -172,7 +168,8 @@ def _select_near_best(
     near: int,
 ) -> Bool[np.ndarray, " row"]:
     """Select the rows within ``near`` levels of their cell's best in each setting, or
-    within more levels if these have fewer rows than a quadratic has coefficients.
+    within more levels if these have fewer rows than a quadratic has coefficients. Near
+    an end of the sweep the window has as many levels, to one side.
     """
     kept = np.zeros(len(y), bool)
     for cell in np.unique(cells):
@@ -180,40 +177,29 @@ def _select_near_best(
         # seeds of one level count as one: the best has the lowest mean
         levels, run = np.unique(x[inside], axis=0, return_inverse=True)
         means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
-        best, reach = levels[means.argmin()], near
-        is_near = _are_within(x[inside], best, reach)
+        best = levels[means.argmin()]
+
+        def are_within(reach: int) -> Bool[np.ndarray, " row"]:
+            is_within = np.ones(len(inside), bool)  # noqa: B023
+            for values, at in zip(x[inside].T, best, strict=True):  # noqa: B023
+                levels, place = np.unique(values, return_inverse=True)
+                low = np.searchsorted(levels, at) - reach
+                low = min(max(low, 0), max(len(levels) - 2 * reach - 1, 0))
+                is_within &= (place >= low) & (place <= low + 2 * reach)
+            return is_within
+
+        reach, is_near = near, are_within(near)
         while is_near.sum() < _count_coefficients(x) and not is_near.all():
             reach += 1
-            is_near = _are_within(x[inside], best, reach)
+            is_near = are_within(reach)
         kept[inside] = is_near
     return kept
-
-
-def _are_within(
-    x: Float[np.ndarray, "row setting"], best: Float[np.ndarray, " setting"], near: int
-) -> Bool[np.ndarray, " row"]:
-    """Tell which rows are within a window of levels around the best, in each setting.
-    Near an end of the sweep the window has as many levels, to one side.
-    """
-    is_within = np.ones(len(x), bool)
-    for values, at in zip(x.T, best, strict=True):
-        levels, place = np.unique(values, return_inverse=True)
-        low = np.searchsorted(levels, at) - near
-        low = min(max(low, 0), max(len(levels) - 2 * near - 1, 0))
-        is_within &= (place >= low) & (place <= low + 2 * near)
-    return is_within
 
 
 def _count_coefficients(x: Float[np.ndarray, "row setting"]) -> int:
     """Count the coefficients of a quadratic in the settings."""
     settings = x.shape[1]
     return 1 + settings + settings * (settings + 1) // 2
-
-
-def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
-    """Tell whether a cell's rows have the levels and runs that a quadratic needs."""
-    levels = [len(np.unique(values)) for values in x.T]
-    return min(levels) >= NEEDED and len(x) >= _count_coefficients(x)
 
 
 class _Quadratic(NamedTuple):
@@ -276,10 +262,10 @@ def _find_lowest(
     cells: Int[np.ndarray, " row"],
     x: Float[np.ndarray, "row setting"],
     y: Float[np.ndarray, " row"],
-    settings: Sequence[str],
-) -> tuple[list[_Lowest], float]:
+) -> tuple[list[_Lowest], float] | None:
     """Fit quadratics with one curvature for all cells. Find their lowest points within
-    each cell's sweep, and half a 90% interval of errors in units of their sd.
+    each cell's sweep, and half a 90% interval of errors in units of their sd; None if
+    losses do not bend upwards.
     """
     code = np.unique(cells, return_inverse=True)[1]
     count, size = code.max() + 1, x.shape[1]
@@ -292,10 +278,7 @@ def _find_lowest(
     a, b, g = np.split(coefficients, [count, count * (1 + size)])
     curvature = np.tensordot(g, _symmetric_units(size), axes=1)
     if np.linalg.eigvalsh(curvature)[0] <= 0:
-        raise RunTableError(
-            f"{_option(settings)}: losses have no minimum along {_quote(settings)} (they "
-            "do not bend upwards), so that no run is known to be the tuned one"
-        )
+        return None
     freedom = max(len(y) - basis.shape[1], 1)
     variance = ((y - basis @ coefficients) ** 2).sum() / freedom
     covariance = variance * np.linalg.pinv(basis.T @ basis)

@@ -42,12 +42,6 @@ def read_table_file(
     names
         Further columns that hold names. Names stay as they are written, also ``1.10``
         and ``NA``.
-
-    Raises
-    ------
-    RunTableError
-        Its fields do not match the names of its header. Errors of codecs and parsers go
-        on to the caller.
     """
     # the suffix without that of a compression
     ends = [suffix.lower() for suffix in sheet_of(path)[0].suffixes]
@@ -170,13 +164,7 @@ def _check_fields(path: Path, sheet: Sheet) -> None:
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
-    """Read the named sheet, else the only sheet with rows.
-
-    Raises
-    ------
-    RunTableError
-        There is no such sheet, or several have rows; or `openpyxl` is not installed.
-    """
+    """Read the named sheet, else the only sheet with rows."""
     imported("openpyxl", "excel")
     file, sheet = sheet_of(path)
     sheets = pd.read_excel(file, sheet_name=None, header=None, engine="openpyxl")
@@ -212,12 +200,6 @@ class _RepeatedNameError(ValueError):
 def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read the table of a file of JSON lines, of one JSON array of records, or of one
     record of columns.
-
-    Raises
-    ------
-    RunTableError
-        The file is not JSON, has no records, or has a record with two values under one
-        name.
     """
 
     def refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -75,11 +75,6 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
 def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     """Write decimal commas as points, in a sheet whose numbers show that the comma is
     its decimal sign.
-
-    Raises
-    ------
-    RunTableError
-        A number has one point before three digits, which may group thousands.
     """
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
     if not any("," in c for row in sheet.rows for c in row if isinstance(c, str)):

@@ -9,13 +9,7 @@ from bayeslaw._base.errors import RunTableError
 
 
 def imported(module: str, extra: str) -> ModuleType:
-    """Import a module of a library that an extra of this package installs.
-
-    Raises
-    ------
-    RunTableError
-        The library is not installed; the message has the extra that installs it.
-    """
+    """Import a module of a library that an extra of this package installs."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -19,13 +19,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_time, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """Read the points of an experiment's runs, by default those of the only experiment.
-
-    Raises
-    ------
-    RunTableError
-        There is no such store or experiment, or MLflow is not installed.
-    """
+    """Read the points of an experiment's runs, by default those of the only experiment."""
     store, _, experiment = place.partition("#")
     where = f"mlflow:{place}"
     address = _find_address(store, where)

@@ -44,11 +44,6 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
 
     A setting that has the name of a metric, a loss, ``run`` or ``step`` becomes
     ``config.NAME``.
-
-    Raises
-    ------
-    RunTableError
-        There are no runs, or no run logged a number.
     """
     if not runs:
         raise RunTableError(f"{where}: no runs")
@@ -155,11 +150,6 @@ class Tokens(NamedTuple):
 def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
     """Add a column ``D``: a logged counter, else steps times the tokens of a step from
     the settings. Without either the table is unchanged.
-
-    Raises
-    ------
-    RunTableError
-        Counters disagree.
     """
     # a setting may have the name of a counter, too, for the planned tokens
     counters = [

@@ -43,11 +43,6 @@ def read_source(
     ----------
     grows, names
         See `read_table_file`.
-
-    Raises
-    ------
-    RunTableError
-        There is no such table, or it cannot be read.
     """
     if is_tracker(source):
         scheme, _, place = str(source).partition(":")

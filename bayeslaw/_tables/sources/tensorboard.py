@@ -18,13 +18,7 @@ TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trai
 
 
 def read(place: str) -> pd.DataFrame:
-    """Read the points of all runs below a folder (or of one event file).
-
-    Raises
-    ------
-    RunTableError
-        There are no runs, or `tensorboard` is not installed.
-    """
+    """Read the points of all runs below a folder (or of one event file)."""
     where, folder = f"tensorboard:{place}", Path(place)
     if not folder.exists():
         raise RunTableError(f"{where}: no such folder; give one with event files")

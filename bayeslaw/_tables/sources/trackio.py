@@ -14,13 +14,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """Read the points of a project's runs.
-
-    Raises
-    ------
-    RunTableError
-        There is no such project, or Trackio is not installed.
-    """
+    """Read the points of a project's runs."""
     where = f"trackio:{place}"
     trackio = imported("trackio", "trackio")
     storage = imported("trackio.sqlite_storage", "trackio").SQLiteStorage

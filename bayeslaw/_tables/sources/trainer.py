@@ -18,11 +18,6 @@ def read(place: str) -> pd.DataFrame:
     """Read the points of all runs below a folder (or of one state file).
 
     Each checkpoint of a run holds the log so far; the longest is read.
-
-    Raises
-    ------
-    RunTableError
-        There are no states, or one was not written by a Trainer.
     """
     where, folder = f"hf:{place}", Path(place)
     if not folder.exists():

@@ -23,13 +23,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """Read the points of all runs of a project, or of offline runs below a folder.
-
-    Raises
-    ------
-    RunTableError
-        There are no runs, they cannot be reached, or `wandb` is not installed.
-    """
+    """Read the points of all runs of a project, or of offline runs below a folder."""
     where, folder = f"wandb:{place}", Path(place)
     wandb = imported("wandb", "wandb")
     if folder.exists():
@@ -98,11 +92,6 @@ def _key(item: Any) -> str:
 def _records(file: Path) -> Iterator[bytes]:
     """Read the contents of a log's records; the log of an unfinished run may end in
     half a record.
-
-    Raises
-    ------
-    RunTableError
-        The file is not such a log, or it is damaged.
     """
     content = file.read_bytes()
     if content[:4] != b":W&B":
