@@ -22,8 +22,8 @@ from ._designs.influence import influence as influence
 from ._designs.menu import candidates as candidates
 from ._forecasts.check import Check as Check
 from ._forecasts.check import check as check
+from ._forecasts.checking.inference import InferenceCheck as InferenceCheck
 from ._forecasts.checking.inference import check_inference as check_inference
-from ._forecasts.checking.replicates import InferenceCheck as InferenceCheck
 from ._forecasts.checking.stages import StagesCheck as StagesCheck
 from ._forecasts.checking.stages import check_stages as check_stages
 from ._forecasts.exchange import exchange_rate as exchange_rate

@@ -176,13 +176,9 @@ def check(
     inside = {f"{p:g}": within(new, y, p) for p in LEVELS}
     misses = standardised_misses(y, low, point, high)
     worst = worst_group(runs, inside["0.9"])
-    by_draw = point_metrics(law, y)
-    intervals = {
-        name: (float(np.quantile(draws, 0.05)), float(np.quantile(draws, 0.95)))
-        for name, draws in by_draw.items()
-    }
+    of_law = point_metrics(law, y)
+    intervals = {name: _find_interval(draws) for name, draws in of_law.items()}
     intervals["slope"] = slope_interval(law, y, seed)
-    warnings = reasons(posterior, runs, law)
     measured = Check(
         n=len(y),
         **{k: float(v[0]) for k, v in point_metrics(point[None], y).items()},
@@ -195,85 +191,106 @@ def check(
         group_stretch=widening_factor(misses[worst.rows]) if worst else None,
         verdict="unknown",
         reason="",
-        reasons=warnings,
+        reasons=reasons(posterior, runs, law),
         pit=(new < y).mean(0),
     )
     fitted = int(fitting.fitted(table, runs).sum())
-    verdict, lines = _verdict(measured, worst, fitted, posterior.warnings)
-    width, error = measured.width90, measured.mae_rel
-    lines += _remarks(measured, too_wide(posterior, runs, width, error))
-    return replace(measured, verdict=verdict, reason="; ".join([*lines, *warnings]))
+    wide = None
+    if len(y) >= FEW:
+        wide = too_wide(posterior, runs, measured.width90, measured.mae_rel)
+    verdict, lines = judge(measured, worst, fitted, posterior.warnings, wide)
+    reason = "; ".join([*lines, *measured.reasons])
+    return replace(measured, verdict=verdict, reason=reason)
 
 
-def _verdict(
-    measured: Check, worst: RunGroup | None, fitted: int, failures: Sequence[str]
+def _find_interval(draws: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    low, high = np.quantile(draws, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def judge(
+    measured: Check,
+    worst: RunGroup | None = None,
+    fitted: int = 0,
+    failures: Sequence[str] = (),
+    wide: str | None = None,
 ) -> tuple[str, list[str]]:
     """Judge the measurements. Returns the verdict and its reasons, a line each.
 
     Parameters
     ----------
     worst
-        Group of runs with the lowest coverage.
+        Group of runs with the lowest coverage, if one fails.
     fitted
-        Runs that the posterior was fitted to.
+        Number of runs that the posterior was fitted to.
     failures
         Diagnostics of the posterior that failed.
+    wide
+        Remark on intervals that are too wide.
     """
+    coverage90, coverage50 = measured.coverage["0.9"], measured.coverage["0.5"]
     what = "runs" if fitted else "held-out runs"
-    bias = measured.bias_log, measured.intervals["bias_log"]
-    coverage90 = measured.coverage["0.9"]
-    verdict, reason = judge(
-        measured.n, coverage90, measured.stretch, *bias, measured.reasons, what
-    )
-    lines = [reason]
+    line = f"90% intervals hold {coverage90:.0%} of {measured.n} {what}"
+    is_enough = measured.n >= FEW
+    # coverage, in all runs
+    if not is_enough:
+        priors = (ONE_LEVEL, PRIOR_DOMINATED)
+        is_of_priors = any(reason.startswith(priors) for reason in measured.reasons)
+        verdict = "do not extrapolate" if is_of_priors else "unknown"
+        line += ": too few to tell"
+    elif coverage90 >= TRUSTED_COVERAGE:
+        verdict = "trust"
+    else:
+        is_law_wrong = measured.stretch > STRETCH_LIMIT
+        verdict = "do not extrapolate" if is_law_wrong else "widen"
+        factor = format_factor(measured.stretch)
+        line += f"; they would have to be {factor} times as wide"
+    low, high = measured.intervals["bias_log"]
+    is_one_sided = is_enough and (low > 0 or high < 0)
+    if is_one_sided and measured.bias_log > 0:
+        line += (
+            f"; the law is {measured.bias_log:.1%} too high on average (losses came "
+            "out lower than forecast: the safe side of a limit)"
+        )
+    elif is_one_sided:
+        line += f"; the law is {-measured.bias_log:.1%} too low on average"
+    lines = [line]
+    # half intervals and groups, if the 90% intervals hold over all runs
     if verdict == "trust":
-        doubts = _doubts(measured.coverage["0.5"], worst)
-        verdict = "widen" if doubts else verdict
-        lines += doubts
-    unseen = _slope_unseen(measured)
-    if unseen is not None and verdict == "trust":
+        # with fewer runs inside 50% intervals, the medians misstate the risk
+        if coverage50 < 0.3:
+            lines.append(f"but 50% intervals hold {coverage50:.0%}")
+        if worst is not None:
+            held = f"of the {len(worst.rows)} runs of {worst.name} they hold"
+            lines.append(f"but {held} {worst.share:.0%}")
+        verdict = "widen" if len(lines) > 1 else verdict
+    # runs may fit a forecast that says nothing of their differences (slope 0), and one
+    # that says half of them (slope 2)
+    low, high = measured.intervals["slope"]
+    is_slope_unseen = low <= 0 and high >= 2
+    if is_slope_unseen and verdict == "trust":
         verdict = "unknown"
-        lines.append(unseen)
+        lines.append(
+            "but whether losses follow the forecast is not seen: the calibration slope "
+            f"may be 0 or 2 ({low:.2f} to {high:.2f})"
+        )
     if failures:
         verdict = "unknown" if verdict == "trust" else verdict
         lines.append(f"but the fit failed its diagnostics ({failures[0]})")
     if fitted:
         verdict = "unknown" if 2 * fitted >= measured.n else verdict
         lines.append(f"{fitted} of them were fitted, which is no test of a forecast")
+    if wide is not None:
+        lines.append(wide)
+    if is_enough and np.isfinite(measured.slope) and not is_slope_unseen:
+        slope = f"{measured.slope:.2f} ({low:.2f} to {high:.2f})"
+        lines.append(f"calibration slope {slope}")
     return verdict, lines
 
 
-def _slope_unseen(measured: Check) -> str | None:
-    """Write a line if the runs fit a forecast that says nothing of their differences
-    (slope 0), and one that says half of them (slope 2); None if they exclude either.
-    """
-    low, high = measured.intervals["slope"]
-    if not (low <= 0 and high >= 2):
-        return None
-    return (
-        f"but whether losses follow the forecast is not seen: the calibration slope "
-        f"may be 0 or 2 ({low:.2f} to {high:.2f})"
-    )
-
-
-def _remarks(measured: Check, wide: str | None) -> list[str]:
-    """Remark on intervals that are too wide, and on the slope of the calibration, if
-    there are enough runs.
-    """
-    if measured.n < FEW:
-        return []
-    lines = [] if wide is None else [wide]
-    if np.isfinite(measured.slope) and _slope_unseen(measured) is None:
-        low, high = measured.intervals["slope"]
-        lines.append(
-            f"calibration slope {measured.slope:.2f} ({low:.2f} to {high:.2f})"
-        )
-    return lines
-
-
 class RunGroup(NamedTuple):
-    """A group of runs: its name, the share that 90% intervals hold, and its rows by
-    position, shape (member,).
+    """A group of runs: its name, the share that 90% intervals hold, and the positions
+    of its rows, shape (member,).
     """
 
     name: str
@@ -321,20 +338,6 @@ def worst_group(
         return None
     _, worst = min(failing, key=lambda pair: (pair[0], pair[1].name))
     return worst
-
-
-def _doubts(coverage50: float, worst: RunGroup | None) -> list[str]:
-    """List reasons against trust although the 90% intervals hold over all runs."""
-    doubts = []
-    # with fewer runs inside 50% intervals, the medians misstate the risk
-    if coverage50 < 0.3:
-        doubts.append(f"but 50% intervals hold {coverage50:.0%}")
-    if worst is not None:
-        size = len(worst.rows)
-        doubts.append(
-            f"but of the {size} runs of {worst.name} they hold {worst.share:.0%}"
-        )
-    return doubts
 
 
 def point_metrics(
@@ -417,45 +420,4 @@ def slope_interval(
     squares = np.where(np.isnan(slope), np.nan, (x**2).sum(1))
     error = np.sqrt(variance / squares)
     rng = generator(seed, Stream.SLOPES)
-    slopes = slope + error * rng.standard_t(n - 2, len(slope))
-    low, high = np.quantile(slopes, [0.05, 0.95])
-    return float(low), float(high)
-
-
-def judge(
-    n: int,
-    coverage90: float,
-    stretch: float,
-    bias: float,
-    bias_interval: tuple[float, float],
-    reasons: tuple[str, ...] = (),
-    what: str = "held-out runs",
-) -> tuple[str, str]:
-    """Judge the held-out runs: ``trust``, ``widen`` or ``do not extrapolate``.
-
-    With too few runs the verdict is ``unknown``, or ``do not extrapolate`` if the
-    forecast rests on the prior.
-    """
-    holds = f"90% intervals hold {coverage90:.0%} of {n} {what}"
-    if n < FEW:
-        on_prior = any(
-            line.startswith((ONE_LEVEL, PRIOR_DOMINATED)) for line in reasons
-        )
-        return (
-            "do not extrapolate" if on_prior else "unknown"
-        ), f"{holds}: too few to tell"
-    one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
-    off = ""
-    if one_sided and bias > 0:
-        off = (
-            f"; the law is {bias:.1%} too high on average (losses came out lower than "
-            "forecast: the safe side of a limit)"
-        )
-    elif one_sided:
-        off = f"; the law is {-bias:.1%} too low on average"
-    if coverage90 >= TRUSTED_COVERAGE:
-        return "trust", holds + off
-    wide = f"; they would have to be {format_factor(stretch)} times as wide"
-    return (
-        "widen" if stretch <= STRETCH_LIMIT else "do not extrapolate"
-    ), holds + wide + off
+    return _find_interval(slope + error * rng.standard_t(n - 2, len(slope)))

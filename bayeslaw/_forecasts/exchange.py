@@ -70,7 +70,13 @@ def exchange_rate(
     table = as_runs(runs)
     if "replay" not in table:
         raise RunTableError("an exchange rate is along replay: give a column 'replay'")
-    slopes = [_slopes(as_posterior(p), table, step) for p in (target, source)]
+    low = np.clip(table["replay"] - step, 0.0, 1.0)
+    high = np.clip(table["replay"] + step, 0.0, 1.0)
+    slopes = []  # of each loss along replay, shape (draw, run)
+    for posterior in (as_posterior(target), as_posterior(source)):
+        ends = [table.assign(replay=replay) for replay in (low, high)]
+        below, above = (np.exp(posterior.log_loss(runs)) for runs in ends)
+        slopes.append((above - below) / (high - low).to_numpy())
     rng = generator(seed, Stream.PAIRS)
     count = max(len(slope) for slope in slopes)
     # draws of the shorter side are repeated
@@ -88,12 +94,3 @@ def exchange_rate(
     ]
     found = pd.DataFrame(rows, columns=["rate", "low", "high"], index=table.index)
     return found.assign(chance=chance)
-
-
-def _slopes(posterior: Posterior, runs: pd.DataFrame, step: float) -> np.ndarray:
-    """Compute draws of the loss's slope along replay, shape (draw, run)."""
-    low = np.clip(runs["replay"] - step, 0.0, 1.0)
-    high = np.clip(runs["replay"] + step, 0.0, 1.0)
-    below = np.exp(posterior.log_loss(runs.assign(replay=low)))
-    above = np.exp(posterior.log_loss(runs.assign(replay=high)))
-    return (above - below) / (high - low).to_numpy()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +23,6 @@ from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-# -- the cost of forgetting ------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,67 +140,52 @@ def cost_of_forgetting(
     1
     """
     posterior, runs = as_posterior(posterior), as_runs(runs)
-    if isinstance(pretraining, pd.DataFrame):
-        pretraining = as_runs(pretraining)
-    else:
-        pretraining = as_posterior(pretraining)
+    is_measured = isinstance(pretraining, pd.DataFrame)
+    curves = as_runs(pretraining) if is_measured else as_posterior(pretraining)
     runtime.start()
     after = np.exp(posterior.log_loss(runs))  # (draw, run)
+    needed = {"N": "the model's parameters"}
+    if not is_measured:
+        needed[LOSS_BEFORE] = "where its curve ends"
+        needed["ptpp"] = "pre-training tokens per parameter"
+    for name, what in needed.items():
+        if name not in runs:
+            raise RunTableError(
+                f"the cost of forgetting needs column {name!r} ({what}); "
+                f"the table has: {', '.join(map(str, runs.columns))}"
+            )
     lost, last_tokens = [], []
-    for i in range(len(runs)):
-        if isinstance(pretraining, pd.DataFrame):
-            tokens, losses = _measured_curve(pretraining, runs, i)
+    for losses_after, (row, run) in zip(after.T, runs.iterrows(), strict=True):
+        size = float(run["N"])
+        if isinstance(curves, pd.DataFrame):
+            points = _select_curve(curves, size, row)
+            tokens, losses = (points[c].to_numpy(float) for c in ("D", "loss"))
         else:
-            tokens, losses = _forecast_curve(pretraining, runs, i, len(after), seed)
-        lost.append(progress_lost(after[:, i], tokens, losses))
+            # the curve begins at a ten-thousandth of the tokens, and ends at the
+            # measured loss
+            tokens = float(run["ptpp"]) * size * np.geomspace(1e-4, 1.0, 400)
+            curve = np.exp(curves.log_loss(pd.DataFrame({"N": size, "D": tokens})))
+            curve = curve - curve[:, -1:] + float(run[LOSS_BEFORE])
+            order = generator(seed, Stream.PAIRS).permutation(len(curve))
+            losses = curve[np.resize(order, len(after))]
+        lost.append(progress_lost(losses_after, tokens, losses))
         last_tokens.append(tokens[-1])
     return Cost(np.stack(lost, axis=1), runs.assign(pretraining_tokens=last_tokens))
 
 
-def _measured_curve(
-    curves: pd.DataFrame, runs: pd.DataFrame, i: int
-) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
-    """Find the measured tokens and losses of a run's model, each of shape (point,)."""
-    size = _column(runs, "N", "the model's parameters")[i]
+def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
+    """Select the measured curve of a row's model, by increasing tokens."""
     missing = [c for c in ("N", "D", "loss") if c not in curves]
     if missing:
         raise RunTableError(
             f"the curves of pre-training have no column {missing[0]!r}; "
             "they need N, D and loss"
         )
-    is_model = np.isclose(curves["N"], size, rtol=1e-6)
-    points = curves[is_model].sort_values("D")
+    points = curves[np.isclose(curves["N"], size, rtol=1e-6)].sort_values("D")
     if len(points) < 2:
         sizes = ", ".join(format_count(n) for n in np.unique(curves["N"]))
         raise RunTableError(
-            f"row {runs.index[i]}: no curve of pre-training of a model of "
+            f"row {row}: no curve of pre-training of a model of "
             f"{format_count(size)}; there are: {sizes}"
         )
-    return points["D"].to_numpy(float), points["loss"].to_numpy(float)
-
-
-def _forecast_curve(
-    posterior: Posterior, runs: pd.DataFrame, i: int, draws: int, seed: int
-) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "draw point"]]:
-    """Forecast tokens, shape (point,), and losses, shape (draw, point), of a curve that
-    ends at the measured loss.
-    """
-    size = _column(runs, "N", "the model's parameters")[i]
-    end = _column(runs, LOSS_BEFORE, "where its curve ends")[i]
-    ptpp = _column(runs, "ptpp", "pre-training tokens per parameter")[i]
-    # the curve begins at a ten-thousandth of the tokens
-    tokens = ptpp * size * np.geomspace(1e-4, 1.0, 400)
-    curve = np.exp(posterior.log_loss(pd.DataFrame({"N": size, "D": tokens})))
-    ends_as_measured = curve - curve[:, -1:] + end
-    order = generator(seed, Stream.PAIRS).permutation(len(curve))
-    return tokens, ends_as_measured[np.resize(order, draws)]
-
-
-def _column(runs: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " run"]:
-    """Read a column as numbers, shape (run,); the error says what the column is for."""
-    if name not in runs:
-        raise RunTableError(
-            f"the cost of forgetting needs column {name!r} ({what}); "
-            f"the table has: {', '.join(map(str, runs.columns))}"
-        )
-    return runs[name].to_numpy(float)
+    return points

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import LARGEST_COUNT, Z90, format_count
 from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.discrepancy.axes import AXES
+from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
@@ -51,12 +51,9 @@ def width_parts(
     >>> bayeslaw.width_parts(target, large).columns.tolist()
     ['noise', 'parameters', 'misfit', 'drift', 'laws']
     """
-    posterior, runs = as_posterior(posterior), as_runs(runs)
-    variance = _variances(posterior, runs)
-    width = _width_by_variance(variance)
-    columns = {name: width * variance[name] for name in PARTS if name != "drift"}
-    columns["drift"] = width * variance["drift"].to_numpy().sum(axis=1)
-    return pd.DataFrame(columns, index=runs.index)[list(PARTS)]
+    runs = as_runs(runs)
+    parts, _ = _split_width(as_posterior(posterior), runs)
+    return parts.set_index(runs.index)
 
 
 def drift_parts(
@@ -85,10 +82,9 @@ def drift_parts(
     >>> parts.loc[:, parts.max() > 0].columns.to_list()
     ['N above', 'D above', 'N*D above']
     """
-    posterior, runs = as_posterior(posterior), as_runs(runs)
-    variance = _variances(posterior, runs)
-    width = _width_by_variance(variance)
-    return variance["drift"].mul(width, axis=0).set_index(runs.index)
+    runs = as_runs(runs)
+    _, drift_by_side = _split_width(as_posterior(posterior), runs)
+    return drift_by_side.set_index(runs.index)
 
 
 def drift_sentence(
@@ -103,18 +99,29 @@ def drift_sentence(
         return None
     width = (forecasts["high"] - forecasts["low"]) / forecasts["median"]
     widest = runs.iloc[[int(np.argmax(width))]]
-    parts = drift_parts(posterior, widest)
-    if parts.empty or parts.sum(axis=None) <= 0.5 * width_parts(posterior, widest).sum(
-        axis=None
-    ):
+    parts, by_side = _split_width(posterior, widest)
+    if by_side.empty or by_side.sum(axis=None) <= 0.5 * parts.sum(axis=None):
         return None
-    side = str(parts.iloc[0].idxmax())
-    axis = side.rpartition(" ")[0]
-    low, high = (_level(axis, end) for end in _gap(posterior, widest, side))
+    side = str(by_side.iloc[0].idxmax())
+    axis, _, way = side.rpartition(" ")
+    # from the edge of the training range to the run
+    formulas = [formula for _, formula in _pieces(posterior)]
+    formula = next(f for f in formulas if axis in getattr(f.training_range, "axes", ()))
+    known = formula.training_range
+    assert known is not None
+    ends = known.high if way == "above" else known.low
+    at = drift.positions(fitting.covariates(formula.law, widest), np)[axis]
+    gap = sorted((ends[known.axes.index(axis)], float(at[0])))
+    low, high = (_format_level(axis, drift.value_at(axis, end)) for end in gap)
     return (
         f"row {widest.index[0]}: most of the width is drift along {side}: no run was "
         f"fitted there; runs with {axis} between {low} and {high} would narrow it"
     )
+
+
+def _format_level(axis: str, value: float) -> str:
+    is_count = axis in ("N", "D") and value < LARGEST_COUNT
+    return format_count(value) if is_count else f"{value:.3g}"
 
 
 def shift_sentence(
@@ -124,9 +131,7 @@ def shift_sentence(
     moves by less than the share ``least`` of the loss.
     """
     moves = []
-    for piece in _pieces(posterior):
-        formula = _law_of(piece)
-        assert formula is not None
+    for piece, formula in _pieces(posterior):
         if formula.training_range is not None:
             away = formula.beyond(fitting.covariates(formula.law, runs))
             moves.append(np.asarray(piece.values[DRIFT]) @ away.T)
@@ -161,131 +166,87 @@ def too_wide(
     said = f"intervals are {width / max(error, 1e-9):.0f} times as wide as the errors"
     if not _pieces(posterior):
         return said
-    parts = width_parts(posterior, runs).mean()
+    of_runs, by_side = _split_width(posterior, runs)
+    parts = of_runs.mean()
     part, share = str(parts.idxmax()), float(parts.max() / parts.sum())
     if part == "drift":
-        part = f"drift along {drift_parts(posterior, runs).mean().idxmax()}"
+        part = f"drift along {by_side.mean().idxmax()}"
     return f"{said}, where 4 would do: {share:.0%} of the width is {part}"
 
 
-def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, float]:
-    """List the values of a side's axis between the training runs and a run beyond them."""
-    axis, _, way = side.rpartition(" ")
-    for piece in _pieces(posterior):
-        formula = _law_of(piece)
-        assert formula is not None
-        if formula.training_range is None or axis not in formula.training_range.axes:
-            continue
-        at = drift.positions(fitting.covariates(formula.law, run), np)[axis]
-        ends = (
-            formula.training_range.high
-            if way == "above"
-            else formula.training_range.low
-        )
-        edge = ends[formula.training_range.axes.index(axis)]
-        low, high = sorted((edge, float(at[0])))
-        return drift.value_at(axis, low), drift.value_at(axis, high)
-    raise LookupError(side)
+def _pieces(posterior: Posterior) -> list[tuple[Piece, LogLoss]]:
+    """Select the pieces that belong to a law and have its parts, with their formulas."""
+    return [
+        (piece, piece.log_loss)
+        for piece in posterior.pieces()
+        if isinstance(piece.log_loss, LogLoss)
+    ]
 
 
-def _level(axis: str, value: float) -> str:
-    """Format a value of an axis."""
-    is_count = axis in ("N", "D") and value < LARGEST_COUNT
-    return format_count(value) if is_count else f"{value:.3g}"
-
-
-def _law_of(piece: Piece) -> LogLoss | None:
-    return piece.log_loss if isinstance(piece.log_loss, LogLoss) else None
-
-
-def _pieces(posterior: Posterior) -> list[Piece]:
-    """Select the pieces that belong to a law and have its parts."""
-    return [piece for piece in posterior.pieces() if _law_of(piece) is not None]
-
-
-def _width_by_variance(variance: Mapping[str, Any]) -> Float[np.ndarray, " run"]:
-    """Compute the width of a normal 90% interval over its variance, shape (run,). Parts
-    of the variance times this ratio are parts of the width.
-    """
-    total = variance["drift"].to_numpy().sum(axis=1)
-    total = total + sum(variance[name] for name in PARTS if name != "drift")
-    return 2 * Z90 / np.sqrt(total)
-
-
-def _variances(posterior: Posterior, runs: pd.DataFrame) -> dict[str, Any]:
-    """Compute the variance of log loss by part, each of shape (run,), and a table of
-    the drift's variance with a column for each side.
+def _split_width(
+    posterior: Posterior, runs: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split the width of each run's normal 90% interval in proportion to the variances
+    of its parts: a table with a column for each part, and one with a column for the
+    drift to each side.
     """
     pieces = _pieces(posterior)
     if not pieces:
         raise LawError(f"{posterior.name}: its draws do not say what they are made of")
-    counts = np.array([piece.draws for piece in pieces])
+    counts = np.array([piece.draws for piece, _ in pieces])
     share = counts / counts.sum()
-    of_pieces = [_of_piece(piece, runs) for piece in pieces]
-    variance: dict[str, Any] = {
-        name: sum(
-            w * parts[name] for w, (_, parts) in zip(share, of_pieces, strict=True)
-        )
-        for name in ("noise", "parameters", "misfit")
-    }
-    centres = np.stack([centre for centre, _ in of_pieces])  # (law, run)
-    variance["laws"] = share @ (centres - share @ centres) ** 2
     by_side: dict[str, Any] = {}
-    for w, (_, parts) in zip(share, of_pieces, strict=True):
-        for side, values in parts["drift"].items():
-            by_side[side] = by_side.get(side, 0.0) + w * values
-    return variance | {"drift": pd.DataFrame(by_side, range(len(runs)))}
+    variance, centres = pd.DataFrame(0.0, range(len(runs)), list(PARTS)), []
+    for weight, (piece, formula) in zip(share, pieces, strict=True):
+        centre, of_law, drifts = _find_variances(piece, formula, runs)
+        centres.append(centre)
+        for name, values in of_law.items():
+            variance[name] += weight * values
+        for side, values in drifts.items():
+            by_side[side] = by_side.get(side, 0.0) + weight * values
+    log_losses = np.stack(centres)  # (law, run)
+    variance["laws"] = share @ (log_losses - share @ log_losses) ** 2
+    of_drift = pd.DataFrame(by_side, variance.index)
+    variance["drift"] = of_drift.to_numpy().sum(axis=1)
+    # parts of the variance times this ratio are parts of the width
+    ratio = 2 * Z90 / np.sqrt(variance.to_numpy().sum(axis=1))
+    return variance.mul(ratio, axis=0), of_drift.mul(ratio, axis=0)
 
 
-def _of_piece(
-    piece: Piece, runs: pd.DataFrame
-) -> tuple[Float[np.ndarray, " run"], dict[str, Any]]:
-    """Compute the mean log loss of a law's draws and the variances by part, each of
-    shape (run,), with the drift by side.
+def _find_variances(
+    piece: Piece, full: LogLoss, runs: pd.DataFrame
+) -> tuple[Float[np.ndarray, " run"], dict[str, Any], dict[str, Any]]:
+    """Compute the mean log loss of a law's draws, the variances by part, and those of
+    the drift by side, each of shape (run,).
     """
-    full = _law_of(piece)
-    assert full is not None
     columns = fitting.covariates(full.law, runs)
-
-    def draws(formula: LogLoss) -> Float[np.ndarray, "draw run"]:
-        return replace(piece, log_loss=formula).at(columns)
-
-    alone = draws(LogLoss(full.law))
-    with_misfit = alone
+    alone = with_misfit = replace(piece, log_loss=LogLoss(full.law)).at(columns)
     if full.process:
-        with_misfit = draws(replace(full, training_range=None))
+        without_drift = replace(full, training_range=None)
+        with_misfit = replace(piece, log_loss=without_drift).at(columns)
     centre, by_side = with_misfit.mean(axis=0), {}
     if full.training_range is not None:
         away = full.beyond(columns)
         rates = np.asarray(piece.values[DRIFT])
         centre = centre + away @ rates.mean(axis=0)
-        sides = [
-            f"{axis} {way}"
-            for axis in full.training_range.axes
-            for way in ("above", "below")
-        ]
+        axes, ways = full.training_range.axes, ("above", "below")
+        sides = [f"{axis} {way}" for axis in axes for way in ways]
         by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
     # Inside the data, each draw's misfit compensates the error of its parameters. So
     # the part of the misfit that a regression on the law's loss predicts counts as
     # parameters, and the residual part as misfit. The two variances add up to that of
     # law plus misfit.
-    misfit = _residual_variance(with_misfit - alone, alone)
-    return centre, {
+    x, y = alone - alone.mean(axis=0), with_misfit - alone
+    y = y - y.mean(axis=0)
+    spread = np.maximum(np.mean(x**2, axis=0), 1e-300)
+    slope = np.mean(x * y, axis=0) / spread
+    misfit = np.mean((y - slope * x) ** 2, axis=0)
+    parts = {
         "noise": piece.error_size(columns) ** 2 * np.mean(piece.noise.capped_variance),
         "parameters": np.maximum(with_misfit.var(axis=0) - misfit, 0.0),
         "misfit": misfit,
-        "drift": by_side,
     }
-
-
-def _residual_variance(
-    y: Float[np.ndarray, "draw run"], x: Float[np.ndarray, "draw run"]
-) -> Float[np.ndarray, " run"]:
-    """Compute the variance of y that a linear regression on x leaves, by run."""
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    spread = np.maximum(np.mean(x**2, axis=0), 1e-300)
-    slope = np.mean(x * y, axis=0) / spread
-    return np.mean((y - slope * x) ** 2, axis=0)
+    return centre, parts, by_side
 
 
 def misfit_along(
@@ -322,16 +283,18 @@ def misfit_along(
     >>> bayeslaw.misfit_along(target, of_target, "D", points=5).columns.tolist()
     ['D', 'low', 'median', 'high']
     """
-    posterior = as_posterior(posterior)
-    piece = max(posterior.pieces(), key=lambda piece: piece.draws)
-    formula = _law_of(piece)
-    if formula is None or formula.process is None:
+    found = _heaviest_misfit(as_posterior(posterior))
+    if found is None:
         raise LawError("these draws have no misfit: fit without --plain")
+    piece, formula, process = found
     columns = fitting.covariates(formula.law, as_runs(runs))
     if axis not in columns:
         readable = ", ".join(columns)
         raise LawError(f"law {formula.law.name!r} does not read {axis!r}: {readable}")
-    middle = _middle_run(columns)
+    # the run nearest to the median of every column, by ranks
+    ranks = [pd.Series(v).rank(pct=True).to_numpy() for v in columns.values()]
+    nearest = int(np.argmin(np.sum((np.array(ranks) - 0.5) ** 2, axis=0)))
+    middle = {name: float(v[nearest]) for name, v in columns.items()}
     x = np.asarray(columns[axis], float)
     grid = (
         np.linspace(x.min(), x.max(), points)
@@ -339,7 +302,7 @@ def misfit_along(
         else np.geomspace(x.min(), x.max(), points)
     )
     along = {name: np.full(points, value) for name, value in middle.items()}
-    features = formula.process.features(along | {axis: grid}, np)
+    features = process.features(along | {axis: grid}, np)
     draws = np.asarray(piece.values[WEIGHTS]) @ features.T
     low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=0)
     return pd.DataFrame({axis: grid, "low": low, "median": median, "high": high})
@@ -351,19 +314,20 @@ def misfit_and_noise(
     """Compute the root mean square of a law's misfit over runs, and the sd of a run's
     noise, both in log loss, for the law with most draws; None if it has no misfit.
     """
-    piece = max(posterior.pieces(), key=lambda piece: piece.draws)
-    formula = _law_of(piece)
-    if formula is None or formula.process is None:
+    found = _heaviest_misfit(posterior)
+    if found is None:
         return None
-    columns = fitting.covariates(formula.law, runs)
-    features = formula.process.features(columns, np)
+    piece, formula, process = found
+    features = process.features(fitting.covariates(formula.law, runs), np)
     misfits = np.asarray(piece.values[WEIGHTS]) @ features.T
     variance = np.mean(piece.noise.capped_variance)
     return float(np.sqrt(np.mean(misfits**2))), float(np.sqrt(variance))
 
 
-def _middle_run(columns: Mapping[str, Float[np.ndarray, " run"]]) -> dict[str, float]:
-    """Find the run nearest to the median of every column, by ranks."""
-    ranks = [pd.Series(v).rank(pct=True).to_numpy() for v in columns.values()]
-    nearest = int(np.argmin(np.sum((np.array(ranks) - 0.5) ** 2, axis=0)))
-    return {name: float(v[nearest]) for name, v in columns.items()}
+def _heaviest_misfit(posterior: Posterior) -> tuple[Piece, LogLoss, Process] | None:
+    """Find the law with most draws, and its misfit; None if it has none."""
+    piece = max(posterior.pieces(), key=lambda piece: piece.draws)
+    formula = piece.log_loss
+    if not isinstance(formula, LogLoss) or formula.process is None:
+        return None
+    return piece, formula, formula.process

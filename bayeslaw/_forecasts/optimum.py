@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -184,112 +184,90 @@ def optimum(
     costs = costs or Costs()
     served = checked("served_tokens", served_tokens, TOKENS)
     prob = checked("prob", prob, CHANCE)
+    levels = [(1 - prob) / 2, 0.5, (1 + prob) / 2]
     # read as a row of a table: "25%" is .25
-    row = as_runs(covariates).iloc[0] if covariates else pd.Series(dtype=float)
-    fixed = {str(column): value for column, value in row.items()}
+    row_of_table = as_runs(covariates).iloc[0].to_dict() if covariates else {}
+    fixed = {str(column): value for column, value in row_of_table.items()}
     posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)
     sweeps = [] if runs is None else sweeps_of(runs)
-    spending = Spending(costs, served)
-    grid, measured = _sizes(runs, search), _tokens_per_parameter(runs)
-    found = [
-        _at_budget(
-            posterior, spending, budget, grid, fixed, prob, measured, search, seed
-        )
-        for budget in _budgets(budgets, sweeps, costs)
-    ]
-    return Optimum(
-        rows=[best.row for best in found],
-        exponent=_exponent(found, prob),
-        parabolas=[parabola(sweep, prob) for sweep in sweeps],
-        curves=[best.curve for best in found],
-        prob=prob,
-        unit="money" if costs.has_money else "FLOPs",
-        warnings=[*posterior.warnings, *_cannot_carry(posterior, runs, sweeps)],
-    )
+    # sizes around those of the table, and the range of its tokens per parameter
+    span, ratios = (1e8, 1e11), (0.0, math.inf)
+    if runs is not None and "N" in runs:
+        span = runs["N"].min(), runs["N"].max()
+    if runs is not None and {"N", "D"} <= set(runs):
+        ratio = runs["D"].astype(float) / runs["N"].astype(float)
+        ratios = ratio.min(), ratio.max()
+    ends = math.log(span[0] / search.reach), math.log(span[1] * search.reach)
+    grid = np.exp(np.linspace(*ends, search.sizes))
 
-
-# -- one budget ------------------------------------------------------------------------
-
-
-class Spending(NamedTuple):
-    """The uses of a budget: training, and the tokens that the model will serve."""
-
-    costs: Costs
-    served: float
-
-    def tokens(self, budget: float, N: float) -> float:
-        """Compute the training tokens that a model of ``N`` parameters gets after the
-        served ones are paid; 0 or less if nothing is left.
+    def afford(budget: float, N: float) -> float:
+        """Compute the training tokens that a model gets after the served ones are paid;
+        0 or less if nothing is left.
         """
-        costs = self.costs
         if costs.has_money:
             trained = costs.most_tokens(N, 0.0, max_cost=budget)
         else:
             trained = budget / costs.flops_per_token(N)
         # a served token is a forward pass, 2 of the 6 FLOPs a parameter
-        return trained - self.served / 3
+        return trained - served / 3
 
-
-class Best(NamedTuple):
-    """The row and curve of a budget, and each draw's best log N, shape (draw,). The
-    latter is NaN if the draw's minimum is at an end of the searched sizes, and None for
-    the whole budget if this holds for too many draws.
-    """
-
-    row: dict[str, Any]
-    curve: dict[str, Any]
-    log_sizes: Float[np.ndarray, " draw"] | None
-
-
-def _at_budget(
-    posterior: Posterior,
-    spending: Spending,
-    budget: float,
-    grid: Float[np.ndarray, " size"],
-    fixed: Mapping[str, float],
-    prob: float,
-    measured: tuple[float, float],
-    search: Search,
-    seed: int,
-) -> Best:
-    """Find the best model at one budget."""
-    tokens = np.array([spending.tokens(budget, N) for N in grid])
-    sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
-    if len(sizes) < 3:
-        raise PlanError(
-            f"a budget of {budget:.3g} pays for no model: "
-            f"{format_count(spending.served)} served tokens, or what a run costs in any "
-            "case, are more"
-        )
-    table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
-    log_loss = posterior.log_loss(table)  # (draw, size)
-    start = _start(np.median(log_loss, axis=0), tokens / sizes, measured)
-    at, least, is_edge = _minima(np.log(sizes), log_loss, start)
-    ends = np.exp(np.quantile(log_loss, _quantiles(prob), axis=0))
-    names = ("low", "median", "high")
-    curve: dict[str, Any] = {"budget": budget, "N": sizes.tolist()}
-    curve |= {name: row.tolist() for name, row in zip(names, ends, strict=True)}
-    if is_edge.mean() > search.edge:
-        return Best(_refused(budget, at, sizes), curve, None)
-    N = np.exp(at[~is_edge])
-    D = np.array([spending.tokens(budget, size) for size in N])
-    draws = {"N": N, "D": D, "tokens_per_parameter": D / N}
-    draws["loss"] = np.exp(least[~is_edge])
-    row: dict[str, Any] = {"budget": budget, "refused": None}
-    for name, values in draws.items():
-        low, median, high = map(float, np.quantile(values, _quantiles(prob)))
-        row |= {name: median, f"{name}_low": low, f"{name}_high": high}
-    planned = pd.DataFrame([{"N": row["N"], "D": row["D"], **fixed}])
-    new = np.exp(posterior.log_loss(planned, noise=True, seed=seed)[:, 0])
-    low, _, high = map(float, np.quantile(new, _quantiles(prob)))
-    row |= {"new_run_low": low, "new_run_high": high}
-    return Best(row, curve, np.where(is_edge, np.nan, at))
-
-
-def _quantiles(prob: float) -> tuple[float, float, float]:
-    return (1 - prob) / 2, 0.5, (1 + prob) / 2
+    rows, curves, log_sizes = [], [], []
+    for budget in _choose_budgets(budgets, sweeps, costs):
+        tokens = np.array([afford(budget, N) for N in grid])
+        sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
+        if len(sizes) < 3:
+            raise PlanError(
+                f"a budget of {budget:.3g} pays for no model: {format_count(served)} "
+                "served tokens, or what a run costs in any case, are more"
+            )
+        table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
+        log_loss = posterior.log_loss(table)  # (draw, size)
+        quantiles = np.exp(np.quantile(log_loss, levels, axis=0)).tolist()
+        bands = dict(zip(("low", "median", "high"), quantiles, strict=True))
+        curves.append({"budget": budget, "N": sizes.tolist()} | bands)
+        # Start from the lowest median within the measured tokens per parameter. Far
+        # beyond, the misfit is so wide that it makes minima which the law does not have.
+        is_measured = (tokens / sizes >= ratios[0]) & (tokens / sizes <= ratios[1])
+        if not is_measured.any():
+            is_measured[:] = True
+        median = np.median(log_loss, axis=0)
+        start = int(np.where(is_measured, median, np.inf).argmin())
+        at, least, is_edge = _find_minima(np.log(sizes), log_loss, start)
+        if is_edge.mean() > search.edge:
+            rows.append(_refuse(budget, at, sizes))
+            continue
+        log_sizes.append((budget, np.where(is_edge, np.nan, at)))
+        N = np.exp(at[~is_edge])
+        D = np.array([afford(budget, size) for size in N])
+        draws = {"N": N, "D": D, "tokens_per_parameter": D / N}
+        draws["loss"] = np.exp(least[~is_edge])
+        row: dict[str, Any] = {"budget": budget, "refused": None}
+        for name, values in draws.items():
+            low, median, high = map(float, np.quantile(values, levels))
+            row |= {name: median, f"{name}_low": low, f"{name}_high": high}
+        planned = pd.DataFrame([{"N": row["N"], "D": row["D"], **fixed}])
+        new = np.exp(posterior.log_loss(planned, noise=True, seed=seed)[:, 0])
+        low, _, high = map(float, np.quantile(new, levels))
+        rows.append(row | {"new_run_low": low, "new_run_high": high})
+    exponent = None
+    if len(log_sizes) >= 3:
+        # the slope of log N in log budget, by least squares for each draw
+        x = np.log([budget for budget, _ in log_sizes])
+        y = np.stack([sizes for _, sizes in log_sizes])
+        slopes = (x - x.mean()) @ y / ((x - x.mean()) ** 2).sum()
+        low, median, high = map(float, np.nanquantile(slopes, levels))
+        exponent = {"median": median, "low": low, "high": high}
+    return Optimum(
+        rows=rows,
+        exponent=exponent,
+        parabolas=[parabola(sweep, prob) for sweep in sweeps],
+        curves=curves,
+        prob=prob,
+        unit="money" if costs.has_money else "FLOPs",
+        warnings=[*posterior.warnings, *_warn_of_few_rows(posterior, runs, sweeps)],
+    )
 
 
 def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
@@ -316,7 +294,7 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
         )
 
 
-def _budgets(
+def _choose_budgets(
     budgets: Iterable[float] | float | None,
     sweeps: Sequence[pd.DataFrame],
     costs: Costs,
@@ -339,40 +317,7 @@ def _budgets(
     return [*measured, 10 * measured[-1]]
 
 
-def _sizes(runs: pd.DataFrame | None, search: Search) -> Float[np.ndarray, " size"]:
-    """Choose the sizes to search, evenly spaced in log N."""
-    least, most = 1e8, 1e11
-    if runs is not None and "N" in runs:
-        least, most = runs["N"].min(), runs["N"].max()
-    ends = math.log(least / search.reach), math.log(most * search.reach)
-    return np.exp(np.linspace(*ends, search.sizes))
-
-
-def _tokens_per_parameter(runs: pd.DataFrame | None) -> tuple[float, float]:
-    """Find the range of the measured tokens per parameter."""
-    if runs is None or not {"N", "D"} <= set(runs):
-        return 0.0, math.inf
-    ratio = runs["D"].astype(float) / runs["N"].astype(float)
-    return float(ratio.min()), float(ratio.max())
-
-
-def _start(
-    median: Float[np.ndarray, " size"],
-    tokens_per_parameter: Float[np.ndarray, " size"],
-    measured: tuple[float, float],
-) -> int:
-    """Find the lowest point of the median curve within the measured tokens per
-    parameter. Far beyond, the misfit is so wide that it makes minima which the law does
-    not have.
-    """
-    least, most = measured
-    is_measured = (tokens_per_parameter >= least) & (tokens_per_parameter <= most)
-    if not is_measured.any():
-        is_measured[:] = True
-    return int(np.where(is_measured, median, np.inf).argmin())
-
-
-def _minima(
+def _find_minima(
     x: Float[np.ndarray, " size"],
     log_loss: Float[np.ndarray, "draw size"],
     start: int,
@@ -398,7 +343,7 @@ def _minima(
     return at, least, is_edge
 
 
-def _refused(
+def _refuse(
     budget: float, at: Float[np.ndarray, " draw"], sizes: Float[np.ndarray, " size"]
 ) -> dict[str, Any]:
     """Build the row of a budget without an optimum, with the reason."""
@@ -410,22 +355,6 @@ def _refused(
         "refused": f"At {budget:.3g} the loss is still falling at the {end} size looked at, "
         f"{format_count(size)}: the fit knows no best size there.",
     }
-
-
-def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
-    """Fit the slope of log N in log budget, by least squares for each draw."""
-    finite = [
-        (best.row["budget"], best.log_sizes)
-        for best in found
-        if best.log_sizes is not None
-    ]
-    if len(finite) < 3:
-        return None
-    budgets, log_sizes = zip(*finite, strict=True)
-    x, y = np.log(budgets), np.stack(log_sizes)
-    slopes = (x - x.mean()) @ y / ((x - x.mean()) ** 2).sum()
-    low, median, high = map(float, np.nanquantile(slopes, _quantiles(prob)))
-    return {"median": median, "low": low, "high": high}
 
 
 # -- the second opinion ----------------------------------------------------------------
@@ -520,7 +449,7 @@ def parabola(
     }
 
 
-def _cannot_carry(
+def _warn_of_few_rows(
     posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
 ) -> list[str]:
     """List the conclusions for which the table is too small."""

@@ -4,11 +4,11 @@ request at equal compute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +25,10 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._posteriors.answer import format_probability
 from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.draws import Draws, all_draws, shuffled
+from bayeslaw._posteriors.draws import all_draws, shuffled
 from bayeslaw._posteriors.outcomes import error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import COUNTS, as_runs
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 RECIPE = "recipe"  # column that names recipes
 LOSS = "loss"  # the loss that is compared, without a source
 WHAT = "the table of recipes"
+ENDS = ("median", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,26 @@ class Recipes:
 
     def sentence(self) -> str:
         """Describe which recipe beats which, a line for each pair."""
-        lines = [_pair_sentence(pair, self.prob) for pair in self.pairs]
+        lines = []
+        for pair in self.pairs:
+            is_both = len(pair["domains"]) > 1
+            parts = []
+            for name, domain in pair["domains"].items():
+                low, middle, high = (
+                    domain["difference"][e] for e in ("low", "median", "high")
+                )
+                part = f"{middle:+.2%} ({low:+.2%} to {high:+.2%}, {self.prob:.0%})"
+                if is_both:
+                    chance = format_probability(domain["probability"])
+                    part = f"{name} {part}, better with {chance}"
+                parts.append(part)
+            lines.append(
+                f"{pair['recipe']} beats {pair['other']}"
+                f"{' on both losses' if is_both else ''} with probability "
+                f"{format_probability(pair['probability'])} run against run, "
+                f"{format_probability(pair['law_probability'])} on average: "
+                f"{'; '.join(parts)}."
+            )
         return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
@@ -174,24 +194,52 @@ def recipes(
         check_posteriors(posteriors["target"], {"source": posteriors["source"]})
     runtime.start()
     costs = costs or Costs()
-    offered = _with_tokens(as_runs(table), budget, costs)
-    price, unit = _prices(offered, costs), "money" if costs.has_money else "FLOPs"
-    names = _names(offered, list(posteriors.values()))
-    domains, notes = [], _unequal(names, price, unit)
-    for number, (name, one) in enumerate(posteriors.items()):
-        runs = of_source(offered) if name == "source" else offered
-        runs, lines = _with_starts(runs, one, seed)
-        rng = generator(seed, Stream.RECIPES, number)
-        interval = forecast(one, runs, prob=prob, seed=seed)
-        domains.append(_Domain(name, *_draw_losses(one, runs, rng), interval))
+    offered = _fill_tokens(as_runs(table), budget, costs)
+    price, unit = _price(offered, costs), "money" if costs.has_money else "FLOPs"
+    names, notes = _name_recipes(offered, list(posteriors.values())), []
+    if price.max() > 1.01 * price.min():
+        least, most = names[int(price.argmin())], names[int(price.argmax())]
+        notes.append(
+            f"The recipes do not cost the same: {price.min():.3g} {unit} ({least}) to "
+            f"{price.max():.3g} ({most}); leave D empty where the budget is to say it."
+        )
+    law, new, intervals = {}, {}, {}
+    for number, (domain, one) in enumerate(posteriors.items()):
+        runs = of_source(offered) if domain == "source" else offered
+        runs, lines = _fill_starts(runs, one, seed)
         notes += lines
-    domains = _paired(domains, seed)
+        intervals[domain] = forecast(one, runs, prob=prob, seed=seed)
+        # the effect that runs from one checkpoint share is drawn once
+        rng, parts = generator(seed, Stream.RECIPES, number), all_draws(one.pieces())
+        law[domain], noise = log_losses(parts, runs, WHAT), noise_of(parts)
+        own = noise.draw(len(runs), rng) * error_sizes(parts, runs, WHAT)
+        shared = noise.draw_shared(runs, columns_read(one), rng)
+        new[domain] = law[domain] + shared + own
+    # domains are independent: equal numbers of draws, in random order
+    rng = generator(seed, Stream.RECIPES, len(posteriors))
+    most = max(map(len, law.values()))
+    for domain in posteriors:
+        order = shuffled(rng, len(law[domain]), most)
+        law[domain], new[domain] = law[domain][order], new[domain][order]
+    is_lowest = [x == x.min(axis=1, keepdims=True) for x in new.values()]
+    is_best = np.all(is_lowest, axis=0)
+    columns = [c for c in ("N", "D", "replay", "ptpp") if c in offered]
+    rows = [
+        {"recipe": name}
+        | {column: float(offered[column].iloc[i]) for column in columns}
+        | {"cost": float(price[i]), "probability": float(is_best[:, i].mean())}
+        | {
+            "losses": {
+                domain: {end: float(ends[end].iloc[i]) for end in ENDS}
+                for domain, ends in intervals.items()
+            }
+        }
+        for i, name in enumerate(names)
+    ]
+    pairs = combinations(range(len(names)), 2)
     return Recipes(
-        rows=_rows(offered, names, price, domains),
-        pairs=[
-            _pair(names, one, other, domains, prob)
-            for one, other in combinations(range(len(names)), 2)
-        ],
+        rows=rows,
+        pairs=[_compare(names, pair, law, new, prob) for pair in pairs],
         prob=prob,
         unit=unit,
         notes=notes,
@@ -199,10 +247,50 @@ def recipes(
     )
 
 
+def _compare(
+    names: Sequence[str],
+    pair: tuple[int, int],
+    law: Mapping[str, Float[np.ndarray, "draw recipe"]],
+    new: Mapping[str, Float[np.ndarray, "draw recipe"]],
+    prob: float,
+) -> dict[str, Any]:
+    """Compare two recipes by log losses of the law and of new runs, by domain; the
+    likelier winner first.
+    """
+
+    def chances(domains: Collection[str], one: int, other: int) -> dict[str, float]:
+        """Compute the probability that the first has the lower loss in all domains."""
+        return {
+            name: float(
+                np.all([x[d][:, one] < x[d][:, other] for d in domains], axis=0).mean()
+            )
+            for name, x in (("probability", new), ("law_probability", law))
+        }
+
+    one, other = pair
+    forward, backward = chances(new, one, other), chances(new, other, one)
+    if backward["probability"] > forward["probability"]:
+        one, other, forward = other, one, backward
+    of_domains = {}
+    for domain, losses in new.items():
+        difference = np.expm1(losses[:, one] - losses[:, other])
+        ends = np.quantile(difference, [0.5, (1 - prob) / 2, (1 + prob) / 2])
+        of_domains[domain] = {
+            **chances([domain], one, other),
+            "difference": dict(zip(ENDS, map(float, ends), strict=True)),
+        }
+    return {
+        "recipe": names[one],
+        "other": names[other],
+        **forward,
+        "domains": of_domains,
+    }
+
+
 # -- the recipes -----------------------------------------------------------------------
 
 
-def _with_tokens(
+def _fill_tokens(
     table: pd.DataFrame, budget: float | None, costs: Costs
 ) -> pd.DataFrame:
     """Fill in the tokens that the budget pays for."""
@@ -216,54 +304,44 @@ def _with_tokens(
     if "D" not in offered:
         offered["D"] = np.nan
     is_open = offered["D"].isna()
-    if is_open.any():
-        budget = _budget(offered, budget, costs)
-        offered.loc[is_open, "D"] = [
-            _tokens(N, ptpp, budget, costs) for N, _, ptpp in _models(offered[is_open])
-        ]
-    return offered
-
-
-def _budget(offered: pd.DataFrame, budget: float | None, costs: Costs) -> float:
-    """Choose the budget of each recipe."""
+    if not is_open.any():
+        return offered
     if budget is not None:
-        return checked("budget", budget, COST)
-    stated = offered.dropna(subset=["D"])
-    if stated.empty:
+        budget = checked("budget", budget, COST)
+    elif is_open.all():
         raise PlanError(
             "no recipe says its tokens D: give the budget (--budget 1e21), or D of one "
             "recipe, whose cost the others may have"
         )
-    return float(_prices(stated, costs)[0])
-
-
-def _tokens(N: float, ptpp: float, budget: float, costs: Costs) -> float:
-    """Compute the tokens that a budget pays for, for one model."""
-    if costs.has_money:
-        tokens = costs.most_tokens(N, ptpp, max_cost=budget)
     else:
-        tokens = (budget - costs.once(N, ptpp).flops) / costs.flops_per_token(N)
-    if tokens <= 0:
-        raise PlanError(
-            f"a budget of {budget:.3g} pays for no tokens at N = {format_count(N)}: what "
-            "comes before the first token costs more"
-        )
-    return float(tokens)
+        budget = float(_price(offered[~is_open], costs)[0])
+    for row, N, _, ptpp in _list_models(offered[is_open]):
+        if costs.has_money:
+            tokens = costs.most_tokens(N, ptpp, max_cost=budget)
+        else:
+            tokens = (budget - costs.once(N, ptpp).flops) / costs.flops_per_token(N)
+        if tokens <= 0:
+            raise PlanError(
+                f"a budget of {budget:.3g} pays for no tokens at N = {format_count(N)}: "
+                "what comes before the first token costs more"
+            )
+        offered.loc[row, "D"] = float(tokens)
+    return offered
 
 
-def _models(offered: pd.DataFrame) -> list[list[float]]:
-    """List N, D and ptpp of each recipe, with 0 for a missing ptpp."""
+def _list_models(offered: pd.DataFrame) -> Iterator[tuple[Any, float, float, float]]:
+    """List row, N, D and ptpp of each recipe, with 0 for a missing ptpp."""
     numbers = offered.assign(ptpp=offered.get("ptpp", 0.0))[["N", "D", "ptpp"]]
-    return numbers.to_numpy(float).tolist()
+    return numbers.astype(float).itertuples(name=None)
 
 
-def _prices(offered: pd.DataFrame, costs: Costs) -> Float[np.ndarray, " recipe"]:
+def _price(offered: pd.DataFrame, costs: Costs) -> Float[np.ndarray, " recipe"]:
     """Compute the cost of each recipe, in money if there is a price."""
-    bills = [costs.of_run(N, D, ptpp) for N, D, ptpp in _models(offered)]
+    bills = [costs.of_run(N, D, ptpp) for _, N, D, ptpp in _list_models(offered)]
     return np.array([b.money if costs.has_money else b.flops for b in bills])
 
 
-def _with_starts(
+def _fill_starts(
     offered: pd.DataFrame, posterior: Posterior, seed: int
 ) -> tuple[pd.DataFrame, list[str]]:
     """Fill in missing losses before adaptation that the laws read: measured ones from
@@ -271,7 +349,7 @@ def _with_starts(
     checkpoints.
     """
     runs, keys = table_of(posterior), ["N", "ptpp"]
-    read = [c for c in _read(all_draws(posterior.pieces())) if c in LOSSES_BEFORE]
+    read = [c for c in columns_read(posterior) if c in LOSSES_BEFORE]
     if runs is None or not {*keys} <= set(runs) & set(offered):
         return offered, []
     columns = [c for c in read if c in runs]
@@ -284,27 +362,14 @@ def _with_starts(
     return fill_losses(offered, runs, columns, seed=seed)
 
 
-def _unequal(
-    names: Sequence[str], price: Float[np.ndarray, " recipe"], unit: str
-) -> list[str]:
-    """Write a line if recipes do not cost the same."""
-    if price.max() <= 1.01 * price.min():
-        return []
-    least, most = names[int(price.argmin())], names[int(price.argmax())]
-    return [
-        f"The recipes do not cost the same: {price.min():.3g} {unit} ({least}) to "
-        f"{price.max():.3g} ({most}); leave D empty where the budget is to say it."
-    ]
-
-
-def _names(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
+def _name_recipes(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
     """Find the recipes' names, and check that they differ."""
-    parts = [part for one in posteriors for part in all_draws(one.pieces())]
-    names, places = names_of_rows(parts, offered)
+    read = columns_read(*posteriors)
+    names, places = names_of_rows(read, offered)
     if len(places) < len(offered):
         raise RunTableError(
             f"{WHAT}: two rows are alike in what the laws read "
-            f"({', '.join(_read(parts))}); give each recipe once"
+            f"({', '.join(read)}); give each recipe once"
         )
     if RECIPE not in offered:
         return names
@@ -316,26 +381,22 @@ def _names(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
     return recipes.astype(str).tolist()
 
 
-def _read(parts: Sequence[Draws]) -> list[str]:
-    """List the columns that laws read, each once."""
-    return list(dict.fromkeys(c for part in parts for c in part.piece.covariates))
-
-
-def differing(parts: Sequence[Draws], table: pd.DataFrame) -> list[str]:
-    """List the columns that the laws read and in which a table's rows differ."""
-    return [c for c in _read(parts) if c in table and table[c].nunique() > 1]
+def differing(read: Sequence[str], table: pd.DataFrame) -> list[str]:
+    """List the columns that laws read and in which a table's rows differ."""
+    return [c for c in read if c in table and table[c].nunique() > 1]
 
 
 def names_of_rows(
-    parts: Sequence[Draws], table: pd.DataFrame
+    read: Sequence[str], table: pd.DataFrame
 ) -> tuple[list[str], list[np.ndarray]]:
-    """Name rows by the columns in which they differ. Rows that are equal in all columns
-    of the laws are merged. Returns the names, and the index of one row for each name.
+    """Name rows by the columns in which they differ, among those that laws ``read``.
+    Rows that are equal in all of them are merged. Returns the names, and the index of
+    one row for each name.
     """
-    columns = differing(parts, table)
+    columns = differing(read, table)
     rows = table[columns].drop_duplicates() if columns else table.head(1)
     names = [
-        " ".join(f"{c}={short(c, row[c])}" for c in columns)
+        " ".join(f"{c}={format_short(c, row[c])}" for c in columns)
         for row in rows.to_dict("records")
     ]
     unique_names = [
@@ -346,133 +407,5 @@ def names_of_rows(
     return unique_names, [np.array([place]) for place in places]
 
 
-def short(column: str, value: float) -> str:
-    """Format a column's value."""
+def format_short(column: str, value: float) -> str:
     return format_count(value) if column in COUNTS else f"{value:.4g}"
-
-
-# -- the answer ------------------------------------------------------------------------
-
-
-class _Domain(NamedTuple):
-    """The log losses of one domain's recipes, by draw.
-
-    ``law``, ``new``: log loss of the law, and of a new run, each of shape (draw,
-    recipe); ``interval``: ``median``, ``low``, ``high`` of a new run of each recipe.
-    """
-
-    name: str
-    law: Float[np.ndarray, "draw recipe"]
-    new: Float[np.ndarray, "draw recipe"]
-    interval: pd.DataFrame
-
-
-def _draw_losses(
-    posterior: Posterior, runs: pd.DataFrame, rng: np.random.Generator
-) -> tuple[Float[np.ndarray, "draw recipe"], Float[np.ndarray, "draw recipe"]]:
-    """Draw log losses of the law and of a new run of each recipe; the effect that runs
-    from one checkpoint share is drawn once.
-    """
-    parts = all_draws(posterior.pieces())
-    law = log_losses(parts, runs, WHAT)
-    noise = noise_of(parts)
-    noise_draws = noise.draw(len(runs), rng) * error_sizes(parts, runs, WHAT)
-    return law, law + noise.draw_shared(runs, _read(parts), rng) + noise_draws
-
-
-def _paired(domains: Sequence[_Domain], seed: int) -> list[_Domain]:
-    """Give the domains equal numbers of draws, in random order, because domains are
-    independent.
-    """
-    most = max(len(domain.law) for domain in domains)
-    rng = generator(seed, Stream.RECIPES, len(domains))
-    orders = [shuffled(rng, len(domain.law), most) for domain in domains]
-    return [
-        domain._replace(law=domain.law[order], new=domain.new[order])
-        for domain, order in zip(domains, orders, strict=True)
-    ]
-
-
-def _rows(
-    offered: pd.DataFrame,
-    names: Sequence[str],
-    price: Float[np.ndarray, " recipe"],
-    domains: Sequence[_Domain],
-) -> list[dict[str, Any]]:
-    """Build a record for each recipe."""
-    is_best = np.all(
-        [domain.new == domain.new.min(axis=1, keepdims=True) for domain in domains],
-        axis=0,
-    )
-    columns = [c for c in ("N", "D", "replay", "ptpp") if c in offered]
-    return [
-        {"recipe": name}
-        | {column: float(offered[column].iloc[i]) for column in columns}
-        | {"cost": float(price[i]), "probability": float(is_best[:, i].mean())}
-        | {"losses": {domain.name: _ends(domain, i) for domain in domains}}
-        for i, name in enumerate(names)
-    ]
-
-
-def _ends(domain: _Domain, i: int) -> dict[str, float]:
-    return {c: float(domain.interval[c].iloc[i]) for c in ("median", "low", "high")}
-
-
-def _pair(
-    names: Sequence[str],
-    one: int,
-    other: int,
-    domains: Sequence[_Domain],
-    prob: float,
-) -> dict[str, Any]:
-    """Compare two recipes, the likelier winner first."""
-    forward, backward = _chances(domains, one, other), _chances(domains, other, one)
-    if backward["probability"] > forward["probability"]:
-        one, other, forward = other, one, backward
-    quantiles = [0.5, (1 - prob) / 2, (1 + prob) / 2]
-    of_domains = {}
-    for domain in domains:
-        difference = np.expm1(domain.new[:, one] - domain.new[:, other])
-        ends = np.quantile(difference, quantiles)
-        of_domains[domain.name] = {
-            **_chances([domain], one, other),
-            "difference": dict(
-                zip(("median", "low", "high"), map(float, ends), strict=True)
-            ),
-        }
-    return {
-        "recipe": names[one],
-        "other": names[other],
-        **forward,
-        "domains": of_domains,
-    }
-
-
-def _chances(domains: Sequence[_Domain], one: int, other: int) -> dict[str, float]:
-    """Compute the probability that the first recipe has the lower loss in all domains,
-    of a new run and of the law.
-    """
-    of_run = np.all([d.new[:, one] < d.new[:, other] for d in domains], axis=0)
-    of_law = np.all([d.law[:, one] < d.law[:, other] for d in domains], axis=0)
-    return {
-        "probability": float(of_run.mean()),
-        "law_probability": float(of_law.mean()),
-    }
-
-
-def _pair_sentence(pair: Mapping[str, Any], prob: float) -> str:
-    """Describe a pair's probability and the difference of its losses."""
-    domains = pair["domains"]
-    suffix = " on both losses" if len(domains) > 1 else ""
-    parts = [
-        f"{'' if len(domains) == 1 else f'{name} '}"
-        f"{d['difference']['median']:+.2%} "
-        f"({d['difference']['low']:+.2%} to {d['difference']['high']:+.2%}, {prob:.0%})"
-        + (f", better with {format_probability(d['probability'])}" if suffix else "")
-        for name, d in domains.items()
-    ]
-    return (
-        f"{pair['recipe']} beats {pair['other']}{suffix} with probability "
-        f"{format_probability(pair['probability'])} run against run, "
-        f"{format_probability(pair['law_probability'])} on average: {'; '.join(parts)}."
-    )

@@ -112,7 +112,7 @@ def kept_densities(
     likelihood = data["log_likelihood"]["log_loss"].to_numpy().astype(float)
     prior = {str(n): v.to_numpy() for n, v in data["log_prior"].data_vars.items()}
     draws = next(iter(prior.values())).shape[1]
-    step = _step(draws, likelihood.shape[1])
+    step = -(-draws // likelihood.shape[1])  # by which kept draws were thinned
     return {
         "log_prior": {n: v[:, ::step] for n, v in prior.items()},
         "log_likelihood": {"log_loss": likelihood},
@@ -129,13 +129,8 @@ def thinned(
     chains, count = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
     shape = draws.shape[1:]
     chain_draws = draws.reshape(chains, -1, *shape)
-    chain_draws = chain_draws[:, :: _step(chain_draws.shape[1], count)]
+    chain_draws = chain_draws[:, :: -(-chain_draws.shape[1] // count)]
     return chain_draws if by_chain else chain_draws.reshape(-1, *shape)
-
-
-def _step(draws: int, wanted: int) -> int:
-    """Compute the thinning step of the kept draws."""
-    return -(-draws // wanted)
 
 
 # -- reasons ---------------------------------------------------------------------------
@@ -215,16 +210,15 @@ def few_levels(
         levels_text = " and ".join(map(format_count, levels))
         lines.append(
             f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {levels_text} fitted, "
-            f"{_range(beyond)} forecast; "
+            f"{_format_range(beyond)} forecast; "
             f"{', '.join(exponents)} rest{'s' * (len(exponents) == 1)} on the prior"
         )
     return lines
 
 
-def _range(values: Float[np.ndarray, " run"]) -> str:
-    low, high = values.min(), values.max()
-    ends = dict.fromkeys(map(format_count, (low, high)))
-    return " to ".join(ends)
+def _format_range(values: Float[np.ndarray, " run"]) -> str:
+    ends = map(format_count, (values.min(), values.max()))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def gate_or_floor(
@@ -250,12 +244,18 @@ def gate_or_floor(
     if beyond.empty:
         return None
     columns = fitting.covariates(law, beyond)
-    changes = _changes(
-        law,
-        as_arrays(columns),
-        jnp.full(len(beyond), last),
-        {name: jnp.asarray(values[name]) for name in law.priors},
-    )
+    here = as_arrays(columns)
+    there = {**here, "ptpp": jnp.full(len(beyond), last)}
+
+    def of_draw(
+        draw: dict[str, Float[jax.Array, ""]],
+    ) -> dict[str, Float[jax.Array, ""]]:
+        """Compute the mean change of each term since the last fitted stage, in nats."""
+        now, before = (law.contributions(x, draw) for x in (here, there))
+        return {k: jnp.mean(now[k] - before[k]) for k in now}
+
+    draws = {name: jnp.asarray(values[name]) for name in law.priors}
+    changes = jax.jit(jax.vmap(of_draw))(draws)
     sizes = {k: np.abs(np.asarray(v)) for k, v in changes.items() if np.any(v != 0)}
     total = sum(sizes.values())
     middle = {name: np.median(values[name], axis=0) for name in law.priors}
@@ -268,33 +268,10 @@ def gate_or_floor(
     if high - low < unclear:
         return None
     other_terms = ", ".join(k for k in sizes if k != widest)
-    stages = _range(beyond["ptpp"].to_numpy(float))
+    stages = _format_range(beyond["ptpp"].to_numpy(float))
     return (
         "gate and floor not told apart: of what ptpp changes "
         f"from {last:.4g} to {stages} "
         f"the term of {widest} makes {low:.0%} to {high:.0%} "
         f"and {other_terms} the rest (90% interval)"
     )
-
-
-def _changes(
-    law: Law,
-    x: dict[str, Float[jax.Array, " run"]],
-    last: Float[jax.Array, " run"],
-    values: dict[str, Float[jax.Array, " draw"]],
-) -> dict[str, Float[jax.Array, " draw"]]:
-    """Compute the mean change of each term's contribution since the last fitted stage,
-    in nats.
-
-    The mean is over runs, and each change has shape (draw,), like ``values``; ``x`` and
-    ``last`` have shape (run,).
-    """
-
-    def of_draw(
-        draw: dict[str, Float[jax.Array, ""]],
-    ) -> dict[str, Float[jax.Array, ""]]:
-        here = law.contributions(x, draw)
-        there = law.contributions({**x, "ptpp": last}, draw)
-        return {k: jnp.mean(here[k] - there[k]) for k in here}
-
-    return jax.jit(jax.vmap(of_draw))(values)

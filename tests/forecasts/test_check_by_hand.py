@@ -11,8 +11,9 @@ from scipy import stats
 
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts import check as room
-from bayeslaw._forecasts.check import RunGroup, check, judge, worst_group
+from bayeslaw._forecasts.check import Check, RunGroup, check, judge, worst_group
 
+NUMBERS = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope", "crps", "width90", "interval_score90")  # fmt: skip
 RNG = np.random.default_rng(12)
 DRAWS, RUNS = 19, 40
 TRUE = RNG.uniform(1.2, 4.0, RUNS)
@@ -160,8 +161,23 @@ def test_equal_forecasts_and_few_runs_have_no_slope():
 
 # -- the verdict -----------------------------------------------------------------------
 
-AROUND = (-0.01, 0.01)
 ON_PRIOR = ("one stage only: ptpp 31 fitted",)
+
+
+def measured(runs, coverage90, bias=(-0.01, 0.01), half=0.5, **fields):
+    """A check whose slope is not told, and that is on no side."""
+    intervals = {"bias_log": bias, "slope": (np.nan, np.nan)}
+    return Check(
+        n=runs,
+        coverage={"0.5": half, "0.9": coverage90},
+        intervals=intervals,
+        **{name: np.nan for name in NUMBERS},
+        **{"stretch": 1.0, "bias_log": 0.0, "reasons": ()} | fields,
+        group_stretch=None,
+        verdict="",
+        reason="",
+        pit=np.zeros(runs),
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +194,8 @@ ON_PRIOR = ("one stage only: ptpp 31 fitted",)
     ],
 )
 def test_verdict_at_each_threshold(runs, coverage, stretch, reasons, verdict):
-    told, why = judge(runs, coverage, stretch, 0.0, AROUND, reasons)
+    record = measured(runs, coverage, stretch=stretch, reasons=reasons)
+    told, (why, *_) = judge(record)
     assert told == verdict
     assert f"hold {coverage:.0%} of {runs} held-out runs" in why
     assert ("too few to tell" in why) == (runs < 5)
@@ -192,7 +209,7 @@ def test_verdict_at_each_threshold(runs, coverage, stretch, reasons, verdict):
 )
 def test_a_factor_above_one_is_never_said_to_be_one(stretch, said):
     """It would advise to take the intervals as they are."""
-    _, why = judge(7, 5 / 7, stretch, 0.0, AROUND)
+    _, (why, *_) = judge(measured(7, 5 / 7, stretch=stretch))
     assert f"they would have to be {said} times as wide" in why
 
 
@@ -207,7 +224,8 @@ def test_a_factor_above_one_is_never_said_to_be_one(stretch, said):
 )
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
 def test_a_one_sided_law_is_named(bias, interval, said, coverage):
-    _, why = judge(9, coverage, 2.0, bias, interval, what="runs")
+    record = measured(9, coverage, interval, stretch=2.0, bias_log=bias)
+    _, (why, *_) = judge(record, fitted=1)
     assert ("on average" in why) == (said is not None)
     assert (said or "") in why
     assert "9 runs" in why
@@ -215,9 +233,11 @@ def test_a_one_sided_law_is_named(bias, interval, said, coverage):
 
 @pytest.mark.parametrize(("half", "doubted"), [(0.3, False), (0.29, True)])
 def test_half_intervals_that_hold_less_than_three_in_ten_are_doubted(half, doubted):
-    assert bool(room._doubts(half, None)) == doubted
-    lines = room._doubts(half, RunGroup("N 2", 0.25, np.arange(8)))
-    assert len(lines) == 1 + doubted
+    record = measured(20, 0.9, half=half)
+    told, lines = judge(record)
+    assert (told, len(lines)) == (("widen", 2) if doubted else ("trust", 1))
+    _, lines = judge(record, RunGroup("N 2", 0.25, np.arange(8)))
+    assert len(lines) == 2 + doubted
     assert "of the 8 runs of N 2 they hold 25%" in lines[-1]
 
 

@@ -8,8 +8,12 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._forecasts.checking.inference import MEAN_LOSS, FittedLaw
-from bayeslaw._forecasts.checking.replicates import InferenceCheck, replicate
+from bayeslaw._forecasts.checking.inference import (
+    MEAN_LOSS,
+    FittedLaw,
+    InferenceCheck,
+    replicate,
+)
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import pad, shared_error, twice

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bayeslaw import Costs, Shape, load, optimum, plots
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._forecasts.optimum import _budgets, parabola, sweeps_of
+from bayeslaw._forecasts.optimum import parabola, sweeps_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._report import figures
 from bayeslaw.cli.app import app
@@ -219,10 +219,10 @@ def test_it_takes_a_file_and_one_budget(tmp_path):
 def test_budgets_may_be_a_column_of_a_table():
     """A Series is several budgets; so is an array, and a number of numpy is one."""
     budgets = pd.Series([1e20, 1e21])
-    rows = _budgets([1e20, 1e21], [], Costs())
-    assert _budgets(budgets, [], Costs()) == rows
-    assert _budgets(budgets.to_numpy(), [], Costs()) == rows
-    assert _budgets(budgets.to_numpy()[0], [], Costs()) == rows[:1]
+    rows = optimum(draws(), [1e20, 1e21]).rows
+    assert optimum(draws(), budgets).rows == rows
+    assert optimum(draws(), budgets.to_numpy()).rows == rows
+    assert optimum(draws(), budgets.to_numpy()[0]).rows == rows[:1]
 
 
 def test_a_law_that_reads_more_says_so():

@@ -140,18 +140,25 @@ def test_what_cannot_be_compared_is_refused(table, named, error, says):
 
 
 def test_a_checkpoints_loss_is_taken_from_the_fitted_runs():
-    from bayeslaw._forecasts.recipes import _with_starts
+    """The law is its own start, which the table of recipes may lack."""
 
-    posterior = Known(Piece(_falling, {"sigma": np.ones(2)}, ("D", "loss_before")))
+    def start(_, x):
+        return jnp.log(x["loss_before"])
+
+    error = {"sigma": np.full(2, 1e-9), "dof": np.full(2, 1e9)}
+    posterior = Known(Piece(start, error, ("N", "loss_before")))
     posterior.runs = pd.DataFrame(
         {"N": [1e9, 1e9, 2e9], "ptpp": 20.0, "loss_before": [2.0, 2.2, 3.0]}
     )
-    filled, notes = _with_starts(TWO.assign(N=[1e9, 2e9]), posterior, 0)
-    assert filled["loss_before"].tolist() == pytest.approx([2.1, 3.0])
-    assert not notes
-    given = TWO.assign(N=[1e9, 2e9], loss_before=[2.5, np.nan])
-    filled, _ = _with_starts(given, posterior, 0)
-    assert filled["loss_before"].tolist() == [2.5, 3.0]
+    table = TWO.assign(N=[1e9, 2e9], D=[2e10, 1e10])
+    for offered, first in (
+        (table, 2.1),
+        (table.assign(loss_before=[2.5, np.nan]), 2.5),
+    ):
+        compared = recipes(posterior, offered)
+        medians = [row["losses"]["loss"]["median"] for row in compared.rows]
+        assert medians == pytest.approx([first, 3.0])
+        assert not compared.notes
 
 
 @pytest.fixture(scope="module")

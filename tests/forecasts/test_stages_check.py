@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import LawError, RunTableError
-from bayeslaw._forecasts.checking.exchangeable import Stage, StagesCheck
+from bayeslaw._forecasts.checking.stages import Stage, StagesCheck
 from bayeslaw._posteriors.averaging.folds import upper_stages
 from known import saved
 from known.updates import grown, lines, old_fit

@@ -8,7 +8,7 @@ from arviz_base import from_dict
 from scipy import stats
 
 import bayeslaw
-from bayeslaw._forecasts.checking.replicates import Ranked
+from bayeslaw._forecasts.checking.inference import Ranked
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._posteriors.fits import artifact
 

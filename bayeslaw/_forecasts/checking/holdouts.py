@@ -142,19 +142,54 @@ def hold_outs(
         A named axis is not in the table or has one level; or no axis has two.
     """
     places = planned_places(question or {})
+    axes = (stage_axis(pd.concat(parts.values())), "N", "D")
+    every = axes if named is None else (*axes, named)
+    levels = {axis: levels_of(parts, axis) for axis in every}
+    fewest = {axis: _count_fewest_levels(parts, axis) for axis in levels}
+
+    def leave_out(axis: str, first: int) -> HoldOut:
+        """Hold out all levels from an index on."""
+        place = [levels[axis][i] for i in (first, first - 1, -1)]
+        return HoldOut(axis, *map(float, place), places.get(axis))
+
+    def leave_out_enough(axis: str) -> HoldOut | None:
+        """Hold out the fewest of the largest levels that have enough rows in every
+        domain and leave enough rows to fit; None if that is impossible.
+        """
+        for first in range(len(levels[axis]) - 1, 0, -1):
+            hold_out = leave_out(axis, first)
+            held = [int(np.sum(hold_out.is_held(runs))) for runs in parts.values()]
+            sizes = [len(runs) for runs in parts.values()]
+            if min(n - h for n, h in zip(sizes, held, strict=True)) < MIN_ROWS:
+                return None
+            if min(held) >= FEW:
+                return hold_out
+        return None
+
     if named is not None:
-        main = _largest(parts, named, places.get(named))
-    else:
-        main = _default(parts, places)
+        _check_axis(parts, named, fewest[named])
+        main = leave_out(named, len(levels[named]) - 1)
+    # the axes by how far the plan lies beyond the table, farthest first
+    beyond = {}
+    for axis in axes:
+        times = places.get(axis, 0.0) / levels[axis][-1] if len(levels[axis]) else 0.0
+        beyond[axis] = times if times > BEYOND else 0.0
+    order = sorted(beyond, key=lambda axis: -beyond[axis])
+    held = [leave_out_enough(axis) for axis in order if fewest[axis] >= 2]
+    possible = [hold_out for hold_out in held if hold_out is not None]
+    if named is None:
+        # two levels left to fit; if there are few rows or levels, any level
+        main = next((one for one in possible if fewest[one.axis] > 2), None)
+        few = [axis for least in (3, 2) for axis in order if fewest[axis] >= least]
+        if main is None and not few:
+            raise RunTableError(
+                f"none of {', '.join(axes)} has two levels: nothing to hold out; "
+                "name another column (--hold-out)"
+            )
+        main = main or leave_out(few[0], len(levels[few[0]]) - 1)
     if question is None:
         return (main,)
-    candidates = [
-        hold_out
-        for axis in _in_order(parts, places)
-        if axis != main.axis
-        and (hold_out := _with_enough(parts, axis, places.get(axis))) is not None
-    ]
-    return (main, *candidates)[:most]
+    return (main, *(one for one in possible if one.axis != main.axis))[:most]
 
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
@@ -166,54 +201,7 @@ def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
     return {axis: float(np.max(x)) for axis, x in places.items()}
 
 
-def axes_of(parts: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
-    """List the axes to hold out by: stage, size and tokens."""
-    table = pd.concat(parts.values())
-    return stage_axis(table), "N", "D"
-
-
-def _in_order(
-    parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]
-) -> list[str]:
-    """Sort the axes by how far the plan lies beyond the table, farthest first."""
-    beyond = {}
-    for axis in axes_of(parts):
-        levels = _levels(parts, axis)
-        times = places.get(axis, 0.0) / levels[-1] if len(levels) else 0.0
-        beyond[axis] = times if times > BEYOND else 0.0
-    return sorted(beyond, key=lambda axis: -beyond[axis])
-
-
-def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> HoldOut:
-    """Choose the main hold-out: the first axis with two levels left to fit, else the
-    first that can be held out at all.
-    """
-    order = _in_order(parts, places)
-    for axis in order:
-        hold_out = _with_enough(parts, axis, places.get(axis))
-        if hold_out is not None and _fewest_levels(parts, axis) > 2:
-            return hold_out
-    # if there are few rows or levels, hold out any level
-    for least in (3, 2):
-        for axis in order:
-            if _fewest_levels(parts, axis) >= least:
-                return _largest(parts, axis, places.get(axis))
-    raise RunTableError(
-        f"none of {', '.join(axes_of(parts))} has two levels: nothing to hold out; "
-        "name another column (--hold-out)"
-    )
-
-
-def _largest(
-    parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
-) -> HoldOut:
-    """Hold out the largest level of an axis, even if it has few rows.
-
-    Raises
-    ------
-    RunTableError
-        The table lacks the axis, or has only one level of it in a domain.
-    """
+def _check_axis(parts: Mapping[str, pd.DataFrame], axis: str, fewest: int) -> None:
     for runs in parts.values():
         missing = [column for column in columns_of(axis) if column not in runs]
         if missing:
@@ -221,53 +209,19 @@ def _largest(
                 f"cannot hold out column {missing[0]!r}; the table has: "
                 f"{', '.join(map(str, runs.columns))}"
             )
-    if _fewest_levels(parts, axis) < 2:
+    if fewest < 2:
         raise RunTableError(
             f"column {axis!r} has one level only: nothing to hold out; "
             "name another (--hold-out)"
         )
-    levels = _levels(parts, axis)
-    return _at(axis, levels, len(levels) - 1, planned)
 
 
-def _with_enough(
-    parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
-) -> HoldOut | None:
-    """Hold out the fewest of the largest levels that have enough rows in every domain
-    and leave enough rows to fit; None if that is impossible.
-    """
-    if _fewest_levels(parts, axis) < 2:
-        return None
-    levels = _levels(parts, axis)
-    for place in range(len(levels) - 1, 0, -1):
-        hold_out = _at(axis, levels, place, planned)
-        masks = [hold_out.is_held(runs) for runs in parts.values()]
-        if min(int(np.sum(~mask)) for mask in masks) < MIN_ROWS:
-            return None
-        if min(int(np.sum(mask)) for mask in masks) >= FEW:
-            return hold_out
-    return None
-
-
-def _at(
-    axis: str,
-    levels: Float[np.ndarray, " level"],
-    place: int,
-    planned: float | None,
-) -> HoldOut:
-    """Hold out all levels from an index on."""
-    edge, below, top = map(float, (levels[place], levels[place - 1], levels[-1]))
-    return HoldOut(axis, edge, below, top, planned)
-
-
-def _fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
+def _count_fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
     """Count the levels of an axis in the domain with fewest; 0 if a domain lacks it."""
-    if not all(set(columns_of(axis)) <= set(runs) for runs in parts.values()):
-        return 0
-    return min(len(_levels({name: runs}, axis)) for name, runs in parts.items())
+    return min(len(levels_of({name: runs}, axis)) for name, runs in parts.items())
 
 
-def _levels(
+def levels_of(
     parts: Mapping[str, pd.DataFrame], axis: str
 ) -> Float[np.ndarray, " level"]:
     """List the levels of an axis over all domains, ascending; nearly equal levels are
@@ -278,10 +232,8 @@ def _levels(
         return np.zeros(0)
     x = np.concatenate([axis_values(runs, axis) for runs in tables])
     levels = np.unique(x[np.isfinite(x)])
-    if not len(levels):
-        return levels
     # levels of products differ in their last digits
-    is_new = np.r_[True, np.diff(levels) > SAME * np.abs(levels[1:])]
+    is_new = np.diff(levels, prepend=-np.inf) > SAME * np.abs(levels)
     return levels[is_new]
 
 
@@ -305,7 +257,7 @@ def untested(
         if axis not in places or places[axis] <= (1 + SAME) * most:
             continue
         how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"
-        levels = _levels(parts, axis)
+        levels = levels_of(parts, axis)
         if axis not in [hold_out.axis for hold_out in tested] and len(levels) > 1:
             how = f" (--hold-out {axis} tests it up to {format_count(levels[-1])})"
         beyond.append(words(axis, places[axis]) + how)

@@ -17,26 +17,22 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.machine import runtime
+from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.machine import executors, runtime
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._forecasts.checking.replicates import (
-    InferenceCheck,
-    Ranked,
-    Truth,
-    replicate,
-)
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import starts_near
 from bayeslaw._inference.noise import draw_errors, error_names
-from bayeslaw._inference.ranks import shares_below
+from bayeslaw._inference.ranks import ALPHA, shares_below, uniformity
 from bayeslaw._inference.table import SharedError, pad, shared_error, twice
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -55,6 +51,138 @@ if TYPE_CHECKING:
     DrawsByName = Mapping[str, Float[np.ndarray, " draw"]]
 
 MEAN_LOSS = "log loss, mean of the runs"
+FEWEST = 10  # replicates, of which fewer tell nothing
+Truth = Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class InferenceCheck:
+    """Posterior simulation-based calibration of a fit.
+
+    Parameters
+    ----------
+    law
+        Name of the law.
+    shares
+        Shares of the posterior below the true parameters, from which the new losses
+        were simulated, by quantity, each of shape (replicate,). They are uniform if the
+        inference is right.
+    by_chains, not_converged
+        Number of posteriors that were drawn by NUTS because importance sampling failed,
+        and number of these that did not converge. ``shares`` includes all of them.
+    left_out
+        Parts of the fit that were not checked, in words; empty if there are none.
+    seconds
+        Duration in seconds.
+    """
+
+    law: str
+    shares: Mapping[str, Float[np.ndarray, " replicate"]]
+    by_chains: int
+    not_converged: int
+    left_out: str
+    seconds: float
+
+    @property
+    def replicates(self) -> int:
+        return len(next(iter(self.shares.values())))
+
+    @property
+    def p_values(self) -> dict[str, float]:
+        """Test that shares are uniform, by quantity."""
+        return {name: uniformity(shares) for name, shares in self.shares.items()}
+
+    @property
+    def limit(self) -> float:
+        """P-value below which a quantity is not uniform, 1% over all of them."""
+        return ALPHA / len(self.shares)
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """List the quantities whose shares are not uniform, the least uniform first."""
+        p = self.p_values
+        return tuple(sorted((n for n in p if p[n] < self.limit), key=lambda n: p[n]))
+
+    @property
+    def is_uniform(self) -> bool:
+        return not self.wrong
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Make a table of the quantities, the least uniform first: p-value, mean share,
+        and the number of truths in the middle 90%.
+        """
+        rows = {
+            name: {
+                "p": p,
+                "mean": float(self.shares[name].mean()),
+                "middle90": float(np.mean(np.abs(self.shares[name] - 0.5) < 0.45)),
+            }
+            for name, p in self.p_values.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").sort_values("p")
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Describe the result in words, line by line."""
+        p = self.p_values
+        head = (
+            f"posterior SBC, {self.replicates} replicates of the fitted runs, "
+            f"{len(p)} quantities"
+        )
+        if self.is_uniform:
+            least = min(p, key=lambda name: p[name])
+            verdict = (
+                f"truths lie among the draws as they should (least uniform: {least}, "
+                f"p {p[least]:.2g}), so that no fault of the inference shows"
+            )
+        else:
+            named = ", ".join(f"{name} (p {p[name]:.2g})" for name in self.wrong)
+            verdict = (
+                f"truths do NOT lie among the draws as they should: {named}, where "
+                f"p is to be over {self.limit:.2g}; the fit's draws, or those given "
+                "the replicates too, are not their posterior's: fit it again with more "
+                "draws, or take a smaller law"
+            )
+        lines = [
+            f"{head}: {verdict}",
+            "this is about the sampler at these runs, not about whether the law is right",
+        ]
+        if self.by_chains:
+            of_these = f", {self.not_converged} of which did not converge"
+            lines.append(
+                f"{self.by_chains} posteriors were drawn by NUTS, as importance sampling "
+                f"would not do{of_these if self.not_converged else ''}"
+            )
+        if self.left_out:
+            lines.append(f"not checked: {self.left_out}")
+        return tuple(lines)
+
+    def sentence(self) -> str:
+        """Describe the result in one line."""
+        return "; ".join(self.lines)
+
+    def __repr__(self) -> str:
+        return f"InferenceCheck({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """Show the sentence, and a row for each quantity, in notebooks."""
+        return paragraphs(self.sentence()) + table_html(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the record to JSON types."""
+        return {
+            "replicates": self.replicates,
+            "uniform": self.is_uniform,
+            "limit": self.limit,
+            "p_values": self.p_values,
+            "shares": {name: v.tolist() for name, v in self.shares.items()},
+            "by_chains": self.by_chains,
+            "not_converged": self.not_converged,
+            "left_out": self.left_out,
+            "seconds": self.seconds,
+            "reason": self.sentence(),
+        }
 
 
 def check_inference(
@@ -99,7 +227,24 @@ def check_inference(
     10
     """
     began = time.perf_counter()
-    fit = _checked(as_posterior(posterior), replicates)
+    fit = as_posterior(posterior)
+    if isinstance(fit, Average):
+        name = fit.heaviest.law.name
+        raise LawError(
+            "an average weighs laws by forecasts of stages left out, which is no "
+            "posterior that replicates could be drawn from: check a law by itself, as "
+            f"`bayeslaw fit RUNS --law {name} -o law.nc` draws it"
+        )
+    if not isinstance(fit, Fit):
+        raise LawError(
+            f"replicates are drawn from a fit of one law (`bayeslaw fit`), not from a "
+            f"{type(fit).__name__}"
+        )
+    if replicates < FEWEST:
+        raise LawError(
+            f"{replicates} replicates tell nothing: draw {FEWEST} or more "
+            "(40 find gross faults)"
+        )
     runtime.start()
     rows = None if runs is None else fitting.own_rows(fit.runs, as_runs(runs))
     inference = FittedLaw.of(fit, rows)
@@ -116,28 +261,6 @@ def check_inference(
         left_out="" if fit.misfit is None else misfit,
         seconds=time.perf_counter() - began,
     )
-
-
-def _checked(posterior: object, replicates: int, fewest: int = 10) -> Fit:
-    """Refuse posteriors without replicates, and too few replicates."""
-    if isinstance(posterior, Average):
-        name = posterior.heaviest.law.name
-        raise LawError(
-            "an average weighs laws by forecasts of stages left out, which is no "
-            "posterior that replicates could be drawn from: check a law by itself, as "
-            f"`bayeslaw fit RUNS --law {name} -o law.nc` draws it"
-        )
-    if not isinstance(posterior, Fit):
-        raise LawError(
-            f"replicates are drawn from a fit of one law (`bayeslaw fit`), not from a "
-            f"{type(posterior).__name__}"
-        )
-    if replicates < fewest:
-        raise LawError(
-            f"{replicates} replicates tell nothing: draw {fewest} or more "
-            "(40 find gross faults)"
-        )
-    return posterior
 
 
 # -- the inference of a fit ------------------------------------------------------------
@@ -174,21 +297,24 @@ class FittedLaw:
         None.
         """
         law, all_draws = fit.law, draws_of(fit.inference_data)
-        shared = _shared_as_fitted(fit.runs, all_draws)
+        # effects without draws were not in the fit
+        shared = shared_error(fit.runs)
+        if shared.kind is not None and f"tau_{shared.kind}" not in all_draws:
+            shared = shared._replace(checkpoint=None, run=None)
+        if "run_length" not in all_draws:
+            shared = shared._replace(previous=None, gap=None)
         draws = {name: all_draws[name] for name in (*law.priors, *error_names(shared))}
-        columns, named = None, {}
-        if runs is not None:
-            columns = fitting.covariates(law, runs)
-            named = _some_runs(runs, _log_losses(law, draws, columns))
-        return cls(
-            law,
-            fitting.covariates(law, fit.runs),
-            fitting.log_losses(fit.runs),
-            shared,
-            draws,
-            columns,
-            named,
-        )
+        covariates, y = fitting.covariates(law, fit.runs), fitting.log_losses(fit.runs)
+        if runs is None:
+            return cls(law, covariates, y, shared, draws, None, {})
+        # a few runs, from the lowest forecast to the highest
+        columns = fitting.covariates(law, runs)
+        medians = np.median(_log_losses(law, draws, columns), axis=0)
+        order = np.argsort(medians, kind="stable")
+        places = np.linspace(0, len(order) - 1, min(8, len(order)))
+        chosen = order[np.unique(places.round().astype(int))]
+        named = {f"log loss of row {runs.index[at]}": int(at) for at in chosen}
+        return cls(law, covariates, y, shared, draws, columns, named)
 
     def draw(self, rng: np.random.Generator) -> Truth:
         at = rng.integers(len(self.draws["sigma"]))
@@ -221,33 +347,17 @@ class FittedLaw:
         number = len(posterior.values["sigma"])
         alike = np.full(number, 1 / number)
         shares = shares_below(law, table, posterior.values, alike, truth)
-        shares |= self._shares_of_losses(posterior.values, truth)
+        if self.covariates_forecast is not None:
+            with_truth = {
+                name: np.append(posterior.values[name], truth[name])
+                for name in law.priors
+            }
+            losses = _log_losses(law, with_truth, self.covariates_forecast)
+            ranked = {MEAN_LOSS: losses.mean(axis=1)} if len(self.named) > 1 else {}
+            ranked |= {name: losses[:, at] for name, at in self.named.items()}
+            shares |= {n: float(np.mean(v[:-1] < v[-1])) for n, v in ranked.items()}
         rhat = posterior.note["rhat"]  # NaN without chains
         return Ranked(shares, by_chains=bool(rhat == rhat), converged=not rhat >= 1.05)
-
-    def _shares_of_losses(self, values: DrawsByName, truth: Truth) -> dict[str, float]:
-        """Compute the share of draws whose log losses at the runs are below the
-        truth's.
-        """
-        if self.covariates_forecast is None:
-            return {}
-        with_truth = {
-            name: np.append(values[name], truth[name]) for name in self.law.priors
-        }
-        log_losses = _log_losses(self.law, with_truth, self.covariates_forecast)
-        ranked = {MEAN_LOSS: log_losses.mean(axis=1)} if len(self.named) > 1 else {}
-        ranked |= {name: log_losses[:, at] for name, at in self.named.items()}
-        return {name: float(np.mean(v[:-1] < v[-1])) for name, v in ranked.items()}
-
-
-def _shared_as_fitted(runs: pd.DataFrame, draws: DrawsByName) -> SharedError:
-    """Find the error structure used in the fit, dropping effects without draws."""
-    shared = shared_error(runs)
-    if shared.kind is not None and f"tau_{shared.kind}" not in draws:
-        shared = shared._replace(checkpoint=None, run=None)
-    if "run_length" not in draws:
-        shared = shared._replace(previous=None, gap=None)
-    return shared
 
 
 def _log_losses(
@@ -257,13 +367,61 @@ def _log_losses(
     return np.asarray(over_draws(LogLoss(law))(of_law, columns))
 
 
-def _some_runs(
-    runs: pd.DataFrame, log_losses: Float[np.ndarray, "draw run"], most: int = 8
-) -> dict[str, int]:
-    """Select a few runs from the lowest forecast to the highest: their names and
-    indices.
+# -- replicates of any inference -------------------------------------------------------
+
+
+class Ranked(NamedTuple):
+    """Rank of the true parameters in a posterior: the share of draws below the truth by
+    quantity, and how the draws were made.
     """
-    order = np.argsort(np.median(log_losses, axis=0), kind="stable")
-    places = np.linspace(0, len(order) - 1, min(most, len(order)))
-    chosen = order[np.unique(places.round().astype(int))]
-    return {f"log loss of row {runs.index[at]}": int(at) for at in chosen}
+
+    shares: dict[str, float]
+    by_chains: bool = False
+    converged: bool = True
+
+
+class Inference(Protocol):
+    """An inference given a table, to check."""
+
+    def draw(self, rng: np.random.Generator) -> Truth:
+        """Draw parameters from the posterior given the table."""
+        ...
+
+    def simulate(
+        self, truth: Truth, rng: np.random.Generator
+    ) -> Float[np.ndarray, " row"]:
+        """Simulate new log losses of the table's runs."""
+        ...
+
+    def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
+        """Draw the posterior given the table and new losses, and rank the parameters."""
+        ...
+
+
+def replicate(
+    inference: Inference,
+    replicates: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[Ranked]:
+    """Draw parameters, new losses and posteriors ``replicates`` times. After an error
+    or an interruption no further replicate is begun.
+    """
+
+    def replicate_once(seed: np.random.SeedSequence) -> Ranked:
+        rng = np.random.default_rng(seed)
+        truth = inference.draw(rng)
+        new = inference.simulate(truth, rng)
+        return inference.rank(truth, new, int(rng.integers(2**31)))
+
+    seeds = np.random.SeedSequence(seed).spawn(replicates)
+    calls = [partial(replicate_once, child) for child in seeds]
+    ranked: dict[int, Ranked] = {}
+    # compiled programs release Python's lock, so replicates can run in threads
+    with runtime.threads() as pool:
+        for i, ranks in executors.as_done(calls, pool):
+            ranked[i] = ranks
+            if progress:
+                progress(len(ranked), replicates)
+    return [ranked[i] for i in range(replicates)]

@@ -1,21 +1,30 @@
-"""Leave out the stages of the training runs in turn, and forecast each from the stages
-below.
+"""Leave out the stages of the training runs in turn, forecast each from the stages below,
+and conclude about the next stage by split conformal prediction (Vovk, Gammerman and
+Shafer 2005), with a stage in place of a row. The score of a stage is the factor by which
+its 90% intervals would have had to be wider. No distribution is assumed.
+
+If the next stage is exchangeable with m left-out stages, its factor is below the
+largest of theirs with probability m / (m + 1). A statement at 90% needs nine stages.
+This is a check, not a promise: in an extrapolation stages may not be exchangeable.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError, RunTableWarning
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._forecasts.check import FEW, standardised_misses, widening_factor
-from bayeslaw._forecasts.checking.exchangeable import Stage, StagesCheck
 from bayeslaw._posteriors.averaging.folds import (
     MIN_ROWS,
     Fold,
@@ -30,6 +39,155 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
+
+# with nine stages m / (m + 1) is .9, so a statement at 90% is possible
+NEEDED = 9
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that was forecast from the stages below it.
+
+    ``n``: number of its runs. ``coverage90``: share of the runs inside 90% intervals.
+    ``stretch``: factor by which the intervals would have had to widen to hold 90% of
+    the runs. ``failed``: whether the posterior that made the forecast failed its
+    diagnostics.
+    """
+
+    name: str
+    n: int
+    coverage90: float
+    stretch: float
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class StagesCheck:
+    """Left-out stages, and the conclusion about the next one.
+
+    Parameters
+    ----------
+    column
+        Column of the stages; None if the runs have one stage only.
+    stages
+        The stages, each forecast from all stages below it.
+    skipped
+        Stages that could not be left out, with the reason, a line each.
+    """
+
+    column: str | None
+    stages: tuple[Stage, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def largest(self) -> float | None:
+        """The largest stretch; None without stages."""
+        return max((stage.stretch for stage in self.stages), default=None)
+
+    @property
+    def factor(self) -> float | None:
+        """Factor that makes 90% intervals hold 90% of the next stage's runs with
+        `probability`: the largest stretch, at least 1; None without stages.
+        """
+        return None if self.largest is None else max(1.0, self.largest)
+
+    @property
+    def probability(self) -> float | None:
+        """Probability that the next stage's stretch is below the largest, if it is
+        exchangeable with the left-out stages; None without stages.
+        """
+        m = len(self.stages)
+        return m / (m + 1) if m else None
+
+    @property
+    def factor90(self) -> float | None:
+        """Like `factor`, with a probability of at least 90%; None with fewer than nine
+        stages, which allow no such statement.
+        """
+        m = len(self.stages)
+        if m < NEEDED:
+            return None
+        # of m + 1 exchangeable stretches the last is the k-th smallest or below with
+        # probability k / (m + 1)
+        k = math.ceil(0.9 * (m + 1) - 1e-9)
+        ordered = sorted(stage.stretch for stage in self.stages)
+        return max(1.0, ordered[k - 1])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Make a table with a row for each stage, by name."""
+        rows = [asdict(stage) for stage in self.stages]
+        columns = ["name", "n", "coverage90", "stretch", "failed"]
+        return pd.DataFrame(rows, columns=columns).set_index("name")
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Describe the result in words, line by line."""
+        if self.column is None:
+            why = "the fitted runs have one stage only, so there is nothing to say"
+            return (f"stages left out: {why}",)
+        if self.factor is None:
+            return (
+                f"stages left out: none can be left out along {self.column}, so there "
+                f"is nothing to say of the next one ({'; '.join(self.skipped)})",
+            )
+        m = len(self.stages)
+        these = "this one" if m == 1 else f"these {m}"
+        stretches = ", ".join(
+            f"{s.stretch:.2f} ({s.name}, {s.n} runs)" for s in self.stages
+        )
+        chance = f"{m}/{m + 1} = {self.probability:.0%}"
+        if self.factor > 1:
+            wide = f"{self.factor:.2f} times as wide"
+        else:
+            wide, chance = "as they are", f"at least {chance}"
+        lines = [
+            f"stages left out along {self.column}, each forecast from those below: to "
+            f"hold 90% of its runs, 90% intervals would have had to be {stretches} times as "
+            "wide",
+            f"if the next stage is exchangeable with {these}, 90% intervals {wide} "
+            f"hold 90% of its runs with probability {chance}",
+        ]
+        if self.factor90 is None:
+            lines.append(
+                "that is all that can be said without assuming a distribution: a "
+                f"statement at 90% takes {NEEDED} stages, and here are {m}"
+            )
+        else:
+            lines.append(f"and {self.factor90:.2f} times as wide with 90% at least")
+        lines.append(
+            "this is a check and no promise: a next stage that lies further beyond the "
+            "runs than the stages left out did is not exchangeable with them"
+        )
+        failed = [stage.name for stage in self.stages if stage.failed]
+        if failed:
+            lines.append(f"diagnostics failed in forecasting {', '.join(failed)}")
+        return (*lines, *(f"not left out: {why}" for why in self.skipped))
+
+    def sentence(self) -> str:
+        """Describe the result in one line."""
+        return "; ".join(self.lines)
+
+    def __repr__(self) -> str:
+        return f"StagesCheck({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """Show the sentence, and a row for each stage, in notebooks."""
+        return paragraphs(self.sentence()) + table_html(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the record to JSON types."""
+        return {
+            "column": self.column,
+            "stages": [asdict(stage) for stage in self.stages],
+            "skipped": list(self.skipped),
+            "largest": self.largest,
+            "factor": self.factor,
+            "probability": self.probability,
+            "factor90": self.factor90,
+            "stages_for_90": NEEDED,
+            "reason": self.sentence(),
+        }
 
 
 def check_stages(
@@ -82,26 +240,29 @@ def check_stages(
     runtime.start()
     table = posterior.runs
     new = None if runs is None else fitting.own_rows(table, as_runs(runs))
-    column = _column(table, new, column)
+    column = _choose_column(table, new, column)
     if column is None:
         return StagesCheck(None, ())
-    below = upper_stages(table, column)
-    share = Stages(progress, dict.fromkeys(range(len(below)), 1.0) or {0: 1.0})
+    folds = upper_stages(table, column)
+    share = Stages(progress, dict.fromkeys(range(len(folds)), 1.0) or {0: 1.0})
     stages, skipped = [], []
-    for i, stage in enumerate(below):
+    for i, fold in enumerate(folds):
         try:
-            forecast = _forecast(posterior, stage, seed, share.of(i))
-            stages.append(forecast)
+            below = _refit_below(posterior, fold, seed, share.of(i))
+            stages.append(_score_stage(fold.name, below, table[fold.held], seed))
         except (RunTableError, LawError) as error:
             why = str(error).split(";")[0]  # without the advice after the semicolon
-            skipped.append(f"{stage.name} ({why})")
+            skipped.append(f"{fold.name} ({why})")
         share.finish(i)
     if new is not None and _lies_beyond(table, new, column):
-        stages.append(_stage(f"{column} {_span(new, column)}", posterior, new, seed))
+        x = axis_values(new, column)
+        ends = [format_level(column, float(end)) for end in (x.min(), x.max())]
+        name = f"{column} {' to '.join(dict.fromkeys(ends))}"
+        stages.append(_score_stage(name, posterior, new, seed))
     return StagesCheck(column, tuple(stages), tuple(skipped))
 
 
-def _column(
+def _choose_column(
     table: pd.DataFrame, new: pd.DataFrame | None, asked: str | None
 ) -> str | None:
     """Choose the axis of the stages; None if the runs have one stage only."""
@@ -131,46 +292,36 @@ def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
     return bool(axis_values(new, column).min() > axis_values(table, column).max())
 
 
-def _span(runs: pd.DataFrame, column: str) -> str:
-    x = axis_values(runs, column)
-    ends = [format_level(column, float(end)) for end in (x.min(), x.max())]
-    return " to ".join(dict.fromkeys(ends))
-
-
-def _forecast(
+def _refit_below(
     posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
-) -> Stage:
-    """Forecast a stage by the same laws, fitted to the runs below it.
+) -> KeptPosterior:
+    """Fit the same laws to the runs below a stage.
 
     Raises
     ------
     RunTableError, LawError
         The stage is too small, or the laws cannot be fitted to the rest.
     """
-    runs = posterior.runs
-    kept, held = int(fold.kept.sum()), int(fold.held.sum())
+    kept = posterior.runs[fold.kept]
+    held = int(fold.held.sum())
     if held < FEW:
         raise RunTableError(f"{held} runs, and {FEW} are the fewest that tell")
-    if kept < MIN_ROWS:
-        raise RunTableError(f"{kept} runs below it, and {MIN_ROWS} are needed")
-    if len(np.unique(axis_values(runs[fold.kept], fold.column))) < 2:
+    if len(kept) < MIN_ROWS:
+        raise RunTableError(f"{len(kept)} runs below it, and {MIN_ROWS} are needed")
+    if len(np.unique(axis_values(kept, fold.column))) < 2:
         raise RunTableError(f"column {fold.column!r} has one level only below it")
     with warnings.catch_warnings():
         # warnings about a part of the table do not concern the whole table
         warnings.simplefilter("ignore", RunTableWarning)
         warnings.simplefilter("ignore", FitWarning)
-        below = refit_like(
-            posterior,
-            runs[fold.kept],
-            seed=seed,
-            on_failure="ignore",
-            progress=progress,
+        return refit_like(
+            posterior, kept, seed=seed, on_failure="ignore", progress=progress
         )
-    return _stage(fold.name, below, runs[fold.held], seed)
 
 
-def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> Stage:
-    """Score the forecast of a stage."""
+def _score_stage(
+    name: str, below: KeptPosterior, held: pd.DataFrame, seed: int
+) -> Stage:
     y = fitting.log_losses(held)
     new = below.log_loss(held, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
