@@ -44,7 +44,6 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._designs.buying.campaign": "holds the laws from which runs are bought",
     "bayeslaw._designs.buying.knowledge": "fits laws to what has been bought, or draws from their priors",
     "bayeslaw._designs.buying.next_runs": "takes the laws from which runs are bought",
-    "bayeslaw._designs.buying.settings": "takes the laws from which runs are bought",
     "bayeslaw._forecasts.checking.inference": "fits simulated tables and ranks parameters",
     "bayeslaw._forecasts.review.fits": "says which law of an average falls short",
     "bayeslaw._forecasts.review.review": "reads fits' files",

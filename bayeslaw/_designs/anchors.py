@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._costs.costs import Costs
+from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs import reweighting
-from bayeslaw._designs.anchor_list import Anchors as Anchors
 from bayeslaw._designs.appraisal import (
     Appraisal,
     best_list,
     goal_sds,
     where_to_stop,
 )
-from bayeslaw._designs.criteria import Choosing, Criterion, Variance
+from bayeslaw._designs.criteria import Choosing, Variance
 from bayeslaw._designs.evidence import already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
-from bayeslaw._designs.goals.choice import foreseen, simulated
 from bayeslaw._designs.goals.goal import (
     KINDS,
     GainName,
     Goal,
+    foresee_choice,
     gain_for,
     goal_of,
-    goal_of_plan,
+    read_goal,
+    unit_of,
 )
-from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._plans.question import FORGETTING
@@ -45,10 +45,173 @@ from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
+from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import as_runs
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool
+
+@dataclass(frozen=True)
+class Anchors:
+    """Runs to buy, in order. Every field can be stored in JSON.
+
+    Parameters
+    ----------
+    picks
+        A dictionary for each training run. ``row`` is the candidate at which the run
+        ends, ``rows`` are all candidates measured along it, ``run`` is its name, and
+        ``replicate`` its number (1 for the first). ``cost`` includes the checkpoint's
+        if this run is the first to need it. ``gain`` is expected, given the picks
+        before, with Monte Carlo error ``gain_error``. ``goal_sd`` is the sd after this
+        pick.
+    gain, unit
+        Kind of gain, and its unit.
+    goal_sd_before, goal_sd_after
+        Sd of the goal's log losses now, and expected after all picks: root mean square
+        over the goal. It is the sd of the law (with the effect of the goal's
+        checkpoint, if candidates start from it), not of a new run.
+    spent, budget
+        In the unit of the candidates' costs, by default FLOPs.
+    stop
+        Reason why the list ends there.
+    check
+        Comparison of the approximation with importance-weighted draws on the first
+        ``picks`` picks: ``goal_sd`` from these draws with its Monte Carlo ``error``,
+        ``goal_sd_approximate``, their ratio ``correction``, and median ``khat`` of the
+        weights. For a plan also the mean ``flops`` of plans made again under the
+        simulated outcomes, its Monte Carlo ``flops_error``, and the
+        ``share_with_a_plan``.
+    plan
+        For a plan: ``flops_before`` and expected ``flops_after``, at the same
+        confidence; None while no plan reaches it.
+    choice
+        For a choice (gains ``best`` and ``law``): the option that is ``best`` on
+        average, the ``chance`` that it is the best, and the ``regret``: its expected
+        loss against the best, in log loss, or in probability for a law. For recipes
+        also ``chance_after`` and ``regret_after``, after all picks. ``check`` has
+        chance and regret from simulations.
+    days
+        Days until all runs are done, checkpoints first, if costs are known.
+    """
+
+    picks: list[dict[str, Any]]
+    gain: str
+    unit: str
+    goal_sd_before: float
+    goal_sd_after: float
+    spent: float
+    budget: float
+    stop: str
+    check: dict[str, Any] | None
+    plan: dict[str, float] | None
+    warnings: list[str]
+    choice: dict[str, Any] | None = None
+    days: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the record to JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Anchors:
+        """Read the record of `to_dict`.
+
+        Raises
+        ------
+        PlanError
+            A key is missing or unknown.
+        """
+        # lists saved by early versions have no choice and no days
+        odd = sorted({f.name for f in fields(cls)} ^ {"choice", "days", *record})
+        if odd:
+            raise PlanError(
+                f"not a saved list of anchors: {odd[0]!r} is missing or unknown"
+            )
+        return cls(**record)
+
+    def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """List the rows to measure, in order, without losses. Each run and replicate
+        has its own name in ``run``.
+        """
+        rows, names = [], []
+        for pick in self.picks:
+            again = f" #{pick['replicate']}" if pick["replicate"] > 1 else ""
+            rows += pick["rows"]
+            names += [f"{pick['run']}{again}"] * len(pick["rows"])
+        table = candidates.loc[rows].copy()
+        table["run"] = names
+        # a loss in the table of candidates is that of another run with equal settings
+        return table.drop(columns="loss", errors="ignore").reset_index(drop=True)
+
+    def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """Format a row for each run, as text; replicates are one row, at the place of
+        the last of them.
+        """
+        counts = [c for c in ("N", "D") if c in candidates]
+        levels = [c for c in ("replay", "ptpp") if c in candidates]
+        levels += share_columns(candidates)
+        picks = pd.DataFrame(self.picks)
+        runs = picks.groupby(["run", "row"], sort=False)
+        bought = runs[["cost", "gain"]].sum()
+        bought["times"], bought["goal_sd"] = runs.size(), runs["goal_sd"].last()
+        last = runs.tail(1).set_index(["run", "row"]).index
+        bought = bought.loc[last].reset_index()
+        of_runs = candidates.loc[bought["row"], [*counts, *levels]]
+        table = of_runs.reset_index(drop=True)
+        table[counts] = table[counts].map(format_count)
+        table.insert(0, "row", bought["row"])
+        table.insert(0, "run", bought["run"])
+        if (bought["times"] > 1).any():
+            table["times"] = bought["times"]
+        table["cost"] = bought["cost"].map("{:.3g}".format)
+        table[f"gain ({self.unit})"] = bought["gain"].map("{:.3g}".format)
+        table["goal sd"] = bought["goal_sd"].map(KINDS[self.gain].shown)
+        return table
+
+    def __repr__(self) -> str:
+        return f"Anchors({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, and each run to buy."""
+        if not self.picks:
+            return paragraphs(self.sentence())
+        columns = ["run", "replicate", "cost", "gain", "goal_sd"]
+        picks = pd.DataFrame(self.picks)[columns]
+        return paragraphs(self.sentence()) + table_html(picks)
+
+    def sentence(self) -> str:
+        """Describe the answer in words."""
+        if not self.picks:
+            return f"Buy nothing: {self.stop}."
+        price = f"{self.spent:.3g} of {self.budget:.3g}"
+        if self.days is not None:
+            money = f"{format_money(self.spent)} of {format_money(self.budget)}"
+            price = f"{money}, done in {format_days(self.days)},"
+        saving = ""
+        if self.plan is not None:
+            before, after = self.plan["flops_before"], self.plan["flops_after"]
+            saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+            if "money_before" in self.plan:
+                before, after = self.plan["money_before"], self.plan["money_after"]
+                saving += f" (from {format_money(before)} to {format_money(after)})"
+        elif self.check is not None and "share_with_a_plan" in self.check:
+            chance = self.check["share_with_a_plan"]
+            saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
+        choice = ""
+        if self.choice is not None:
+            c = self.choice
+            choice = f"; now {c['best']} is best by {c['chance']:.0%}"
+            if "chance_after" in c:
+                choice += (
+                    f", and the choice after them is right in {c['chance_after']:.0%} "
+                    "(expected loss for want of knowing the best "
+                    f"{c['regret']:.2%}, then {c['regret_after']:.2%})"
+                )
+        kind = KINDS[self.gain]
+        count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
+        return (
+            f"{count} for {price} take {kind.sd_of} from "
+            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
+            f"{kind.of_what}{saving}{choice}; {self.stop}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,33 +316,40 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     >>> len(bought.table(offer)) > 0
     True
     """
-    posterior, goal = as_posterior(arguments.posterior), arguments.goal
+    target = as_posterior(arguments.posterior)
     if isinstance(arguments.candidates, pd.DataFrame):
         check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
-    costs = arguments.costs
-    if not isinstance(goal, Mapping):
-        goal = as_runs(goal)
-    else:
-        costs = costs or goal.get("costs")
-        goal = {**goal, "costs": costs}
+    goal, costs = read_goal(arguments.goal, arguments.costs)
     runtime.start()
     offered = menu(candidates, costs)
     limits = _read_limits(offered, arguments)
-    _check_readable(candidates, posterior, arguments)
-    posteriors = [posterior, *arguments.sources.values()]
-    had = _find_fitted(candidates, posteriors)
-    begun = _find_fitted(candidates, posteriors, same_run=True)
-    offered = offered.without(begun).withdraw(had)
+    # refuse candidates that posteriors cannot evaluate, before a plan is searched
+    sources = arguments.sources
+    what = "the table of candidates"
+    check_readable(candidates, columns_read(target), what)
+    for source in sources.values():
+        check_readable(of_source(candidates), columns_read(source), what)
+    # take off what all posteriors were fitted to, and go on with runs that are begun
+    posteriors = [target, *sources.values()]
+    had = np.all([already_had(candidates, p) for p in posteriors], axis=0)
+    begun = [already_had(candidates, p, same_run=True) for p in posteriors]
+    offered = offered.without(np.all(begun, axis=0)).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
     once = np.where(offered.is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
-    aim = _build_goal(posterior, goal, offered, arguments)
+    # the list, and where it ends
+    gain = gain_for(arguments.gain, goal, arguments.source is not None)
+    aim = goal_of(target, goal, gain, offered, arguments.run_length, sources)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
     appraisal, is_chance = best_list(approximation, criterion, limits)
-    least = _compute_least_rate(arguments.least, aim.gain, criterion, limits)
+    least = KINDS[aim.gain].least if arguments.least is None else arguments.least
+    if aim.gain != "plan":
+        # if the possible gain is limited, the rate is a share of it
+        is_limited = isinstance(criterion, Variance | Choosing)
+        least *= (criterion.total if is_limited else 1.0) / limits.budget
     count, stop = where_to_stop(
         approximation.offer, criterion, appraisal, limits, least, is_chance
     )
@@ -190,6 +360,32 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     check = None
     if arguments.checks and appraisal.picks:
         check = _compare_with_reweighting(offered, aim, appraisal.picks, sds, arguments)
+    # what to distrust
+    warnings = list(target.warnings)
+    if sources:
+        named = {"target": target, **sources}
+        warnings = [f"{name}: {w}" for name, p in named.items() for w in p.warnings]
+    if had.any():
+        warnings.append(
+            f"{had.sum()} of {len(had)} candidates are not offered: the posterior was "
+            "fitted to runs of the same settings; for another seed of them give a "
+            "column 'seed'"
+        )
+    plan = None
+    if aim.plan is not None and not aim.plan.is_reached:
+        tokens = format_count(math.exp(aim.plan.choice.log_tokens))
+        warnings.append(
+            "no plan reaches the confidence yet, so that runs cannot be priced by what "
+            "they save: chosen are those that tell most about the limited losses at "
+            "the most probable plan "
+            f"(D {tokens}, replay {aim.plan.choice.replay:.2f})"
+        )
+    elif aim.plan is not None and aim.gain == "plan":
+        saved, price = float(appraisal.gain.sum()), aim.plan.price
+        flops_after = aim.plan.flops - saved / aim.plan.price_per_flop
+        plan = {"flops_before": aim.plan.flops, "flops_after": flops_after}
+        if aim.plan.problem.costs.has_money:
+            plan |= {"money_before": price, "money_after": price - saved}
     return Anchors(
         picks=_build_records(offered, appraisal, sds),
         gain=aim.gain,
@@ -200,14 +396,10 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         budget=limits.budget,
         stop=stop,
         check=check,
-        plan=_record_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
-        choice=foreseen(aim, approximation, appraisal.picks, arguments.seed),
+        plan=plan,
+        choice=foresee_choice(aim, approximation, appraisal.picks, arguments.seed),
         days=None if costs is None else days_of(offered, appraisal.picks, costs),
-        warnings=[
-            *_collect_warnings(posterior, arguments.sources),
-            *_note_left_out(had),
-            *_note_no_plan(aim),
-        ],
+        warnings=warnings,
     )
 
 
@@ -246,27 +438,6 @@ def appraise(
     return sds[0], sds[-1]
 
 
-# -- the question ----------------------------------------------------------------------
-
-
-def _check_readable(
-    candidates: pd.DataFrame, posterior: Posterior, arguments: AnchorArguments
-) -> None:
-    """Refuse candidates that posteriors cannot evaluate, before a plan is searched."""
-    tables = [(candidates, posterior)]
-    tables += [(of_source(candidates), source) for source in arguments.sources.values()]
-    for table, reader in tables:
-        check_readable(table, columns_read(reader), "the table of candidates")
-
-
-def _find_fitted(
-    candidates: pd.DataFrame, posteriors: Sequence[Posterior], *, same_run: bool = False
-) -> Bool[np.ndarray, " row"]:
-    """Tell which candidates all posteriors were fitted to, shape (row,)."""
-    fitted = [already_had(candidates, p, same_run=same_run) for p in posteriors]
-    return np.all(fitted, axis=0)
-
-
 def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     """Read the limits of the list: budget, replicates of each run, and number of picks.
 
@@ -277,8 +448,7 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     if max_picks is not None:
         check_count("max_picks", max_picks)
     budget = positive("budget", arguments.budget)
-    first = np.argmin(offered.first_cost)
-    run, stop = np.unravel_index(first, offered.cost.shape)
+    run, stop = np.unravel_index(np.argmin(offered.first_cost), offered.cost.shape)
     cheapest = offered.first_cost[run, stop]
     if budget < cheapest:
         row = offered.table.index[offered.rows[run, stop]]
@@ -286,55 +456,25 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
             f"budget {budget:g} is below the cheapest candidate, row {row} at "
             f"{cheapest:g}; raise it, or offer smaller runs"
         )
-    runs = len(offered.cost)
-    most = int(max_picks or runs * replicates)
+    most = int(max_picks or len(offered.cost) * replicates)
     return Limits(budget, int(replicates), most)
-
-
-def _build_goal(
-    posterior: Posterior,
-    goal: pd.DataFrame | Mapping[str, Any],
-    offered: Menu,
-    arguments: AnchorArguments,
-) -> Goal:
-    """Build the goal: the plan if keyword arguments are given, else the runs to
-    forecast.
-    """
-    gain = gain_for(arguments.gain, goal, arguments.source is not None)
-    length = arguments.run_length
-    if isinstance(goal, Mapping):
-        return goal_of_plan(posterior, arguments.sources, goal, gain, offered, length)
-    return goal_of(posterior, goal, gain, offered, length)
-
-
-# -- the answer ------------------------------------------------------------------------
-
-
-def _compute_least_rate(
-    least: float | None, gain: GainName, criterion: Criterion, limits: Limits
-) -> float:
-    """Compute the gain per cost below which nothing is bought."""
-    least = KINDS[gain].least if least is None else least
-    if gain == "plan":
-        return least
-    # if the possible gain is limited, the rate is a share of it
-    total = criterion.total if isinstance(criterion, Variance | Choosing) else 1.0
-    return least * (total / limits.budget)
 
 
 def _build_records(
     offered: Menu, appraisal: Appraisal, sds: Sequence[float]
 ) -> list[dict[str, Any]]:
-    lines = []
+    labels = [
+        int(row) if isinstance(row, int | np.integer) else str(row)
+        for row in offered.table.index
+    ]
+    records = []
     replicates: dict[int, int] = {}
     for k, (run, stop) in enumerate(appraisal.picks):
         replicates[run] = replicates.get(run, 0) + 1
-        measured = offered.measured_by((run, stop))
-        rows = [_format_label(offered.table.index[i]) for i in measured]
-        lines.append(
+        records.append(
             {
-                "row": _format_label(offered.table.index[offered.rows[run, stop]]),
-                "rows": rows,
+                "row": labels[offered.rows[run, stop]],
+                "rows": [labels[i] for i in offered.measured_by((run, stop))],
                 "run": offered.names(run),
                 "replicate": replicates[run],
                 "cost": float(appraisal.cost[k]),
@@ -343,55 +483,7 @@ def _build_records(
                 "goal_sd": sds[k + 1],
             }
         )
-    return lines
-
-
-def _format_label(row: Any) -> int | str:
-    return int(row) if isinstance(row, int | np.integer) else str(row)
-
-
-def _record_plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
-    """Record the plan's FLOPs before and after the purchase, and its money if there is
-    a price.
-    """
-    assert goal.plan is not None
-    before, saved = goal.plan.flops, float(appraisal.gain.sum())
-    costs = {
-        "flops_before": before,
-        "flops_after": before - saved / goal.plan.price_per_flop,
-    }
-    if not goal.plan.problem.costs.has_money:
-        return costs
-    price = goal.plan.price
-    return costs | {"money_before": price, "money_after": price - saved}
-
-
-def _collect_warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
-    if not sources:
-        return list(target.warnings)
-    posteriors = {"target": target, **sources}
-    return [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
-
-
-def _note_left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
-    if not had.any():
-        return []
-    return [
-        f"{had.sum()} of {len(had)} candidates are not offered: the posterior was fitted "
-        "to runs of the same settings; for another seed of them give a column 'seed'"
-    ]
-
-
-def _note_no_plan(goal: Goal) -> list[str]:
-    if goal.plan is None or goal.plan.is_reached:
-        return []
-    choice = goal.plan.choice
-    tokens = format_count(math.exp(choice.log_tokens))
-    return [
-        "no plan reaches the confidence yet, so that runs cannot be priced by what they "
-        "save: chosen are those that tell most about the limited losses at the most probable "
-        f"plan (D {tokens}, replay {choice.replay:.2f})"
-    ]
+    return records
 
 
 def _compare_with_reweighting(
@@ -427,7 +519,10 @@ def _compare_with_reweighting(
         "reliable": khat <= reweighting.MAX_KHAT,
     }
     if goal.options is not None:
-        return record | simulated(goal.options, views)
+        (view,) = views
+        chosen = goal.options.expected_choice(view.weights)
+        chance, regret = float(chosen.chance.mean()), float(chosen.regret.mean())
+        return record | {"chance": chance, "regret": regret}
     if goal.plan is None:
         return record
     from bayeslaw._designs.goals.plan import replan

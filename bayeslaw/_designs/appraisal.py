@@ -61,16 +61,17 @@ def best_list(
     picks = choose(offer, criterion, limits)
     barred = np.zeros(offer.cost.shape, bool)
     while True:
-        appraisal = appraisal_of(approximation, criterion, picks)
+        appraisal, _ = _appraise_picks(approximation, criterion, picks)
         is_chance = appraisal.gain <= errors * appraisal.gain_error
         doubtful = [picks[i] for i in np.flatnonzero(is_chance)]
+        certain = [picks[i] for i in np.flatnonzero(~is_chance)]
         if not doubtful:
             return appraisal, bool(barred.any())
-        certain = [picks[i] for i in np.flatnonzero(~is_chance)]
-        together, error = _compute_joint_gain(
-            approximation, criterion, certain, doubtful
+        reordered, batches = _appraise_picks(
+            approximation, criterion, [*certain, *doubtful]
         )
-        if together > errors * error:
+        error = _estimate_batch_error(batches[:, len(certain) :].sum(axis=1))
+        if reordered.gain[len(certain) :].sum() > errors * error:
             return appraisal, bool(barred.any())
         for run, stop in doubtful:
             barred[run, : stop + 1] = True
@@ -78,32 +79,34 @@ def best_list(
         picks = order_by_worth(offer, criterion, more)
 
 
-def appraisal_of(
-    approximation: Gaussian, criterion: Criterion, picks: list[Pick]
-) -> Appraisal:
-    """Appraise picks in their order: the added cost, the added gain and its Monte Carlo
-    error, each of shape (pick,).
+def _appraise_picks(
+    approximation: Gaussian,
+    criterion: Criterion,
+    picks: list[Pick],
+    draws_a_coordinate: int = 4,
+) -> tuple[Appraisal, Float[np.ndarray, "batch pick"]]:
+    """Appraise picks in their order, and compute their gains from each batch of draws,
+    shape (batch, pick).
+
+    The gains of a batch are 0 if it has fewer than ``draws_a_coordinate`` draws for
+    each coordinate, because its covariance could not be inverted.
     """
     offer = approximation.offer
     start = np.eye(offer.coordinates)
     gain = np.diff(_compute_running_gains(offer, criterion, picks, start))
     price = [offer.price(picks[:count]) for count in range(len(picks) + 1)]
-    batches = _compute_gains_by_batch(approximation, criterion, picks)
-    return Appraisal(picks, np.diff(price), gain, _estimate_batch_error(batches))
-
-
-def _compute_joint_gain(
-    approximation: Gaussian,
-    criterion: Criterion,
-    certain: list[Pick],
-    added: list[Pick],
-) -> tuple[float, float]:
-    """Compute the gain of some picks together after others, and its Monte Carlo error."""
-    offer, picks = approximation.offer, [*certain, *added]
-    values = _compute_running_gains(offer, criterion, picks, np.eye(offer.coordinates))
-    batches = _compute_gains_by_batch(approximation, criterion, picks)
-    error = _estimate_batch_error(batches[:, len(certain) :].sum(axis=1))
-    return values[-1] - values[len(certain)], float(error)
+    draws, rank = approximation.draws.shape
+    batches = np.zeros((BATCHES, len(picks)))
+    if draws >= draws_a_coordinate * rank * BATCHES and picks:
+        for b in range(BATCHES):
+            # all draws together have unit covariance, a batch has its own
+            of_batch = approximation.draws[approximation.batch == b]
+            covariance = np.atleast_2d(np.cov(of_batch.T, bias=True))
+            start = np.eye(offer.coordinates)
+            start[:rank, :rank] = np.linalg.inv(draws * covariance)
+            batches[b] = np.diff(_compute_running_gains(offer, criterion, picks, start))
+    error = _estimate_batch_error(batches)
+    return Appraisal(picks, np.diff(price), gain, error), batches
 
 
 def _compute_running_gains(
@@ -130,42 +133,14 @@ def _estimate_batch_error(
     return np.std(gains, axis=0, ddof=1) / math.sqrt(len(gains))
 
 
-def _compute_gains_by_batch(
-    approximation: Gaussian,
-    criterion: Criterion,
-    picks: Sequence[Pick],
-    draws_a_coordinate: int = 4,
-) -> Float[np.ndarray, "batch pick"]:
-    """Compute each pick's gain from each batch of draws, shape (batch, pick).
-
-    The gains of a batch are 0 if it has fewer than ``draws_a_coordinate`` draws for
-    each coordinate, because its covariance could not be inverted.
-    """
-    draws, rank = approximation.draws.shape
-    if draws < draws_a_coordinate * rank * BATCHES or not picks:
-        return np.zeros((BATCHES, len(picks)))
-    gains = []
-    for b in range(BATCHES):
-        # all draws together have unit covariance, a batch has its own
-        of_batch = approximation.draws[approximation.batch == b]
-        covariance = np.atleast_2d(np.cov(of_batch.T, bias=True))
-        start = np.eye(approximation.offer.coordinates)
-        start[:rank, :rank] = np.linalg.inv(draws * covariance)
-        values = _compute_running_gains(approximation.offer, criterion, picks, start)
-        gains.append(np.diff(values))
-    return np.array(gains)
-
-
 def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
     """Compute the root mean square sd of the goal before and after each pick, shape (1
     + pick,).
     """
     variance = Variance(approximation.goals)
     start = np.eye(approximation.offer.coordinates)
-    reduction = np.array(
-        _compute_running_gains(approximation.offer, variance, picks, start)
-    )
-    remaining = np.maximum(variance.total - reduction, 0.0)
+    gains = _compute_running_gains(approximation.offer, variance, picks, start)
+    remaining = np.maximum(variance.total - np.array(gains), 0.0)
     return [float(sd) for sd in np.sqrt(remaining)]
 
 

@@ -9,8 +9,9 @@ so the expectation over outcomes has a closed form.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -24,89 +25,26 @@ if TYPE_CHECKING:
 ROUNDING = 1e-9
 
 
-AnyPrecision = Precision | np.ndarray
-"""Precision of the coordinates; an array of shape (coordinate, coordinate) where nothing
-but them is known.
-"""
-
-
-class Criterion(Protocol):
+class Criterion(ABC):
     """The value of a set of runs, from the precision of the coordinates."""
 
-    def value(self, precision: AnyPrecision) -> float:
+    @abstractmethod
+    def value(self, precision: Precision) -> float:
         """Compute the gain of this precision."""
-        ...
 
+    @abstractmethod
     def gains(
-        self, precision: AnyPrecision, offer: Offer
+        self, precision: Precision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
         """Compute the further gain of each run up to each stop, shape (run, stop)."""
-        ...
 
     def rounding(self) -> float:
         """Compute the largest gain that may be a rounding error."""
-        ...
-
-
-def variances_at(
-    precision: AnyPrecision,
-    rows: Float[np.ndarray, "goal coordinate"],
-) -> Float[np.ndarray, " goal"]:
-    """Compute the variance of each goal with loadings ``rows``, shape (goal,
-    coordinate) -> (goal,).
-    """
-    marginal = Precision.of(precision).marginal
-    return (rows * np.linalg.solve(marginal, rows.T).T).sum(axis=1)
-
-
-def _compute_reductions(
-    precision: AnyPrecision,
-    offer: Offer,
-    rows: Float[np.ndarray, "goal coordinate"],
-) -> Float[np.ndarray, "run stop goal"]:
-    """Compute the reduction of each goal's variance by each run up to each stop, shape
-    (run, stop, goal).
-    """
-    # Measurements with loadings A, noise R lower the variance of r'z, whose covariance
-    # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26). If
-    # L L' is the matrix in brackets, this is the sum of squares of L^-1 A S r. For the
-    # first measurements alone it is the sum over their entries, because L is
-    # triangular.
-    moved, factor = offer.factors(precision)
-    squares = np.linalg.solve(factor, moved @ rows.T) ** 2
-    return offer.at_stops(np.cumsum(squares, axis=1))
+        return ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
-class Variance:
-    """Expected reduction of the mean variance of the goals; ``rows``: their loadings,
-    shape (goal, coordinate).
-    """
-
-    rows: Float[np.ndarray, "goal coordinate"]
-
-    @property
-    def total(self) -> float:
-        """Compute the mean variance of the goals before anything is measured."""
-        return float((self.rows**2).sum(axis=1).mean())
-
-    def value(self, precision: AnyPrecision) -> float:
-        before = (self.rows**2).sum(axis=1)
-        after = variances_at(precision, self.rows)
-        return float(before.mean() - after.mean())
-
-    def gains(
-        self, precision: AnyPrecision, offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
-        reductions = _compute_reductions(precision, offer, self.rows)
-        return reductions.mean(axis=2)
-
-    def rounding(self) -> float:
-        return ROUNDING * self.total
-
-
-@dataclass(frozen=True, eq=False)
-class Information:
+class Information(Criterion):
     """Expected information, in nats, about the measurements of the goal's runs; without
     ``goal``, about everything.
 
@@ -123,48 +61,98 @@ class Information:
 
     goal: Float[np.ndarray, "coordinate coordinate"] | None
 
-    def value(self, precision: AnyPrecision) -> float:
-        """Compute the gain of this precision, in nats."""
-        precision = Precision.of(precision)
+    def value(self, precision: Precision) -> float:
         about_all = precision.log_det / 2
         if self.goal is None:
             return about_all
         known_before = Precision(np.eye(len(self.goal)) + self.goal).log_det
-        known_after = (precision + self.goal).log_det
+        known_after = (precision + Precision(self.goal)).log_det
         return about_all + (known_before - known_after) / 2
 
     def gains(
-        self, precision: AnyPrecision, offer: Offer
+        self, precision: Precision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
-        """Compute the further information of each run up to each stop, shape (run,
-        stop), in nats.
-        """
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
         # known). If everything is the goal, only noise would be left.
         now = _log_diagonal(offer.factors(precision)[1])
         if self.goal is None:
             if_goal_known = _log_diagonal(np.linalg.cholesky(offer.noise))
         else:
-            if_known = Precision.of(precision) + self.goal
+            if_known = precision + Precision(self.goal)
             if_goal_known = _log_diagonal(offer.factors(if_known)[1])
         return offer.at_stops(np.cumsum(now - if_goal_known, axis=1))
-
-    def rounding(self) -> float:
-        return ROUNDING
 
 
 def _log_diagonal(
     factor: Float[np.ndarray, "run measurement measurement"],
 ) -> Float[np.ndarray, "run measurement"]:
-    """Take the logarithm of the diagonals, shape (run, measurement, measurement) ->
-    (run, measurement).
+    return np.log(np.diagonal(factor, axis1=1, axis2=2))
+
+
+def variances_at(
+    precision: Precision, rows: Float[np.ndarray, "goal coordinate"]
+) -> Float[np.ndarray, " goal"]:
+    """Compute the variance of each goal with loadings ``rows``, shape (goal,
+    coordinate) -> (goal,).
     """
-    diagonal = np.diagonal(factor, axis1=1, axis2=2)
-    return np.log(diagonal)
+    return (rows * np.linalg.solve(precision.marginal, rows.T).T).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
-class Choosing:
+class OfGoals(Criterion):
+    """A gain that follows from the variances of the goals; ``rows``: their loadings,
+    shape (goal, coordinate).
+    """
+
+    rows: Float[np.ndarray, "goal coordinate"]
+
+    @abstractmethod
+    def worth(self, variances: Float[np.ndarray, "*case goal"]) -> Float[Any, "*case"]:
+        """Compute the gain once the goals have these variances, shape (..., goal) ->
+        (...).
+        """
+
+    @property
+    @abstractmethod
+    def total(self) -> float:
+        """Size of the largest possible gain."""
+
+    def value(self, precision: Precision) -> float:
+        return float(self.worth(variances_at(precision, self.rows)))
+
+    def gains(
+        self, precision: Precision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
+        # Measurements with loadings A, noise R lower the variance of r'z, whose
+        # covariance is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006,
+        # eq. 2.26). If L L' is the matrix in brackets, this is the sum of squares of
+        # L^-1 A S r. For the first measurements alone it is the sum over their entries,
+        # because L is triangular.
+        moved, factor = offer.factors(precision)
+        squares = np.linalg.solve(factor, moved @ self.rows.T) ** 2
+        lowered = offer.at_stops(np.cumsum(squares, axis=1))  # (run, stop, goal)
+        now = variances_at(precision, self.rows)
+        return self.worth(np.maximum(now - lowered, 0.0)) - self.worth(now)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.total
+
+
+@dataclass(frozen=True, eq=False)
+class Variance(OfGoals):
+    """Expected reduction of the mean variance of the goals."""
+
+    @property
+    def total(self) -> float:
+        """Compute the mean variance of the goals before anything is measured."""
+        return float((self.rows**2).sum(axis=1).mean())
+
+    def worth(self, variances: Float[np.ndarray, "*case goal"]) -> Float[Any, "*case"]:
+        return self.total - variances.mean(axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Choosing(OfGoals):
     """Expected gain from choosing among options after the runs are measured, in the
     unit of the options' losses.
 
@@ -182,7 +170,6 @@ class Choosing:
         Mean disadvantage of each other option, shape (other,).
     """
 
-    rows: Float[np.ndarray, "other coordinate"]
     gap: Float[np.ndarray, " other"]
 
     @classmethod
@@ -199,46 +186,19 @@ class Choosing:
     @property
     def total(self) -> float:
         """Compute the gain of perfect information."""
-        return float(self._compute_gain((self.rows**2).sum(axis=1)))
+        return float(self.worth(np.zeros(len(self.rows))))
 
-    def _compute_gain(
-        self, learned: Float[np.ndarray, "*case other"]
-    ) -> Float[Any, "*case"]:
-        """Compute the gain of runs that lower the variances of the differences by
-        these, shape (..., other) -> (...).
-        """
+    def worth(self, variances: Float[np.ndarray, "*case goal"]) -> Float[Any, "*case"]:
         # rounding may make a variance reduction 0 or negative
+        learned = (self.rows**2).sum(axis=1) - variances
         sd = np.sqrt(np.maximum(learned, 1e-30))
         z = self.gap / sd
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-        gained = sd * density - self.gap * ndtr(-z)
-        return gained.sum(axis=-1)
-
-    def _compute_lowered_variances(
-        self, precision: AnyPrecision
-    ) -> Float[np.ndarray, " other"]:
-        before = (self.rows**2).sum(axis=1)
-        return before - variances_at(precision, self.rows)
-
-    def value(self, precision: AnyPrecision) -> float:
-        return float(self._compute_gain(self._compute_lowered_variances(precision)))
-
-    def gains(
-        self, precision: AnyPrecision, offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
-        """Compute the further gain of each run up to each stop, shape (run, stop), in
-        the options' unit.
-        """
-        now = self._compute_lowered_variances(precision)
-        after = now + _compute_reductions(precision, offer, self.rows)
-        return self._compute_gain(after) - self._compute_gain(now)
-
-    def rounding(self) -> float:
-        return ROUNDING * self.total
+        return (sd * density - self.gap * ndtr(-z)).sum(axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
-class Saving:
+class Saving(OfGoals):
     """Expected saving of a plan at the same confidence, in the units of its cost.
 
     The plan's cost is linear in its constraints' margins on a log scale: ``cost *
@@ -264,7 +224,6 @@ class Saving:
         Cost of the present plan.
     """
 
-    rows: Float[np.ndarray, "constraint coordinate"]
     unlearnable: Float[np.ndarray, " constraint"]
     price: Float[np.ndarray, " constraint"]
     z: Float[np.ndarray, " constraint"]
@@ -285,20 +244,9 @@ class Saving:
         log_ratio = (narrower + moved).sum(axis=-1)
         return self.cost * np.exp(log_ratio)
 
-    def value(self, precision: AnyPrecision) -> float:
-        after = variances_at(precision, self.rows)
-        expected = self.expected_cost(after)
-        return self.cost - float(expected)
+    def worth(self, variances: Float[np.ndarray, "*case goal"]) -> Float[Any, "*case"]:
+        return self.cost - self.expected_cost(variances)
 
-    def gains(
-        self, precision: AnyPrecision, offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
-        """Compute the further saving of each run up to each stop, shape (run, stop), in
-        the cost's unit.
-        """
-        now = variances_at(precision, self.rows)
-        after = np.maximum(now - _compute_reductions(precision, offer, self.rows), 0.0)
-        return self.expected_cost(now) - self.expected_cost(after)
-
-    def rounding(self) -> float:
-        return ROUNDING * self.cost
+    @property
+    def total(self) -> float:
+        return self.cost

@@ -27,6 +27,8 @@ from bayeslaw._posteriors.posterior import DRIFT, LogLoss
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+KNOTS = 33  # distances at which a drift is drawn
+
 
 def less_drift(
     parts: Sequence[Draws],
@@ -53,10 +55,22 @@ def less_drift(
         )
         farthest = wanted.max(axis=0)
         for side in np.flatnonzero((farthest > 0) & (offered > 0).any(axis=0)):
-            far = offered[:, side]
+            far, at = offered[:, side], farthest[side]
             line = drifts[:, side] - drifts[:, side].mean()  # its mean is not learned
             tau = np.sqrt(np.mean(line**2))  # scale of the drift to this side
-            process = _given_the_line(far, farthest[side], line, tau, rng)
+            # Draw the process at knots, given that each draw equals its line at the
+            # goal: condition normals on the value at the goal, which is at * line.
+            knots = np.linspace(0.0, far.max(), KNOTS)
+            share = covariance(knots, np.full(KNOTS, at)) / at
+            conditional = covariance(knots[:, None], knots) - np.outer(share, share)
+            # a small share of the largest variance makes the factorisation possible
+            jitter = 1e-9 * far.max() ** 2
+            root = np.linalg.cholesky(conditional + jitter * np.eye(KNOTS))
+            standard = rng.standard_normal((len(line), KNOTS))
+            at_knots = line[:, None] * share + tau * (standard @ root.T)
+            # the process is linear between knots
+            weights = [np.interp(far, knots, unit) for unit in np.eye(KNOTS)]
+            process = at_knots @ np.stack(weights)
             added[part.rows] += process - line[:, None] * far
     return added
 
@@ -67,35 +81,3 @@ def covariance(
     """Compute the covariance of the process at pairs of distances, for a scale of 1."""
     near, far = np.minimum(a, b), np.maximum(a, b)
     return near**1.5 * np.sqrt(2 * far - near)
-
-
-def _given_the_line(
-    far: Float[np.ndarray, " candidate"],
-    goal: float | np.floating,
-    line: Float[np.ndarray, " draw"],
-    tau: float | np.floating,
-    rng: np.random.Generator,
-    count: int = 33,
-) -> Float[np.ndarray, "draw candidate"]:
-    """Draw the process at distances ``far``, shape (draw, candidate), given that each
-    draw equals its line at the goal. The process is linear between ``count`` knots.
-    """
-    knots = np.linspace(0.0, far.max(), count)
-    # Condition the normals on the value at the goal, which is goal * line.
-    with_goal = covariance(knots, np.full(count, goal))
-    share = with_goal / goal
-    conditional = covariance(knots[:, None], knots) - np.outer(share, share)
-    # a small share of the largest variance makes the Cholesky factorisation possible
-    jitter = 1e-9 * far.max() ** 2
-    root = np.linalg.cholesky(conditional + jitter * np.eye(count))
-    standard = rng.standard_normal((len(line), count))
-    at_knots = line[:, None] * share + tau * (standard @ root.T)
-    return at_knots @ _interpolate_weights(knots, far)
-
-
-def _interpolate_weights(
-    knots: Float[np.ndarray, " knot"], far: Float[np.ndarray, " candidate"]
-) -> Float[np.ndarray, "knot candidate"]:
-    """Compute the weights of the knots in values between them, shape (knot, candidate)."""
-    unit = np.eye(len(knots))
-    return np.stack([np.interp(far, knots, row) for row in unit])

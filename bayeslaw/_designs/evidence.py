@@ -5,7 +5,7 @@ error of a new run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from bayeslaw._designs.gaussian import Offer, Pick, principal
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import MIN_GAP
-from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
@@ -64,16 +64,31 @@ def domain_of(
 ) -> Domain:
     """Evaluate a posterior at the candidates and the runs to forecast."""
     parts = all_draws(posterior.pieces())
-    of_candidates = log_losses(parts, menu.table, "the table of candidates")
+    view = view_candidates(parts, "target", menu.table, goal, run_length)
     of_goal = log_losses(parts, goal, "the goal's table")
+    return replace(view, goal=of_goal, at=checkpoints_of(menu, goal))
+
+
+def view_candidates(
+    parts: Sequence[Draws],
+    name: str,
+    candidates: pd.DataFrame,
+    goal: pd.DataFrame,
+    run_length: float | None,
+) -> Domain:
+    """Evaluate draws at the candidates, with no more drift towards the goal than a
+    refit would learn. The view of the goal itself is empty.
+    """
+    what = "the table of candidates"
+    log_loss = log_losses(parts, candidates, what)
     return Domain(
-        name="target",
-        log_loss=of_candidates + less_drift(parts, menu.table, goal),
-        goal=of_goal,
-        at=checkpoints_of(menu, goal),
+        name=name,
+        log_loss=log_loss + less_drift(parts, candidates, goal),
+        goal=log_loss[:, :0],
+        at=np.zeros(0, int),
         noise=noise_of(parts, run_length),
         batch=batches(parts),
-        error_size=error_sizes(parts, menu.table, "the table of candidates").mean(0),
+        error_size=error_sizes(parts, candidates, what).mean(0),
     )
 
 
@@ -155,95 +170,54 @@ def gaussian(
     columns = [d.log_loss for d in domains] + [d.goal for d in domains]
     least_noise = min(d.noise.learned_at for d in domains)
     draws, loadings = principal(np.hstack(columns), tolerance * least_noise)
-
-    size = len(menu.table)
-    law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
-    goals = loadings[size * len(domains) :]
+    size, width = len(menu.table), len(domains)
+    law = loadings[: size * width].reshape(width, size, -1)
     # Effects of the goals' checkpoints are coordinates. Those of other checkpoints act
-    # on their own runs only.
+    # on their own runs only. Loadings of checkpoints on effects, by domain:
     wanted = np.unique(np.concatenate([d.at for d in domains]))
     wanted = wanted[wanted >= 0]
-    places = range(len(domains))
-    effects = [_build_effects(menu, domains, k, wanted) for k in places]
-    other_effects = [_build_other_effects(menu, domains, k, wanted) for k in places]
+    sds = [float(np.sqrt(np.mean(d.noise.tau_checkpoint**2))) for d in domains]
+    have = [k for k, sd in enumerate(sds) if sd > 0]
+    count = len(menu.checkpoint_cost)
+    effects = np.zeros((width, count, len(have), len(wanted)))
+    others = np.zeros((width, count, len(have)))
+    for place, k in enumerate(have):
+        effects[k, wanted, place, np.arange(len(wanted))] = sds[k]
+        others[k, :, place] = sds[k]
+        others[k, wanted] = 0.0
+    effects = effects.reshape(width, count, -1)
     of_goals = [
         np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)
         for d, by_checkpoint in zip(domains, effects, strict=True)
     ]
+    goals = np.hstack([loadings[size * width :], np.concatenate(of_goals)])
+
+    # from rows of the table to measurements of runs, one per domain at a stop
+    exists = menu.rows >= 0
+    checkpoint = np.zeros(size, int)  # checkpoint of each row
+    checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
+
+    def by_run(
+        rows: Float[np.ndarray, "domain row coordinate"],
+    ) -> Float[np.ndarray, "run measurement coordinate"]:
+        padded = np.where(exists[..., None], rows[:, menu.rows], 0.0)
+        by_stop = padded.transpose(1, 2, 0, 3)  # (run, stop, domain, coordinate)
+        runs, stops = menu.rows.shape
+        return by_stop.reshape(runs, stops * width, rows.shape[-1])
+
     offer = Offer(
-        loadings=_combine_loadings(menu, law, effects),
+        loadings=by_run(np.concatenate([law, effects[:, checkpoint]], axis=2)),
         noise=_compute_error_covariance(menu, domains),
-        per_stop=len(domains),
+        per_stop=width,
         cost=menu.cost,
         checkpoint=menu.checkpoint,
         checkpoint_cost=menu.checkpoint_cost,
-        effects=_combine_loadings(menu, law[..., :0], other_effects),
+        effects=by_run(others[:, checkpoint]),
     )
     if menu.had.any():
         had = menu.begun(menu.had)
-        offer = offer.given(np.repeat(had, len(domains), axis=1))
-    goals = np.hstack([goals, np.concatenate(of_goals)])
+        offer = offer.given(np.repeat(had, width, axis=1))
     return Gaussian(offer, goals, draws, domains[0].batch)
-
-
-def _combine_loadings(
-    menu: Menu,
-    law: Float[np.ndarray, "domain row rank"],
-    effects: Sequence[Float[np.ndarray, "checkpoint effect"]],
-) -> Float[np.ndarray, "run measurement coordinate"]:
-    """Combine loadings of each run's measurements, shape (run, measurement,
-    coordinate), from those of the law, shape (domain, row, coordinate), and those of
-    each domain's effects, shape (checkpoint, coordinate).
-    """
-    exists = menu.rows >= 0
-    checkpoint = np.zeros(len(menu.table), int)  # checkpoint of each row
-    checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
-    by_domain = []
-    for of_law, of_checkpoint in zip(law, effects, strict=True):
-        row = np.concatenate([of_law, of_checkpoint[checkpoint]], axis=1)
-        by_domain.append(np.where(exists[..., None], row[menu.rows], 0.0))
-    padded = np.stack(by_domain, axis=2)  # (run, stop, domain, coordinate)
-    runs, stops, width, size = padded.shape
-    return padded.reshape(runs, stops * width, size)
-
-
-def _build_effects(
-    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
-) -> Float[np.ndarray, "checkpoint effect"]:
-    """Build loadings of each checkpoint's effect in a domain, shape (checkpoint,
-    coordinate): a coordinate for each checkpoint of a goal and each domain with
-    effects.
-    """
-    have = _with_effects(domains)
-    size = len(wanted)
-    loadings = np.zeros((len(menu.checkpoint_cost), len(have) * size))
-    if which in have:
-        first = have.index(which) * size
-        loadings[wanted, first + np.arange(size)] = _compute_effect_size(domains[which])
-    return loadings
-
-
-def _build_other_effects(
-    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
-) -> Float[np.ndarray, "checkpoint domain"]:
-    """Build the loadings of the effects of checkpoints that no goal has, in a domain,
-    shape (checkpoint, domain with effects). Rows of the goals' checkpoints are 0.
-    """
-    have = _with_effects(domains)
-    loadings = np.zeros((len(menu.checkpoint_cost), len(have)))
-    if which in have:
-        loadings[:, have.index(which)] = _compute_effect_size(domains[which])
-        loadings[wanted] = 0.0
-    return loadings
-
-
-def _with_effects(domains: Sequence[Domain]) -> list[int]:
-    return [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
-
-
-def _compute_effect_size(domain: Domain) -> float:
-    """Compute the root mean square of a checkpoint's effect."""
-    return float(np.sqrt(np.mean(domain.noise.tau_checkpoint**2)))
 
 
 def _compute_error_covariance(
@@ -255,7 +229,14 @@ def _compute_error_covariance(
     runs, stops = menu.rows.shape
     width = len(domains)
     covariance = np.zeros((runs, stops, width, stops, width))
-    gap = _measure_gaps(menu)
+    # distances between stops in e-folds, infinite past a run's end, where stops are
+    # padding that needs a covariance of full rank
+    along, exists = menu.along[menu.rows], menu.rows >= 0
+    gap = np.abs(along[:, :, None] - along[:, None, :])
+    same = np.eye(stops, dtype=bool)
+    is_pair = exists[:, :, None] & exists[:, None, :]
+    gap = np.where(is_pair, np.maximum(gap, MIN_GAP), np.inf)
+    gap = np.where(same, 0.0, gap)
     for k, domain in enumerate(domains):
         noise = domain.noise
         shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
@@ -264,20 +245,6 @@ def _compute_error_covariance(
         sizes = size[:, :, None] * size[:, None, :]
         covariance[:, :, k, :, k] = sizes * (along_run + shared)
     return covariance.reshape(runs, stops * width, stops * width)
-
-
-def _measure_gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
-    """Measure the distances between the stops of each run in e-folds, shape (run, stop,
-    stop). They are infinite past a run's end, where stops are padding that needs a
-    covariance of full rank.
-    """
-    along = menu.along[menu.rows]
-    gap = np.abs(along[:, :, None] - along[:, None, :])
-    same = np.eye(menu.rows.shape[1], dtype=bool)
-    gap = np.where(same, 0.0, np.maximum(gap, MIN_GAP))
-    exists = menu.rows >= 0
-    is_pair = exists[:, :, None] & exists[:, None, :]
-    return np.where(is_pair | same, gap, np.inf)
 
 
 class Measurements(NamedTuple):

@@ -53,33 +53,9 @@ def principal(
     columns, shape (column, rank): L L' is the covariance of the columns.
     """
     centred = (columns - columns.mean(axis=0)) / np.sqrt(len(columns) - 1)
-    basis, loadings = _find_random_basis(centred, tolerance, seed)
-    rank = basis.shape[1]
-
-    # Rotate to principal axes, the largest first. Drop the last axes while no column
-    # loses more variance than the tolerance.
-    rotation = np.linalg.eigh(loadings.T @ loadings)[1][:, ::-1]
-    loadings = loadings @ rotation
-    by_the_last = np.cumsum(loadings[:, ::-1] ** 2, axis=1)
-    lost = by_the_last.max(axis=0)
-    dropped = int(np.searchsorted(lost, tolerance, "right"))
-    keep = max(rank - dropped, 1)
-    return basis @ rotation[:, :keep], loadings[:, :keep]
-
-
-def _find_random_basis(
-    centred: Float[np.ndarray, "draw column"],
-    tolerance: float,
-    seed: int,
-    first_rank: int = 32,
-) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
-    """Find an orthonormal basis, shape (draw, rank), that loses at most the tolerance of
-    any column's variance, and the columns' loadings on the basis, shape (column, rank).
-    """
     variance = (centred**2).sum(axis=0)
     rng = generator(seed, Stream.BASIS)
-    full = min(centred.shape)
-    rank = first_rank
+    full, rank = min(centred.shape), 32
     while True:
         rank = min(rank, full)
         # The range of A G with a random G holds the leading directions of A (Halko et
@@ -92,8 +68,16 @@ def _find_random_basis(
         # explain
         missing = variance - (loadings**2).sum(axis=1)
         if rank == full or missing.max() <= tolerance:
-            return basis, loadings
+            break
         rank = 2 * rank
+    # Rotate to principal axes, the largest first. Drop the last axes while no column
+    # loses more variance than the tolerance.
+    rotation = np.linalg.eigh(loadings.T @ loadings)[1][:, ::-1]
+    loadings = loadings @ rotation
+    lost = np.cumsum(loadings[:, ::-1] ** 2, axis=1).max(axis=0)
+    dropped = int(np.searchsorted(lost, tolerance, "right"))
+    keep = max(rank - dropped, 1)
+    return basis @ rotation[:, :keep], loadings[:, :keep]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,16 +136,7 @@ class Precision:
     shared: Float[np.ndarray, "coordinate coordinate"]
     blocks: Mapping[int, CheckpointBlock] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls, precision: Precision | Float[np.ndarray, "coordinate coordinate"]
-    ) -> Precision:
-        return precision if isinstance(precision, Precision) else cls(precision)
-
-    def __add__(
-        self, addend: Precision | Float[np.ndarray, "coordinate coordinate"]
-    ) -> Precision:
-        more = Precision.of(addend)
+    def __add__(self, more: Precision) -> Precision:
         blocks = dict(self.blocks)
         for checkpoint, block in more.blocks.items():
             before = blocks.get(checkpoint)
@@ -177,13 +152,8 @@ class Precision:
     def log_det(self) -> float:
         """Log determinant of the joint precision."""
         blocks = [block.precision for block in self.blocks.values()]
-        return sum(map(_log_det, (self.marginal, *blocks)))
-
-
-def _log_det(matrix: Float[np.ndarray, "coordinate coordinate"]) -> float:
-    factor = np.linalg.cholesky(matrix)
-    log_diagonal = np.log(np.diagonal(factor))
-    return float(2 * log_diagonal.sum())
+        factors = map(np.linalg.cholesky, (self.marginal, *blocks))
+        return sum(float(2 * np.log(np.diagonal(f)).sum()) for f in factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,30 +255,27 @@ class Offer:
         return offer.given(np.repeat(~later, self.per_stop, axis=1))
 
     def information(self, pick: Pick) -> Precision:
-        """Compute the precision that a pick adds."""
-        if pick not in self._informations:
-            self._informations[pick] = self._compute_information(*pick)
-        return self._informations[pick]
-
-    @cached_property
-    def _informations(self) -> dict[Pick, Precision]:
-        """Cache of `information`."""
-        return {}
-
-    def _compute_information(self, run: int, stop: int) -> Precision:
         """Compute the precision that a run up to a stop adds to the coordinates and to
         its checkpoint's effects.
         """
+        if pick in self._informations:
+            return self._informations[pick]
+        run, stop = pick
         rows = self._whitened[run, : (stop + 1) * self.per_stop]
         shared, of_effects = np.split(rows, [self.coordinates], axis=1)
         blocks = {}
         if of_effects.any():
             block = CheckpointBlock(shared.T @ of_effects, of_effects.T @ of_effects)
             blocks[int(self.checkpoint[run])] = block
-        return Precision(shared.T @ shared, blocks)
+        self._informations[pick] = Precision(shared.T @ shared, blocks)
+        return self._informations[pick]
+
+    @cached_property
+    def _informations(self) -> dict[Pick, Precision]:
+        return {}  # cache of `information`
 
     def factors(
-        self, precision: Precision | Float[np.ndarray, "coordinate coordinate"]
+        self, precision: Precision
     ) -> tuple[
         Float[np.ndarray, "run measurement coordinate"],
         Float[np.ndarray, "run measurement measurement"],
@@ -317,19 +284,18 @@ class Offer:
         covariance, and the Cholesky factor of each run's predictive covariance
         A S A' + R, shape (run, measurement, measurement).
         """
-        conditions = Precision.of(precision)
         # Predictive covariance = coordinates' part + checkpoint effects' part + noise.
         # Effects of measured checkpoints are regressed on the coordinates first.
         loadings, conditional = self.loadings, self._conditional
-        if conditions.blocks:
+        if precision.blocks:
             loadings, conditional = loadings.copy(), conditional.copy()
-        for checkpoint, block in conditions.blocks.items():
+        for checkpoint, block in precision.blocks.items():
             runs = self._runs_of[checkpoint]
             effects = self._effects[runs]
             loadings[runs] += effects @ block.lift.T
             of_effects = effects @ block.covariance @ effects.transpose(0, 2, 1)
             conditional[runs] = self.noise[runs] + of_effects
-        moved = loadings @ np.linalg.inv(conditions.marginal)
+        moved = loadings @ np.linalg.inv(precision.marginal)
         covariance = moved @ loadings.transpose(0, 2, 1) + conditional
         return moved, np.linalg.cholesky(covariance)
 
@@ -356,14 +322,10 @@ class Offer:
         return float(runs + checkpoints)
 
 
-def precision_of(
-    offer: Offer,
-    picks: Sequence[Pick],
-    start: Float[np.ndarray, "coordinate coordinate"] | None = None,
-) -> Precision:
+def precision_of(offer: Offer, picks: Sequence[Pick]) -> Precision:
     """Compute the precision after measuring these runs."""
     # Precisions add: runs are independent given the law and the checkpoints.
-    precision = Precision(np.eye(offer.coordinates) if start is None else start)
+    precision = Precision(np.eye(offer.coordinates))
     for pick in picks:
         precision = precision + offer.information(pick)
     return precision

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,8 +25,7 @@ from bayeslaw._inference.table import labels
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
-from bayeslaw._plans.sampled import SampledConstraint
-from bayeslaw._plans.search import Problem, search
+from bayeslaw._plans.search import search
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
@@ -64,27 +63,25 @@ class Influence:
 
     def sentence(self, most: int = 3) -> str:
         """Describe the run and the prior with most influence on the plan."""
-        lines = []
+        lines = [f"the plan keeps its limits with {self.probability:.1%} now;"]
         for kind, without in (("run", "without"), ("prior", "at half the prior of")):
             part = self.rows[self.rows["kind"] == kind].head(most)
-            if part.empty:
-                continue
-            rows = part.to_dict("records")
-            shifts = [f"{without} {_describe_case(cast(Any, row))}" for row in rows]
-            lines.append(f"{kind}s that carry the plan: {'; '.join(shifts)}.")
-        now = f"the plan keeps its limits with {self.probability:.1%} now"
-        return "\n".join([now + ";", *lines])
-
-
-def _describe_case(row: Mapping[str, Any]) -> str:
-    """Describe one run or prior: the probability without it, the tokens then needed,
-    and whether its weights are rough.
-    """
-    again = "" if pd.isna(row["D"]) else f", {format_count(row['D'])} tokens needed"
-    if row["D"] == np.inf:
-        again = ", no plan then"
-    unsure = f" (rough: k-hat {row['k_hat']:.1f})" if row["k_hat"] > TRUSTED_K else ""
-    return f"{row['name']} of {row['domain']} {row['probability']:.1%}{again}{unsure}"
+            shifts = []
+            for row in part.itertuples():
+                again = (
+                    "" if pd.isna(row.D) else f", {format_count(row.D)} tokens needed"
+                )
+                again = ", no plan then" if np.isinf(row.D) else again
+                # whether its weights are rough
+                rough = row.k_hat > TRUSTED_K
+                unsure = f" (rough: k-hat {row.k_hat:.1f})" if rough else ""
+                shifts.append(
+                    f"{without} {row.name} of {row.domain} "
+                    f"{row.probability:.1%}{again}{unsure}"
+                )
+            if shifts:
+                lines.append(f"{kind}s that carry the plan: {'; '.join(shifts)}.")
+        return "\n".join(lines)
 
 
 def influence(
@@ -128,16 +125,14 @@ def influence(
         raise PlanError("there is no plan, so that no run carries it")
     several = isinstance(source, Mapping)
     posteriors = {TARGET: as_posterior(target)} | by_name(source, FORGETTING)
-    cases = {
-        name: _make_cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)
-    }
-    if not cases:
+    cases = {name: _make_cases(p) for name, p in posteriors.items()}
+    if not any(cases.values()):
         raise PlanError(
             "influence is of fits of one law, which keep the likelihood of each run; "
             "averages do not: bayeslaw fit RUNS --law NAME"
         )
     tagged: dict[str, Any] = {
-        name: _Tagged(p, cases[name]) if name in cases else p
+        name: _Tagged(p, cases[name]) if cases[name] else p
         for name, p in posteriors.items()
     }
     first = tagged.pop(TARGET)
@@ -147,7 +142,9 @@ def influence(
     rows, weights = [], []
     for constraint in problem.constraints:
         for k, case in enumerate(cases.get(constraint.name, ())):
-            of_case = _collect_weights(constraint)[:, k]
+            (part,) = constraint.parts
+            of_case = np.empty(len(part.rows))
+            of_case[part.rows] = part.values[WEIGHTS][:, k]
             chance = float(np.average(is_kept, weights=of_case))
             weights.append(of_case)
             rows.append(
@@ -163,20 +160,15 @@ def influence(
             )
     table = pd.DataFrame(rows)
     order = table["shift"].abs().sort_values(ascending=False, kind="stable").index
+    # tokens of the plan under weighed draws
     rng = generator(0, Stream.INFLUENCE)
     is_run = (table["kind"] == "run").to_numpy()
     for index in [i for i in order if is_run[i]][:again]:
-        table.loc[index, "D"] = _compute_tokens(problem, weights[index], rng)
+        share = weights[index] / weights[index].sum()
+        choice = search(problem.with_draws(by_weight(share, problem.draws, rng)))
+        tokens = float(np.exp(choice.log_tokens))
+        table.loc[index, "D"] = tokens if choice.margin >= 0 else np.inf
     return Influence(table.loc[order].reset_index(drop=True), now)
-
-
-def _compute_tokens(
-    problem: Problem, weights: Float[np.ndarray, " draw"], rng: np.random.Generator
-) -> float:
-    """Compute the tokens of the plan under weighed draws, infinite if there is no plan."""
-    index = by_weight(weights / weights.sum(), problem.draws, rng)
-    choice = search(problem.with_draws(index))
-    return float(np.exp(choice.log_tokens)) if choice.margin >= 0 else np.inf
 
 
 # -- cases -----------------------------------------------------------------------------
@@ -192,18 +184,29 @@ class _Case:
     k_hat: float
 
 
-def _keeps_likelihood(posterior: Any) -> bool:
-    tree = getattr(posterior, "inference_data", None)
-    groups = () if tree is None else tuple(tree.children)
-    return {"log_likelihood", "log_prior"} <= set(groups)
-
-
 def _make_cases(fit: Any) -> list[_Case]:
+    """Weigh draws as if each run were left out, and each prior halved; no cases if the
+    posterior does not keep its likelihood.
+    """
+    tree = getattr(fit, "inference_data", None)
+    if tree is None or not {"log_likelihood", "log_prior"} <= {*tree.children}:
+        return []
     densities = kept_densities(fit)
     likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
-    cases = []
-    for name, rows in _find_runs(fit.runs).items():
+    table, cases = fit.runs, []
+    names = labels("run", table)
+    if names is None or names.nunique() < 2:
+        columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
+        texts = [
+            ", ".join(f"{c} {format_count(row[c])}" for c in columns)
+            for row in table[columns].to_dict("records")
+        ]
+        runs = {f"row {k} ({text})": [k] for k, text in enumerate(texts)}
+    else:
+        codes, levels = pd.factorize(names)
+        runs = {f"run {x}": np.flatnonzero(codes == k) for k, x in enumerate(levels)}
+    for name, rows in runs.items():
         weights, k_hat = pareto_smoothed(-by_row[:, rows].sum(axis=1))
         cases.append(_Case("run", name, weights, k_hat))
     for name, density in densities["log_prior"].items():
@@ -212,22 +215,6 @@ def _make_cases(fit: Any) -> list[_Case]:
             weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
             cases.append(_Case("prior", name, weights, k_hat))
     return cases
-
-
-def _find_runs(table: pd.DataFrame) -> dict[str, list[int]]:
-    names = labels("run", table)
-    if names is None or names.nunique() < 2:
-        columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
-        texts = [
-            ", ".join(f"{c} {format_count(row[c])}" for c in columns)
-            for row in table[columns].to_dict("records")
-        ]
-        return {f"row {k} ({text})": [k] for k, text in enumerate(texts)}
-    codes, levels = pd.factorize(names)
-    return {
-        f"run {level}": np.flatnonzero(codes == k).tolist()
-        for k, level in enumerate(levels)
-    }
 
 
 @dataclass(frozen=True)
@@ -263,10 +250,3 @@ class _Tagged:
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
         return self.fit.log_loss(runs, noise=noise, seed=seed)
-
-
-def _collect_weights(constraint: SampledConstraint) -> Float[np.ndarray, "draw case"]:
-    (part,) = constraint.parts
-    weights = np.empty_like(part.values[WEIGHTS])
-    weights[part.rows] = part.values[WEIGHTS]
-    return weights

@@ -82,11 +82,10 @@ class Menu:
         """
         begun = self.begun(had)
         paid = np.where(begun, self.cost, 0.0).max(axis=1, keepdims=True)
-        due_cost = np.maximum(self.cost - paid, 0.0)
         is_new = np.logical_or.accumulate((self.rows >= 0) & ~begun, axis=1)
+        cost = np.where(is_new, np.maximum(self.cost - paid, 0.0), np.inf)
         due = self.checkpoint_cost.copy()
-        due[self.paid_checkpoints(had)] = 0.0
-        cost = np.where(is_new, due_cost, np.inf)
+        due[self.checkpoint[begun.any(axis=1)]] = 0.0
         return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
 
     def withdraw(self, fitted: Bool[np.ndarray, " row"]) -> Menu:
@@ -113,20 +112,14 @@ class Menu:
         """Tell which stops of each run are among the bought rows, shape (row,)."""
         return (self.rows >= 0) & bought[self.rows]
 
-    def paid_checkpoints(
-        self, bought: Bool[np.ndarray, " row"]
-    ) -> Int[np.ndarray, " i"]:
-        """List the checkpoints of the bought rows, shape (i,)."""
-        runs = self.begun(bought).any(axis=1)
-        return np.unique(self.checkpoint[runs])
-
     def price(self, bought: Bool[np.ndarray, " row"]) -> float:
         """Compute the cost of all bought rows: of each run up to its last row, with
         checkpoints paid once.
         """
-        runs = np.where(self.begun(bought), self.cost, 0.0).max(axis=1)
-        checkpoints = self.checkpoint_cost[self.paid_checkpoints(bought)]
-        return float(runs.sum() + checkpoints.sum())
+        begun = self.begun(bought)
+        runs = np.where(begun, self.cost, 0.0).max(axis=1)
+        checkpoints = np.unique(self.checkpoint[begun.any(axis=1)])
+        return float(runs.sum() + self.checkpoint_cost[checkpoints].sum())
 
     def names(self, run: int) -> str:
         """Name a run as in the table, or by its row."""
@@ -164,64 +157,88 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
         raise RunTableError("the table of candidates has no rows")
     if costs is not None:
         table = _price_table(table, costs)
-    cost, extra = _read_costs(table), _checkpoint_costs(table)
-    along = _place_along(table, cost)
-    runs = _index_runs(table)
-    rows = _find_stops(runs, along)
-    along_runs = np.where(rows >= 0, cost[rows], np.inf)
-    _check_costs_rise(table, rows, along_runs)
-    codes = _index_checkpoints(table, runs)
-    _check_one_checkpoint(table, rows, codes)
-    dearest = np.zeros(codes.max() + 1)
-    np.maximum.at(dearest, codes, extra)
-    had = np.zeros(len(table), bool)
-    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest, had)
-
-
-def _find_stops(
-    runs: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
-) -> Int[np.ndarray, "run stop"]:
-    """Find the positions in the table of each run's stops in order, shape (run, stop),
-    -1 past a run's end. ``runs``: index of each row's run, shape (row,).
-    """
-    order = np.lexsort((along, runs))
+    # the cost of each row, and of its checkpoint
+    is_priced = "cost" in table
+    if not is_priced:
+        if not {"N", "D"} <= set(table):
+            raise RunTableError(
+                "candidates need a column 'cost', or N and D to price them at 6 N D "
+                f"FLOPs; the table lacks them; {it_has(table)}"
+            )
+        counts = table[["N", "D"]].astype(float)
+        table = table.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])
+    remedy = "write what the run costs up to this row"
+    cost = _read_costs(
+        table, "cost", remedy if is_priced else "N and D must be positive numbers"
+    )
+    extra = np.zeros(len(table))
+    if "checkpoint_cost" in table:
+        remedy = "write 0 where the checkpoint exists"
+        extra = _read_costs(table, "checkpoint_cost", remedy)
+    # where each row lies along its run; a row without a name is its own run
+    complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
+    far = table[complete[0]].to_numpy(float) if complete else cost
+    along = np.log(np.maximum(far, 1.0))
+    runs = np.arange(len(table))
+    if "run" in table:
+        alone = [f"\0{i}" for i in range(len(table))]  # names that no run has
+        names = np.where(table["run"].notna(), table["run"].astype(str), alone)
+        runs = pd.factorize(names)[0]
+    # positions in the table of each run's stops in order, -1 past its end
     length = np.bincount(runs)
-    stop = np.concatenate([np.arange(n) for n in length])
     rows = np.full((len(length), length.max()), -1)
-    rows[runs[order], stop] = order
-    return rows
-
-
-def _check_costs_rise(
-    table: pd.DataFrame,
-    rows: Int[np.ndarray, "run stop"],
-    costs: Float[np.ndarray, "run stop"],
-) -> None:
-    """Refuse costs that fall along a run, since ``cost`` is that of the run up to the
-    row.
-    """
-    falls = np.argwhere(costs[:, 1:] < costs[:, :-1])
+    order = np.lexsort((along, runs))
+    rows[runs[order], np.concatenate([np.arange(n) for n in length])] = order
+    along_runs = np.where(rows >= 0, cost[rows], np.inf)
+    falls = np.argwhere(along_runs[:, 1:] < along_runs[:, :-1])
     if len(falls):
         run, stop = falls[0]
         raise RunTableError(
             f"row {table.index[rows[run, stop + 1]]}, column 'cost': less than at the "
             "point before it in the same run; cost is that of the run up to the row"
         )
-
-
-def _check_one_checkpoint(
-    table: pd.DataFrame,
-    rows: Int[np.ndarray, "run stop"],
-    codes: Int[np.ndarray, " row"],
-) -> None:
-    first = codes[rows[:, 0]]
-    differs = (rows >= 0) & (codes[rows] != first[:, None])
+    # each row's checkpoint: by name, else by N and ptpp, else that of its run
+    codes = runs
+    if "checkpoint" in table and table["checkpoint"].notna().all():
+        codes = pd.factorize(table["checkpoint"].astype(str))[0]
+    elif {"N", "ptpp"} <= set(table):
+        levels = [at_levels(table[column].to_numpy(float)) for column in ("N", "ptpp")]
+        codes = table.groupby(levels).ngroup().to_numpy()
+    differs = (rows >= 0) & (codes[rows] != codes[rows[:, :1]])
     if differs.any():
         row = table.index[rows[tuple(np.argwhere(differs)[0])]]
         raise RunTableError(
             f"row {row}, column 'run': its run starts from two checkpoints; name the "
             "runs apart"
         )
+    dearest = np.zeros(codes.max() + 1)
+    np.maximum.at(dearest, codes, extra)
+    if not is_priced:
+        table = table.drop(columns="cost")
+    had = np.zeros(len(table), bool)
+    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest, had)
+
+
+def _read_costs(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
+    """Read a column of costs, shape (row,), or raise an error that names rows and the
+    remedy.
+    """
+    costs = pd.to_numeric(table[column], errors="coerce").to_numpy(float)
+    faults = {
+        "missing, or not a number": np.isnan(costs),
+        "infinite": np.isinf(costs),
+        "negative": costs < 0,
+    }
+    for fault, bad in faults.items():
+        if bad.any():
+            rows = table.index[bad]
+            named = ", ".join(map(str, rows[:3]))
+            if len(rows) > 3:
+                named += f" and {len(rows) - 3} more"
+            raise RunTableError(
+                f"row{'s' * (len(rows) > 1)} {named}, column {column!r}: {fault}; {do}"
+            )
+    return costs
 
 
 def candidates(
@@ -279,12 +296,11 @@ def candidates(
     [241000000.0, 1205000000.0]
     """
     runs = with_levels(as_design(runs))
-    requested = {"N": N, "ptpp": ptpp, "replay": replay}
-    levels = {
-        name: _choose_levels(name, wanted, runs)
-        for name, wanted in requested.items()
-        if wanted is not None or name in runs
-    }
+    levels = {}
+    for name, wanted in {"N": N, "ptpp": ptpp, "replay": replay}.items():
+        if wanted is not None or name in runs:
+            there = runs[name].dropna().unique() if wanted is None else wanted
+            levels[name] = _read_levels(name, there)
     if "N" not in levels:
         raise RunTableError(
             "candidates need model sizes: give N, or runs with a column 'N'"
@@ -295,20 +311,27 @@ def candidates(
         )
     if D is None:
         per_parameter = TOKENS_PER_PARAMETER if atpp is None else atpp
-        stops = {"atpp": _check_levels("atpp", per_parameter)}
+        stops = {"atpp": _read_levels("atpp", per_parameter)}
     else:
-        stops = {"D": _check_levels("D", D)}
+        stops = {"D": _read_levels("D", D)}
     if costs is not None and not costs.has_money:
         costs = None  # FLOPs are then the price
     all_levels = levels | stops
     table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
     if D is None:
         table["D"] = table.pop("atpp") * table["N"]
-    table["cost"] = [
-        _price_run(costs, N, D, once=True)
-        for N, D in zip(table["N"], table["D"], strict=True)
-    ]
-    table = _with_checkpoints(table, runs, costs)
+    table["cost"] = _price_runs(costs, table["N"], table["D"], once=True)
+    # The checkpoint of each row, with its columns if `runs` has it, else with the cost
+    # of its pre-training
+    keys = [c for c in ("N", "ptpp") if c in table]
+    table, there = with_common_levels(table, _list_checkpoints(runs, keys), keys)
+    table = table.merge(there, on=keys, how="left")
+    new = table["checkpoint"].isna()
+    named = _join_numbers(table[keys], format_count)
+    table["checkpoint"] = table["checkpoint"].where(~new, named)
+    stage = table["ptpp"] if "ptpp" in table else pd.Series(0.0, table.index)
+    pretraining = _price_runs(costs, table["N"], table["N"] * stage, once=False)
+    table["checkpoint_cost"] = np.where(new, pretraining, 0.0)
     settings = [*levels] if along_run else [*levels, "D"]
     table["run"] = "new " + _join_numbers(table[settings], lambda level: f"{level:g}")
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
@@ -316,29 +339,7 @@ def candidates(
 
 
 def _join_numbers(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
-    texts = columns.map(text)
-    return texts.agg("-".join, axis=1)
-
-
-def _with_checkpoints(
-    table: pd.DataFrame, runs: pd.DataFrame, costs: Costs | None
-) -> pd.DataFrame:
-    """Add each row's checkpoint: with its columns if ``runs`` has this checkpoint, else
-    with the cost of its pre-training.
-    """
-    keys = [c for c in ("N", "ptpp") if c in table]
-    table, there = with_common_levels(table, _list_checkpoints(runs, keys), keys)
-    table = table.merge(there, on=keys, how="left")
-    new = table["checkpoint"].isna()
-    named = _join_numbers(table[keys], format_count)
-    table["checkpoint"] = table["checkpoint"].where(~new, named)
-    ptpp = table["ptpp"] if "ptpp" in table else pd.Series(0.0, table.index)
-    pretraining = [
-        _price_run(costs, N, tokens, once=False)
-        for N, tokens in zip(table["N"], table["N"] * ptpp, strict=True)
-    ]
-    table["checkpoint_cost"] = np.where(new, pretraining, 0.0)
-    return table
+    return columns.map(text).agg("-".join, axis=1)
 
 
 def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -381,13 +382,7 @@ def with_planned_checkpoint(
     )
 
 
-def _choose_levels(name: str, wanted: Levels | None, runs: pd.DataFrame) -> list[float]:
-    return _check_levels(
-        name, runs[name].dropna().unique() if wanted is None else wanted
-    )
-
-
-def _check_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:
+def _read_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:
     """Check the levels and sort them. A level far beyond any model is a mistake in its
     unit: ``1,5`` read as two levels, or parameters in billions.
     """
@@ -409,12 +404,17 @@ def _check_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list
 # -- costs -----------------------------------------------------------------------------
 
 
-def _price_run(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
-    """Compute a run's price: 6 N D FLOPs, or money, plus the cost ``once`` of each run."""
+def _price_runs(
+    costs: Costs | None, N: pd.Series, D: pd.Series, *, once: bool
+) -> list[float] | pd.Series:
+    """Compute the price of runs: 6 N D FLOPs, or money, plus the cost ``once`` of each
+    run.
+    """
     if costs is None:
         return FLOPS_PER_TOKEN * N * D
-    bill = costs.of_tokens(N, D)
-    return (bill + Bill(money=costs.fixed) if once else bill).money
+    fixed = Bill(money=costs.fixed if once else 0.0)
+    pairs = zip(N, D, strict=True)
+    return [(costs.of_tokens(size, tokens) + fixed).money for size, tokens in pairs]
 
 
 def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -434,8 +434,7 @@ def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     if not {"N", "D"} <= set(table):
         return table
     if "cost" not in table:
-        pairs = zip(table["N"], table["D"], strict=True)
-        return table.assign(cost=[_price_run(costs, N, D, once=True) for N, D in pairs])
+        return table.assign(cost=_price_runs(costs, table["N"], table["D"], once=True))
     flops = FLOPS_PER_TOKEN * table["N"] * table["D"]
     if np.allclose(table["cost"].astype(float), flops.astype(float), rtol=1e-6):
         raise PlanError(
@@ -463,83 +462,3 @@ def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float
         # hours are in proportion to money
         days.append(bill.days * (1 + price / bill.money))
     return costs.days_of(days)
-
-
-def _read_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
-    """Read the cost of each row, shape (row,): the column ``cost``, else 6 N D FLOPs."""
-    if "cost" in table:
-        return _read_cost_column(
-            table, "cost", "write what the run costs up to this row"
-        )
-    if not {"N", "D"} <= set(table):
-        raise RunTableError(
-            "candidates need a column 'cost', or N and D to price them at 6 N D FLOPs; "
-            f"the table lacks them; {it_has(table)}"
-        )
-    counts = table[["N", "D"]].astype(float)
-    priced = counts.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])
-    return _read_cost_column(priced, "cost", "N and D must be positive numbers")
-
-
-def _checkpoint_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
-    if "checkpoint_cost" not in table:
-        return np.zeros(len(table))
-    return _read_cost_column(
-        table, "checkpoint_cost", "write 0 where the checkpoint exists"
-    )
-
-
-def _read_cost_column(
-    table: pd.DataFrame, column: str, do: str
-) -> Float[np.ndarray, " row"]:
-    """Read a column of costs, shape (row,), or raise an error that names rows and the
-    remedy.
-    """
-    costs = pd.to_numeric(table[column], errors="coerce").to_numpy(float)
-    faults = {
-        "missing, or not a number": np.isnan(costs),
-        "infinite": np.isinf(costs),
-        "negative": costs < 0,
-    }
-    for fault, bad in faults.items():
-        if bad.any():
-            rows = table.index[bad]
-            named = ", ".join(map(str, rows[:3]))
-            if len(rows) > 3:
-                named += f" and {len(rows) - 3} more"
-            raise RunTableError(
-                f"row{'s' * (len(rows) > 1)} {named}, column {column!r}: {fault}; {do}"
-            )
-    return costs
-
-
-def _place_along(
-    table: pd.DataFrame, cost: Float[np.ndarray, " row"]
-) -> Float[np.ndarray, " row"]:
-    """Compute the logarithm of each row's position along its run, shape (row,)."""
-    complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
-    far = table[complete[0]].to_numpy(float) if complete else cost
-    return np.log(np.maximum(far, 1.0))
-
-
-def _index_checkpoints(
-    table: pd.DataFrame, runs: Int[np.ndarray, " row"]
-) -> Int[np.ndarray, " row"]:
-    """Index each row's checkpoint, shape (row,); by its run if the table does not name
-    it.
-    """
-    if "checkpoint" in table and table["checkpoint"].notna().all():
-        return pd.factorize(table["checkpoint"].astype(str))[0]
-    if {"N", "ptpp"} <= set(table):
-        levels = [at_levels(table[column].to_numpy(float)) for column in ("N", "ptpp")]
-        return table.groupby(levels).ngroup().to_numpy()
-    return runs
-
-
-def _index_runs(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Index each row's run, shape (row,); a row without a name is its own run."""
-    if "run" not in table:
-        return np.arange(len(table))
-    alone = [f"\0{i}" for i in range(len(table))]  # names that no run has
-    names = np.where(table["run"].notna(), table["run"].astype(str), alone)
-    return pd.factorize(names)[0]

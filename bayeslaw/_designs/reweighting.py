@@ -55,8 +55,7 @@ class ReweightedDraws(NamedTuple):
 
     @property
     def median_khat(self) -> float:
-        middle = np.median(self.khat)
-        return float(middle)
+        return float(np.median(self.khat))
 
 
 def reweight(
@@ -81,29 +80,17 @@ def reweight(
     draws = len(law)
     truths = rng.choice(draws, min(outcomes, draws), replace=False)
     error = RowErrors.along_runs(noise, rows.gap, domain.error_size[rows.row])
-    smoothed = [
-        pareto_smoothed(_log_likelihood(error, centre, truth, rng)) for truth in truths
-    ]
-    weights = np.stack([w for w, _ in smoothed])
-    khat = np.array([k for _, k in smoothed])
-    return ReweightedDraws(weights, khat, goal)
-
-
-def _log_likelihood(
-    error: RowErrors,
-    centre: Float[np.ndarray, "draw measurement"],
-    truth: np.integer,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, " draw"]:
-    """Compute the log likelihood of one outcome under all draws, shape (draw,). The
-    outcome comes from the draw ``truth``, whose own likelihood is set to almost 0.
-    """
-    outcome = centre[truth] + error.draw(truth, rng)
-    total = error.log_density(outcome - centre)
-    # A draw explains its own outcome too well, so it is left out: its log likelihood is
-    # set far below all others.
-    total[truth] = total.min() - 100.0
-    return total
+    weights, khat = [], []
+    for truth in truths:
+        outcome = centre[truth] + error.draw(truth, rng)
+        log_likelihood = error.log_density(outcome - centre)  # under all draws
+        # A draw explains its own outcome too well, so it is left out: its log
+        # likelihood is set far below all others.
+        log_likelihood[truth] = log_likelihood.min() - 100.0
+        smoothed, k = pareto_smoothed(log_likelihood)
+        weights.append(smoothed)
+        khat.append(k)
+    return ReweightedDraws(np.stack(weights), np.array(khat), goal)
 
 
 def longest_checkable(

@@ -12,8 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS, Costs
-from bayeslaw._designs.anchor_list import Anchors
-from bayeslaw._designs.anchors import anchors
+from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan

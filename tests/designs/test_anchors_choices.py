@@ -10,15 +10,18 @@ from bayeslaw import PlanError, RunTableError
 from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import domain_of, gaussian
-from bayeslaw._designs.gaussian import precision_of
+from bayeslaw._designs.gaussian import Precision, precision_of
 from bayeslaw._designs.goals.goal import asked_of
-from bayeslaw._designs.goals.quantities import optimum, recipes, swept
 from bayeslaw._designs.menu import menu
-from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import SIGMA, Known, straight, table
 
 TWO = pd.DataFrame({"x": [2.0, 3.0]})
+
+
+def of_goal(posterior, offered, goal, gain, **settled):
+    view = domain_of(posterior, offered, goal, None)
+    return asked_of(view, posterior, goal, gain, **settled)
 
 
 # -- which recipe is best --------------------------------------------------------------
@@ -33,8 +36,9 @@ def test_the_gain_of_choosing_between_two_is_the_integral_over_outcomes(gap):
     exact, _ = quad(
         lambda d: (d - gap) * norm.pdf(d, scale=learned), gap, gap + 12 * learned
     )
-    assert criterion.value(np.diag([2.0, 5.0])) == pytest.approx(exact, rel=1e-6)
-    assert criterion.value(np.eye(2)) == pytest.approx(0.0, abs=1e-14)
+    known, nothing = (Precision(np.diag(p)) for p in ([2.0, 5.0], [1.0, 1.0]))
+    assert criterion.value(known) == pytest.approx(exact, rel=1e-6)
+    assert criterion.value(nothing) == pytest.approx(0.0, abs=1e-14)
     everything = np.hypot(0.02, 0.01)
     of_all, _ = quad(
         lambda d: (d - gap) * norm.pdf(d, scale=everything), gap, gap + 12 * everything
@@ -45,10 +49,9 @@ def test_the_gain_of_choosing_between_two_is_the_integral_over_outcomes(gap):
 def test_gains_of_single_runs_are_those_of_their_precision():
     posterior = straight()
     offered = menu(table(x=[0.0, 1.0, 4.0], cost=1.0))
-    parts = all_draws(posterior.pieces())
-    domain, _ = recipes(domain_of(posterior, offered, TWO, None), parts, TWO)
-    approximation = gaussian(offered, [domain])
-    criterion = Choosing.between(approximation.goals, domain.goal.mean(axis=0))
+    goal = of_goal(posterior, offered, TWO, "best")
+    approximation = gaussian(offered, goal.domains)
+    criterion = goal.criterion(approximation)
     start = precision_of(approximation.offer, [])
     gains = criterion.gains(start, approximation.offer)
     for run in range(3):
@@ -112,8 +115,9 @@ def test_rows_of_one_recipe_are_judged_together():
     goal = pd.DataFrame({"x": [1.0, 3.0, 5.0], "recipe": ["a", "b", "a"]})
     offered = menu(table(x=[0.0], cost=1.0))
     domain = domain_of(straight(), offered, goal, None)
-    judged, options = recipes(domain, all_draws(straight().pieces()), goal)
-    assert options.names == ["a", "b"]
+    asked = of_goal(straight(), offered, goal, "best")
+    (judged,) = asked.domains
+    assert asked.options.names == ["a", "b"]
     assert judged.goal[:, 0] == pytest.approx(domain.goal[:, [0, 2]].mean(axis=1))
     assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 1])
 
@@ -125,8 +129,9 @@ def test_rows_are_recipes_by_what_the_law_reads():
     )  # fmt: skip
     offered = menu(table(x=[0.0], cost=1.0))
     domain = domain_of(straight(), offered, goal, None)
-    judged, options = recipes(domain, all_draws(straight().pieces()), goal)
-    assert options.names == ["x=1", "x=2 (row 7)", "x=2 (row 8)"]
+    asked = of_goal(straight(), offered, goal, "best")
+    (judged,) = asked.domains
+    assert asked.options.names == ["x=1", "x=2 (row 7)", "x=2 (row 8)"]
     assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 2])
 
 
@@ -211,16 +216,16 @@ def sweep(*levels: float) -> pd.DataFrame:
 def test_the_optimum_of_a_parabola_is_found_between_the_levels_of_a_sweep():
     posterior, goal = bowl(), sweep(0.7, 0.0, 0.3, 0.45, 0.9)
     offered = menu(table(replay=[0.0], cost=1.0))
-    view = domain_of(posterior, offered, goal, None)
-    found = optimum(view, all_draws(posterior.pieces()), goal).goal[:, 0]
+    (view,) = of_goal(posterior, offered, goal, "optimum").domains
+    found = view.goal[:, 0]
     assert found == pytest.approx(posterior.pieces()[0].values["best"], abs=1e-9)
 
 
 def test_an_optimum_beyond_the_sweep_is_at_its_end():
     posterior, goal = bowl(), sweep(0.42, 0.6, 0.8)
     offered = menu(table(replay=[0.0], cost=1.0))
-    view = domain_of(posterior, offered, goal, None)
-    found = optimum(view, all_draws(posterior.pieces()), goal).goal[:, 0]
+    (view,) = of_goal(posterior, offered, goal, "optimum").domains
+    found = view.goal[:, 0]
     best = posterior.pieces()[0].values["best"]
     assert found == pytest.approx(np.maximum(best, 0.42))
 
@@ -239,8 +244,7 @@ def test_an_optimum_at_an_end_in_every_draw_is_told():
 def test_an_optimum_may_be_settled_by_the_runs_of_a_sequence():
     posterior, goal = bowl(), sweep(0.9, 0.95, 1.0)
     offered = menu(table(replay=[0.0], cost=1.0))
-    view = domain_of(posterior, offered, goal, None)
-    settled = asked_of(view, posterior, goal, "optimum", may_be_settled=True)
+    settled = of_goal(posterior, offered, goal, "optimum", may_be_settled=True)
     assert np.ptp(settled.domains[0].goal) == 0
 
 
@@ -272,14 +276,13 @@ def test_a_goal_that_is_no_sweep_is_refused(goal, says):
 
 
 def test_tokens_are_swept_in_e_folds():
-    parts = all_draws(straight().pieces())
+    # the law does not read the other
     goal = pd.DataFrame({"x": [1.0, 2.0, 4.0], "other": [1, 2, 3]})
-    assert swept(parts, goal) == "x"  # the law does not read the other
-    with pytest.raises(RunTableError, match="above 0"):
-        swept(parts, pd.DataFrame({"x": [0.0, 1.0, 2.0]}))
     offered = menu(table(x=[1.0], cost=1.0))
-    view = domain_of(straight(), offered, goal, None)
-    found = optimum(view, parts, goal).goal
+    with pytest.raises(RunTableError, match="above 0"):
+        of_goal(straight(), offered, goal.assign(x=[0.0, 1.0, 2.0]), "optimum")
+    (view,) = of_goal(straight(), offered, goal, "optimum").domains
+    found = view.goal
     slope = straight().pieces()[0].values["slope"]
     assert found[:, 0] == pytest.approx(np.where(slope > 0, 0.0, np.log(4.0)))
 

@@ -6,6 +6,7 @@ import pytest
 
 from bayeslaw._designs import criteria
 from bayeslaw._designs.anchors import anchors
+from bayeslaw._designs.gaussian import Precision
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import DRAWS, GOAL, SIGMA, Known, exact_sd, straight, table
 
@@ -108,13 +109,13 @@ def test_the_saving_of_a_plan_is_what_simulating_outcomes_gives():
         np.array([1.5]),
     )
     goal = criteria.Saving(rows, rest, price, z, 1e21)
-    precision = np.array([[5.0]])
+    precision, nothing = (Precision(np.array([[p]])) for p in (5.0, 1.0))
     after = 0.01**2 / 5.0
     shift = np.sqrt(0.01**2 - after) * np.random.default_rng(0).standard_normal(400_000)
     narrower = np.sqrt(after + rest[0]) - np.sqrt(0.01**2 + rest[0])
     simulated = 1e21 * (1 - np.exp(60.0 * (1.5 * narrower + shift)).mean())
     assert goal.value(precision) == pytest.approx(simulated, rel=0.02)
-    assert goal.value(np.eye(1)) == 0.0
+    assert goal.value(nothing) == 0.0
 
 
 def test_batches_of_draws_give_the_monte_carlo_error_of_gains():

@@ -89,9 +89,7 @@ def test_exchanges_find_what_no_greedy_search_does():
     best = exhaustive(offer, goal, limits)
     found = search.choose(offer, goal, limits)
     assert goal.value(gaussian.precision_of(offer, found)) == pytest.approx(best)
-    greedy = [
-        search.greedy(offer, goal, limits, power) for power in search.Effort().powers
-    ]
+    greedy = [search.greedy(offer, goal, limits, power) for power in search.POWERS]
     worths = [goal.value(gaussian.precision_of(offer, one)) for one in greedy]
     assert max(worths) < 0.96 * best
 
@@ -108,8 +106,8 @@ def test_the_unit_of_cost_changes_nothing(seed):
     )
     few = limits._replace(budget=1e-4 * limits.budget)
     assert search.choose(cheap, goal, few) == found
-    paid = search._affordable_checkpoints(offer, limits)
-    assert search._affordable_checkpoints(cheap, few) == paid
+    paid = search.affordable_checkpoints(offer, limits)
+    assert search.affordable_checkpoints(cheap, few) == paid
 
 
 def test_checkpoints_that_one_can_pay_for():
@@ -118,4 +116,4 @@ def test_checkpoints_that_one_can_pay_for():
     costs = np.array([0.0, 3.0, 5.0, 8.0])
     offer = gaussian.Offer(one, one, 1, np.ones((4, 1)), each, costs)
     limits = search.Limits(budget=5.0, replicates=1, picks=4)
-    assert search._affordable_checkpoints(offer, limits) == [1]
+    assert search.affordable_checkpoints(offer, limits) == [1]

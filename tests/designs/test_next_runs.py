@@ -9,9 +9,13 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
-from bayeslaw._designs.buying.campaign import BuyingRules
 from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
-from bayeslaw._designs.buying.purchase import Chosen, why_stop
+from bayeslaw._designs.buying.next_runs import (
+    FIRST_SHARE,
+    TRIFLE,
+    Chosen,
+    why_stop,
+)
 from bayeslaw._designs.drifting import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
@@ -62,7 +66,7 @@ def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequenc
     first = sequence[0]
     assert first.posterior.name == "prior of chinchilla"
     assert first.spent == 0
-    assert first.runs["cost"].sum() <= BuyingRules().first_share * BUDGET
+    assert first.runs["cost"].sum() <= FIRST_SHARE * BUDGET
     # enough to fit five values of the law and two rows more
     assert len(first.runs) >= len(bayeslaw.law("chinchilla").priors) + 2
 
@@ -85,7 +89,7 @@ def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
 
 def test_nothing_is_bought_that_costs_a_trifle_of_the_budget(sequence):
     cheapest = min(batch.runs["cost"].min() for batch in sequence[:-1])
-    assert cheapest >= BuyingRules().trifle * BUDGET
+    assert cheapest >= TRIFLE * BUDGET
 
 
 def test_broken_off_anywhere_a_sequence_ends_as_it_would_have(sequence, measured_pool):

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import bayeslaw
-from bayeslaw._designs.anchor_list import Anchors
+from bayeslaw import Anchors
 from known import saved
 from known.plans import example_plan
 

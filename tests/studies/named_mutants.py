@@ -89,8 +89,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_designs/criteria.py": CHOSEN,
     "bayeslaw/_designs/evidence.py": CHOSEN,
     "bayeslaw/_designs/gaussian.py": CHOSEN,
-    "bayeslaw/_designs/goals/choice.py": CHOICES,
-    "bayeslaw/_designs/goals/quantities.py": CHOICES,
+    "bayeslaw/_designs/goals/goal.py": CHOICES,
     "bayeslaw/_designs/search.py": CHOSEN,
     "bayeslaw/_tables/beyond.py": TABLES,
     "bayeslaw/_tables/columns.py": TABLES,
@@ -297,7 +296,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # anchors
     (
         f"{_ANCHORS}/search.py",
-        "exchange(offer, criterion, limits, best, effort)",
+        "exchange(offer, criterion, limits, best)",
         "best",
     ),
     (f"{_ANCHORS}/search.py", "best = max(starts, key", "best = min(starts, key"),

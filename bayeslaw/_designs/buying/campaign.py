@@ -1,45 +1,32 @@
-"""Define the question of a sequence of purchases, and read the runs bought so far."""
+"""Define the question of a sequence of purchases, read the runs bought so far, and
+define the goal of the next: a forecast, or a plan that is made again after every batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._costs.costs import Costs
-from bayeslaw._designs.goals.kinds import GainName
+from bayeslaw._designs.evidence import Domain, domain_of
+from bayeslaw._designs.goals.goal import GainName, Goal, asked_of
+from bayeslaw._designs.goals.plan import (
+    can_save,
+    check_keywords,
+    domains_of,
+    present_plan,
+)
+from bayeslaw._designs.menu import Menu
+from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 from bayeslaw._tables.before import of_source
-
-
-@dataclass(frozen=True)
-class BuyingRules:
-    """Thresholds of a campaign.
-
-    Parameters
-    ----------
-    first_share
-        Largest share of the budget for runs chosen by the priors alone.
-    trifle
-        Share of the budget below which a run is not offered. A law is fitted before its
-        misfit, so many small runs, far from the goal, distort the law. With such runs
-        forecasts got worse (docs/anchors.md).
-    least_fall
-        Least share by which the rest of the budget must lower the goal's sd.
-    odd
-        A loss is called odd if a loss at least as far from its forecast has a lower
-        probability than this.
-    """
-
-    first_share: float = 0.2
-    trifle: float = 2e-3
-    least_fall: float = 0.05
-    odd: float = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +49,6 @@ class Campaign:
     gain: GainName
     seed: int
     costs: Costs | None
-    rules: BuyingRules = BuyingRules()
 
     def table(self, domain: str) -> pd.DataFrame:
         """Convert candidates to the columns that the laws of a domain read."""
@@ -112,7 +98,17 @@ def read_measured(
     table = measured[["row"]].assign(
         **{c: _convert_losses(measured, c) for c in losses}
     )
-    _check_whole(table, losses)
+    # of a run with the loss of one domain only it is unclear whether it failed or the
+    # other loss was forgotten
+    is_missing = table[losses].isna()
+    half = is_missing.any(axis=1) & ~is_missing.all(axis=1)
+    if half.any():
+        row = table["row"][half].iloc[0]
+        lacks = is_missing.columns[is_missing[half].iloc[0]][0]
+        raise RunTableError(
+            f"measured row {row!r} has no {lacks!r} beside its other loss: a plan needs "
+            "both; leave both empty if the run failed"
+        )
     # if a failed run was repeated, only the row with its losses counts
     gave = table.dropna(subset=losses)
     failed = table[~table["row"].isin(gave["row"])].drop_duplicates("row")
@@ -141,16 +137,92 @@ def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
     return losses
 
 
-def _check_whole(table: pd.DataFrame, losses: list[str]) -> None:
-    """Refuse a run that has the loss of one domain only: it is unclear whether the run
-    failed or the other loss was forgotten.
+# -- the goal --------------------------------------------------------------------------
+
+
+def goal_now(
+    campaign: Campaign, posteriors: Mapping[str, Posterior], offered: Menu
+) -> Goal:
+    """Build the goal from the present posteriors, by domain, before the next batch.
+
+    Raises
+    ------
+    RunTableError
+        The goal lacks a column that a law reads.
+    PlanError
+        The plan's question is ill-posed.
     """
-    is_missing = table[losses].isna()
-    half = is_missing.any(axis=1) & ~is_missing.all(axis=1)
-    if half.any():
-        row = table["row"][half].iloc[0]
-        lacks = is_missing.columns[is_missing[half].iloc[0]][0]
-        raise RunTableError(
-            f"measured row {row!r} has no {lacks!r} beside its other loss: a plan needs "
-            "both; leave both empty if the run failed"
+    if isinstance(campaign.goal, pd.DataFrame):
+        view = _build_view(posteriors[TARGET], offered, campaign.goal, TARGET)
+        # with few runs one law is fitted, so they cannot tell yet which law is right
+        is_one_law = len(posteriors[TARGET].pieces()) == 1
+        gain = "variance" if campaign.gain == "law" and is_one_law else campaign.gain
+        is_begun = not is_prior_only(posteriors[TARGET])
+        return asked_of(
+            view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun
         )
+    # With priors alone no plan is made: the first runs narrow the losses where it may
+    # be.
+    if not any(is_prior_only(p) for p in posteriors.values()):
+        plan = present_plan(posteriors[TARGET], posteriors[FORGETTING], campaign.goal)
+        if plan.is_possible:
+            domains = domains_of(plan, offered, None)
+            is_priced = plan.is_reached and can_save(plan, domains)
+            return Goal(domains, "plan" if is_priced else "variance", plan=plan)
+        # no draw keeps the limits: perhaps the posterior is still wrong
+    region = planned_region(campaign.goal, campaign.candidates)
+    views = [
+        _build_view(posteriors[name], offered, region, name) for name in posteriors
+    ]
+    return Goal(views, "variance")
+
+
+def _build_view(
+    posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
+) -> Domain:
+    menu_of_domain = replace(offered, table=as_read(offered.table, domain))
+    view = domain_of(posterior, menu_of_domain, as_read(goal, domain), None)
+    return replace(view, name=domain)
+
+
+def planned_region(
+    question: Mapping[str, Any], candidates: pd.DataFrame
+) -> pd.DataFrame:
+    """Make runs over the range of possible plans: of the planned model, at replays and
+    tokens per parameter that span those on offer.
+
+    Raises
+    ------
+    PlanError
+        The plan lacks a keyword, has an unknown one, or is for several models.
+    RunTableError
+        The table has no sizes or tokens.
+    """
+    check_keywords(question)
+    model = {name: question[name] for name in ("N", "ptpp") if name in question}
+    if any(np.ndim(size) for size in model.values()):
+        raise PlanError("runs are chosen for the plan of one model: give one N")
+    lacking = [column for column in ("N", "D") if column not in candidates]
+    if lacking:
+        raise RunTableError(
+            f"the table of candidates lacks column {lacking[0]!r}, which a plan needs"
+        )
+    covariates = {
+        name: np.mean(x) for name, x in (question.get("covariates") or {}).items()
+    }
+    if (
+        SOURCE_LOSS_BEFORE not in covariates
+        and question.get("baseline_loss") is not None
+    ):
+        covariates[SOURCE_LOSS_BEFORE] = np.mean(question["baseline_loss"])
+    # evenly spaced in the logarithm of tokens per parameter, like budgets
+    per_parameter = np.log(candidates["D"].to_numpy() / candidates["N"].to_numpy())
+    # laws of size and tokens read no replay, so any value will do
+    shares = candidates["replay"].to_numpy() if "replay" in candidates else np.zeros(1)
+    spans, replays = (
+        np.unique(np.linspace(levels.min(), levels.max(), 3))
+        for levels in (per_parameter, shares)
+    )
+    tokens = float(model["N"]) * np.exp(spans)
+    rows = [model | covariates | {"D": d, "replay": r} for d in tokens for r in replays]
+    return pd.DataFrame(rows)

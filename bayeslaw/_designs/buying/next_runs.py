@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,27 +22,28 @@ from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
-from bayeslaw._designs.buying.aim import goal_now, planned_region
+from bayeslaw._designs.appraisal import goal_sds
 from bayeslaw._designs.buying.campaign import (
     Campaign,
     as_read,
+    goal_now,
     losses_of,
+    planned_region,
     read_measured,
 )
-from bayeslaw._designs.buying.knowledge import (
-    laws_for,
-    what_is_known,
+from bayeslaw._designs.buying.knowledge import fewest, laws_for, what_is_known
+from bayeslaw._designs.criteria import Choosing
+from bayeslaw._designs.evidence import gaussian
+from bayeslaw._designs.gaussian import Pick, precision_of
+from bayeslaw._designs.goals.goal import (
+    KINDS,
+    GainName,
+    Goal,
+    gain_for,
+    read_goal,
 )
-from bayeslaw._designs.buying.purchase import (
-    list_for,
-    rows_of,
-    to_buy_now,
-    why_stop,
-)
-from bayeslaw._designs.buying.settings import NextArguments
-from bayeslaw._designs.goals.goal import Goal, gain_for
-from bayeslaw._designs.goals.kinds import KINDS, GainName
-from bayeslaw._designs.menu import check_rows, days_of, menu
+from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
+from bayeslaw._designs.search import Limits, choose
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
@@ -53,7 +54,15 @@ from bayeslaw._tables.rows.naming import check_repeated
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool
+    from jaxtyping import Bool, Float
+
+FIRST_SHARE = 0.2  # largest share of the budget for runs chosen by the priors alone
+# Share of the budget below which a run is not offered. A law is fitted before its misfit,
+# so many small runs, far from the goal, distort the law. With such runs forecasts got
+# worse (docs/anchors.md).
+TRIFLE = 2e-3
+LEAST_FALL = 0.05  # share by which the rest of the budget must lower the goal's sd
+ODD = 1e-3  # a loss is odd if one at least as far from its forecast is less probable
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,35 +166,43 @@ class NextRuns:
     def sentence(self) -> str:
         """Describe the answer in words."""
         kind = KINDS[self.gain]
-        now = (
-            f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
-            f"{self._describe_plan()}{self._describe_choice()}"
-        )
+        now = f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
+        if self.plan is not None:
+            best = "no plan is sure enough, the best"
+            tokens, replay = self.plan["tokens"], self.plan["replay"]
+            what = "the plan" if self.plan["reaches"] else best
+            now += f" ({what}: D {format_count(tokens)}, replay {replay:.2f})"
+        if self.choice is not None:
+            now += f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
         if self.stop:
             return f"Buy nothing more: {self.stop}; {now}."
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
+        days = "" if self.days is None else f" (done in {format_days(self.days)})"
         return (
-            f"Measure these {count} run{'s' * (count > 1)}{self._describe_days()} and come back; "
+            f"Measure these {count} run{'s' * (count > 1)}{days} and come back; "
             f"{now}, {kind.shown(self.goal_sd_after)} expected once the budget of "
             f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
         )
 
-    def _describe_days(self) -> str:
-        return "" if self.days is None else f" (done in {format_days(self.days)})"
 
-    def _describe_choice(self) -> str:
-        if self.choice is None:
-            return ""
-        return f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
+@dataclass(frozen=True, eq=False)
+class NextArguments:
+    # documented in `next_runs`
 
-    def _describe_plan(self) -> str:
-        if self.plan is None:
-            return ""
-        tokens, replay = self.plan["tokens"], self.plan["replay"]
-        which = (
-            "the plan" if self.plan["reaches"] else "no plan is sure enough, the best"
-        )
-        return f" ({which}: D {format_count(tokens)}, replay {replay:.2f})"
+    candidates: pd.DataFrame
+    goal: pd.DataFrame | Mapping[str, Any]
+    budget: float
+    _: KW_ONLY
+    measured: pd.DataFrame | None = None
+    laws: Sequence[Law | str] | None = None
+    source_laws: Sequence[Law | str] | None = None
+    batch: int | None = None
+    enough: float = 0.0
+    least: float = 1.0
+    gain: GainName | None = None
+    reference: Mapping[str, float] | None = None
+    seed: int = 0
+    costs: Costs | None = None
 
 
 @takes(NextArguments)
@@ -251,25 +268,46 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     """
     candidates, goal = arguments.candidates, arguments.goal
     columns = losses_of(goal)
-    gain = gain_for(arguments.gain, goal, FORGETTING in columns)
-    _check_arguments(candidates, arguments, columns)
     losses = [*columns.values()]
+    gain = gain_for(arguments.gain, goal, FORGETTING in columns)
+    if arguments.batch is not None:
+        check_count("batch", arguments.batch)
+    for table in (candidates, goal):
+        if isinstance(table, pd.DataFrame):
+            check_repeated(table.columns)
+    check_rows(candidates)
+    if arguments.source_laws is not None and FORGETTING not in columns:
+        raise PlanError("source_laws are of a plan's source, and a forecast has none")
     offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
-    costs = arguments.costs
     if isinstance(goal, pd.DataFrame):
-        goal = as_runs(goal.drop(columns="loss", errors="ignore"))
+        goal = goal.drop(columns="loss", errors="ignore")
+    goal, costs = read_goal(goal, arguments.costs)
+    # the laws of each domain, restated at the given reference run
+    wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
+    found = {name: laws_for(as_read(offered, name), wanted[name]) for name in columns}
+    every = [law for of_domain in found.values() for law in of_domain]
+    placed = iter(at_reference(every, arguments.reference or {}))
+    laws = {name: tuple(islice(placed, len(found[name]))) for name in found}
+    # refuse runs that laws cannot read, and a plan without a keyword, before fits
+    menu(offered)  # checks costs, and that runs can be told apart
+    tables = {"the table of candidates": offered}
+    if isinstance(goal, pd.DataFrame):
+        tables["the goal's table"] = goal
     else:
-        costs = costs or goal.get("costs")
-        goal = {**goal, "costs": costs}
-    laws = _find_laws(offered, arguments, [*columns])
-    _check_readable(offered, goal, laws)
+        planned_region(goal, offered)
+    for name, of_domain in laws.items():
+        read = dict.fromkeys(column for law in of_domain for column in law.covariates)
+        for what, table in tables.items():
+            check_readable(as_read(table, name), read, what)
+    # as many runs at once as train side by side, if more than one
+    side_by_side = costs.side_by_side if costs and costs.side_by_side > 1 else None
     campaign = Campaign(
         candidates=offered,
         goal=goal,
         budget=positive("budget", arguments.budget),
         measured=read_measured(offered, arguments.measured, columns),
         laws=laws,
-        batch=arguments.batch or _choose_batch_size(costs),
+        batch=arguments.batch or side_by_side,
         enough=arguments.enough,
         least=arguments.least,
         gain=gain,
@@ -279,63 +317,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     return _choose_batch(campaign)
 
 
-def _choose_batch_size(costs: Costs | None) -> int | None:
-    """Choose the number of runs to buy at once: as many as train side by side, if more
-    than one.
-    """
-    return costs.side_by_side if costs and costs.side_by_side > 1 else None
-
-
-def _check_arguments(
-    candidates: pd.DataFrame, arguments: NextArguments, columns: Mapping[str, str]
-) -> None:
-    """Refuse a wrong batch size, columns of one name, candidates that share a row
-    number, and source laws without a plan.
-    """
-    if arguments.batch is not None:
-        check_count("batch", arguments.batch)
-    for table in (candidates, arguments.goal):
-        if isinstance(table, pd.DataFrame):
-            check_repeated(table.columns)
-    check_rows(candidates)
-    if arguments.source_laws is not None and FORGETTING not in columns:
-        raise PlanError("source_laws are of a plan's source, and a forecast has none")
-
-
-def _check_readable(
-    offered: pd.DataFrame,
-    goal: pd.DataFrame | Mapping[str, Any],
-    laws: Mapping[str, Sequence[Law]],
-) -> None:
-    """Refuse runs on offer or to forecast without the columns that laws read, and a
-    plan without a keyword, before measured runs are fitted.
-    """
-    menu(offered)  # checks costs, and that runs can be told apart
-    tables = {"the table of candidates": offered}
-    if isinstance(goal, pd.DataFrame):
-        tables["the goal's table"] = goal
-    else:
-        planned_region(goal, offered)
-    for domain, of_domain in laws.items():
-        names = dict.fromkeys(column for law in of_domain for column in law.covariates)
-        for what, table in tables.items():
-            check_readable(as_read(table, domain), names, what)
-
-
-def _find_laws(
-    offered: pd.DataFrame, arguments: NextArguments, domains: Sequence[str]
-) -> dict[str, tuple[Law, ...]]:
-    """Find the laws of each domain, restated at the given reference run."""
-    wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
-    laws_of = {
-        domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
-    }
-    every = [law for laws in laws_of.values() for law in laws]
-    placed = iter(at_reference(every, arguments.reference or {}))
-    return {domain: tuple(islice(placed, len(laws_of[domain]))) for domain in laws_of}
-
-
-# -- what is known ---------------------------------------------------------------------
+# -- the next batch --------------------------------------------------------------------
 
 
 def _choose_batch(campaign: Campaign) -> NextRuns:
@@ -343,42 +325,57 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
     the budget, and decide whether to stop.
     """
     runtime.start()
-    bought = campaign.candidates.index.isin(campaign.measured["row"])
+    measured, costs = campaign.measured, campaign.costs
+    bought = campaign.candidates.index.isin(measured["row"])
     posteriors = {
         domain: _build_posterior(campaign, bought, domain) for domain in campaign.laws
     }
-    offered = menu(campaign.candidates, campaign.costs)
+    is_known = not any(is_prior_only(p) for p in posteriors.values())
+    offered = menu(campaign.candidates, costs)
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
-    unsold = offered.without(bought)
-    chosen = list_for(campaign, unsold, aim, campaign.budget - spent)
-    is_known = not any(is_prior_only(p) for p in posteriors.values())
     choice = None if aim.options is None else aim.options.now()
+    unsold = offered.without(bought)
+    chosen = _choose_list(campaign, unsold, aim, campaign.budget - spent)
     unsure = chosen.sds[0] if choice is None else choice["regret"]
     stop = why_stop(campaign, chosen, aim.gain, unsure, is_known)
-    now = [] if stop else to_buy_now(campaign, chosen, is_known, spent)
-    costs = campaign.costs
-    days = None if costs is None else days_of(unsold, now, costs)
+    # what to buy now; if only priors are known, the runs that a first fit needs
+    count = 0 if stop else len(chosen.picks)
+    if not is_known:
+        most = FIRST_SHARE * campaign.budget - spent
+        within = int(np.searchsorted(np.cumsum(chosen.cost), most, "right"))
+        needed = max(fewest(laws) for laws in campaign.laws.values())
+        count = min(max(within, needed), count)
+    now = chosen.picks[: min(count, campaign.batch or count)]
     losses = [*losses_of(campaign.goal).values()]
-    measured = campaign.measured
     gave_none = measured[losses].isna().any(axis=1)
-    failed = measured["row"][gave_none]
+    plan = None
+    if aim.plan is not None:
+        tokens = math.exp(aim.plan.choice.log_tokens)
+        problem = aim.plan.problem
+        plan = {
+            "tokens": tokens,
+            "replay": float(aim.plan.choice.replay),
+            "flops": problem.costs.flops_per_token(problem.N) * tokens,
+            "reaches": aim.plan.is_reached,
+            "margin": float(aim.plan.choice.margin),
+        }
     return NextRuns(
-        runs=rows_of(offered, unsold, now, losses),
+        runs=_list_rows(offered, unsold, now, losses),
         goal_sd=chosen.sds[0],
         goal_sd_after=chosen.sds[-1],
         spent=spent,
         budget=campaign.budget,
         stop=stop,
         odd=_find_odd_runs(campaign, posteriors),
-        failed=failed.tolist(),
+        failed=measured["row"][gave_none].tolist(),
         posterior=posteriors[TARGET],
         source=posteriors.get(FORGETTING),
-        plan=_record_plan(aim),
+        plan=plan,
         choice=choice,
         gain=aim.gain,
         campaign=campaign,
-        days=days,
+        days=None if costs is None else days_of(unsold, now, costs),
     )
 
 
@@ -414,19 +411,98 @@ def _find_odd_runs(
         # share of the forecast on the far side of the measured loss, times two sides
         above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
         surprise = 2 * np.minimum(above, 1 - above)
-        odd += gave["row"][surprise < campaign.rules.odd].tolist()
+        odd += gave["row"][surprise < ODD].tolist()
     return list(dict.fromkeys(odd))
 
 
-def _record_plan(aim: Goal) -> dict[str, Any] | None:
-    if aim.plan is None:
-        return None
-    choice = aim.plan.choice
-    tokens = math.exp(choice.log_tokens)
-    return {
-        "tokens": tokens,
-        "replay": float(choice.replay),
-        "flops": aim.plan.problem.costs.flops_per_token(aim.plan.problem.N) * tokens,
-        "reaches": aim.plan.is_reached,
-        "margin": float(choice.margin),
-    }
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The best list for the rest of the budget.
+
+    ``picks`` and their ``cost`` are sorted by cost, cheapest first. ``sds`` are the sd
+    of the goal before the first and after each pick, in order of worth. ``gain`` is
+    that of all picks together, in the unit of the goal's criterion. ``worthwhile``
+    tells whether the gain is more than a trifle of the possible gain.
+    """
+
+    picks: list[Pick]
+    cost: Float[np.ndarray, " pick"]
+    sds: list[float]
+    gain: float
+    worthwhile: bool
+
+
+def _choose_list(
+    campaign: Campaign, unsold: Menu, aim: Goal, remaining: float
+) -> Chosen:
+    """Find the best list for the ``remaining`` budget."""
+    # runs that cost a trifle are not offered, as long as other runs are affordable
+    dear = np.where(unsold.cost < TRIFLE * campaign.budget, np.inf, unsold.cost)
+    if (dear <= remaining).any():
+        unsold = replace(unsold, cost=dear)
+    approximation = gaussian(unsold, aim.domains)
+    offer = approximation.offer
+    criterion = aim.criterion(approximation)
+    picks: list[Pick] = []
+    if (offer.cost <= remaining).any():
+        picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
+    sds = goal_sds(approximation, picks)
+    cost = np.array([offer.cost[pick] for pick in picks])
+    # before anything is bought the coordinates have unit variance
+    before, after = precision_of(offer, []), precision_of(offer, picks)
+    gain = criterion.value(after) - criterion.value(before)
+    if isinstance(criterion, Choosing):
+        worthwhile = gain >= LEAST_FALL * criterion.total
+    else:
+        worthwhile = sds[-1] <= (1 - LEAST_FALL) * sds[0]
+    # Cheap runs go first, since their results may change the choice of expensive ones.
+    order = np.argsort(cost, kind="stable")
+    return Chosen([picks[i] for i in order], cost[order], sds, gain, worthwhile)
+
+
+def why_stop(
+    campaign: Campaign, chosen: Chosen, gain: GainName, unsure: float, is_known: bool
+) -> str:
+    """Give the reason why nothing more is bought, or None. ``unsure`` is the measure of
+    uncertainty that must fall to ``enough``.
+    """
+    if is_known and unsure <= campaign.enough:
+        within = KINDS[gain].shown(campaign.enough)
+        return f"the goal is known to within the {within} asked for"
+    if not chosen.picks and not len(campaign.measured):
+        raise PlanError(
+            f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
+            "smaller runs"
+        )
+    if not chosen.picks:
+        return "nothing on offer that the rest of the budget pays for adds anything"
+    if gain == "plan" and chosen.gain < campaign.least * chosen.cost.sum():
+        unit = "FLOPs" if campaign.costs is None else "in money"
+        return (
+            f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
+            f"{unit} and cost {chosen.cost.sum():.2g}"
+        )
+    if is_known and not chosen.worthwhile:
+        return "what the rest of the budget pays for would hardly lower it"
+    return ""
+
+
+def _list_rows(
+    offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Sequence[str]
+) -> pd.DataFrame:
+    """List the rows of the candidates that these picks measure, in order, with the
+    row's label and the cost of its run up to the row.
+    """
+    measured = [unsold.measured_by(pick) for pick in picks]
+    places = np.concatenate([np.zeros(0, int), *measured])
+    costs = np.zeros(len(offered.table))
+    exists = offered.rows >= 0
+    costs[offered.rows[exists]] = offered.cost[exists]
+    table = offered.table.iloc[places].copy()
+    table["cost"] = costs[places]
+    labels = offered.table.index[places]
+    if "row" in table:
+        table = table.drop(columns="row")
+    table.insert(0, "row", labels)
+    to_fill_in = dict.fromkeys(losses, math.nan)
+    return table.assign(**to_fill_in).reset_index(drop=True)

@@ -1,15 +1,23 @@
-"""Define the goal of purchases: its draws, and the value of runs for it."""
+"""Define the goals of purchases: a forecast, a choice among recipes or laws, an optimum,
+a plan; with the value of runs for each.
+
+Any quantity that has a value in each draw can be a goal, as the losses are. The choice
+of runs needs only the covariance of the quantity with the candidates' measurements.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.streams import Stream, generator
+from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.criteria import (
     Choosing,
     Criterion,
@@ -17,14 +25,57 @@ from bayeslaw._designs.criteria import (
     Variance,
 )
 from bayeslaw._designs.evidence import Domain, Gaussian, domain_of
-from bayeslaw._designs.goals.kinds import KINDS, GainName
-from bayeslaw._designs.goals.quantities import OptionDraws, laws, optimum, recipes
+from bayeslaw._designs.gaussian import Pick, precision_of
 from bayeslaw._designs.menu import Menu
+from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import LogLoss, Posterior, columns_read
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
     from bayeslaw._designs.goals.plan import PlanGoal
+
+GainName = Literal[
+    "variance", "information", "parameters", "plan", "best", "law", "optimum"
+]
+
+
+class GoalKind(NamedTuple):
+    """A kind of gain: its unit, the least gain (per cost, or for the whole budget) for
+    which a run is bought, and a name for the sd of its goal.
+    """
+
+    unit: str
+    least: float
+    sd_of: str = "the goal's sd"
+    of_what: str = " of the loss"
+    is_share: bool = True
+
+    def shown(self, sd: float) -> str:
+        """Format the goal's sd."""
+        return f"{sd:.2%}" if self.is_share else f"{sd:.3g}"
+
+
+def unit_of(gain: str, costs: Costs | None) -> str:
+    """Name the unit of a gain, for runs priced in FLOPs or in money."""
+    if gain == "plan" and costs is not None:
+        return "money of the plan"
+    return KINDS[gain].unit
+
+
+KINDS: dict[str, GoalKind] = {
+    "variance": GoalKind("squared log loss", 0.01),
+    "information": GoalKind("nats about new runs at the goal", 0.01),
+    "parameters": GoalKind("nats about all parameters", 0.0),
+    "plan": GoalKind("FLOPs of the plan", 1.0),
+    "best": GoalKind("log loss of what is chosen", 0.01),
+    "law": GoalKind("squared probability", 0.01, "the sd of which law is right", ""),
+    "optimum": GoalKind(
+        "squared position", 0.01, "the sd of the optimum's position", "", False
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +110,18 @@ class Goal:
             weighted = rows / np.concatenate(noise)[:, None]
             return Information(weighted.T @ rows)
         return Variance(rows)
+
+
+def read_goal(
+    goal: pd.DataFrame | str | Path | Mapping[str, Any], costs: Costs | None
+) -> tuple[pd.DataFrame | dict[str, Any], Costs | None]:
+    """Read the runs to forecast, or the question of a plan, whose costs are then those
+    of the runs, too.
+    """
+    if not isinstance(goal, Mapping):
+        return as_runs(goal), costs
+    costs = costs or goal.get("costs")
+    return {**goal, "costs": costs}, costs
 
 
 def gain_for(
@@ -99,23 +162,33 @@ def gain_for(
 
 def goal_of(
     posterior: Posterior,
-    goal: pd.DataFrame,
+    goal: pd.DataFrame | Mapping[str, Any],
     gain: GainName,
     offered: Menu,
     run_length: float | None,
+    sources: Mapping[str, Posterior],
 ) -> Goal:
-    """Build the goal from a posterior at the runs to forecast, for the given kind of
-    gain.
+    """Build the goal of a kind of gain: from a posterior at the runs to forecast, or
+    the plan. While no plan reaches its confidence, the goal is the variance of its
+    limited losses.
 
     Raises
     ------
     RunTableError
         A table lacks a column that a law reads, or the goal must be a sweep and is not.
     PlanError
-        There is nothing to choose between.
+        There is nothing to choose between, or the plan is ill-posed.
     """
-    domain = domain_of(posterior, offered, goal, run_length)
-    return asked_of(domain, posterior, goal, gain)
+    if not isinstance(goal, Mapping):
+        domain = domain_of(posterior, offered, goal, run_length)
+        return asked_of(domain, posterior, goal, gain)
+    from bayeslaw._designs.goals import plan
+
+    cheapest = plan.cheapest_plan(posterior, sources, goal)
+    if gain == "plan" and not cheapest.is_reached:
+        gain = "variance"
+    domains = plan.domains_of(cheapest, offered, run_length)
+    return Goal(domains, gain, plan=cheapest)
 
 
 def asked_of(
@@ -131,34 +204,227 @@ def asked_of(
 
     ``may_be_settled``: whether earlier runs may have fixed the optimum already.
     """
-    parts = all_draws(posterior.pieces())
     if gain == "best":
-        of_recipes, options = recipes(domain, parts, goal)
-        return Goal([of_recipes], gain, options)
+        return _ask_best_recipe(domain, columns_read(posterior), goal)
     if gain == "law":
-        of_laws, options = laws(domain, parts)
-        return Goal([of_laws], gain, options)
+        return _ask_right_law(domain, posterior)
     if gain == "optimum":
-        place = optimum(domain, parts, goal, may_be_settled=may_be_settled)
-        return Goal([place], gain)
+        return _ask_optimum(domain, columns_read(posterior), goal, may_be_settled)
     return Goal([domain], gain)
 
 
-def goal_of_plan(
-    posterior: Posterior,
-    sources: Mapping[str, Posterior],
-    goal: Mapping[str, Any],
-    gain: GainName,
-    offered: Menu,
-    run_length: float | None,
-) -> Goal:
-    """Build the goal of a plan; while no plan reaches its confidence, the goal is the
-    variance of its limited losses.
-    """
-    from bayeslaw._designs.goals import plan
+# -- choices ---------------------------------------------------------------------------
 
-    cheapest = plan.cheapest_plan(posterior, sources, goal)
-    domains = plan.domains_of(cheapest, offered, run_length)
-    if gain == "plan" and not cheapest.is_reached:
-        gain = "variance"
-    return Goal(domains, gain, plan=cheapest)
+
+class OptionDraws(NamedTuple):
+    """The options of a choice.
+
+    ``worse``: loss of each option in every draw, up to a constant, shape (draw,
+    option): log loss, or 0 for the law of the draw and 1 for others.
+    """
+
+    names: list[str]
+    worse: Float[np.ndarray, "draw option"]
+
+    def expected_choice(
+        self, weights: Float[np.ndarray, "outcome draw"]
+    ) -> ExpectedChoice:
+        """Choose the best option on average under weights of the draws, shape (outcome,
+        draw).
+        """
+        mean = weights @ self.worse
+        chosen = np.argmin(mean, axis=1)
+        of_best = weights @ self.worse.min(axis=1)
+        is_best = np.eye(len(self.names))[np.argmin(self.worse, axis=1)]
+        chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
+        regret = mean.min(axis=1) - of_best
+        # rounding may take the chance above 1 and the regret below 0
+        return ExpectedChoice(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
+
+    def now(self) -> dict[str, Any]:
+        """Find the best option on average, the probability that it is the best, and its
+        regret.
+        """
+        draws = len(self.worse)
+        expected = self.expected_choice(np.full((1, draws), 1 / draws))
+        return {
+            "best": self.names[int(expected.chosen[0])],
+            "chance": float(expected.chance[0]),
+            "regret": float(expected.regret[0]),
+        }
+
+
+class ExpectedChoice(NamedTuple):
+    """The choice under each outcome: the option ``chosen``, the ``chance`` that it is
+    the best, and its ``regret``, which is the expected loss against the best option of
+    each draw; each of shape (outcome,).
+    """
+
+    chosen: Int[np.ndarray, " outcome"]
+    chance: Float[np.ndarray, " outcome"]
+    regret: Float[np.ndarray, " outcome"]
+
+
+def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) -> Goal:
+    """Compute the mean log loss of each recipe: over rows with the same name in
+    `RECIPE`, else of each row.
+    """
+    if RECIPE in goal:
+        if goal[RECIPE].isna().any():
+            row = goal.index[goal[RECIPE].isna()][0]
+            raise RunTableError(
+                f"the goal's table, row {row}: column {RECIPE!r} is empty"
+            )
+        named = goal[RECIPE].astype(str)
+        names = list(dict.fromkeys(named))
+        places = [np.flatnonzero(named == name) for name in names]
+    else:
+        names, places = names_of_rows(read, goal)
+    if len(names) < 2:
+        raise PlanError(
+            "gain 'best' needs two recipes or more to choose between: rows of the goal "
+            f"that differ in what the laws read, or are named in a column {RECIPE!r}"
+        )
+    worse = np.stack([domain.goal[:, rows].mean(axis=1) for rows in places], axis=1)
+    # the common checkpoint of a recipe's rows, -1 if there is none
+    at = [domain.at[rows] for rows in places]
+    common = np.array([int(a[0]) if (a == a[0]).all() else -1 for a in at])
+    options = OptionDraws(names, worse)
+    return Goal([replace(domain, goal=worse, at=common)], "best", options)
+
+
+def _ask_right_law(domain: Domain, posterior: Posterior) -> Goal:
+    """Make an indicator of the law of each draw."""
+    parts = all_draws(posterior.pieces())
+    formulas = [part.piece.log_loss for part in parts]
+    names = [
+        formula.law.name if isinstance(formula, LogLoss) else f"formula {number + 1}"
+        for number, formula in enumerate(formulas)
+    ]
+    different = list(dict.fromkeys(names))
+    if len(different) < 2:
+        raise PlanError(
+            "gain 'law' needs an average of two laws or more: this posterior holds "
+            f"{different[0]} alone"
+        )
+    is_other = np.ones((len(domain.goal), len(different)))
+    for name, part in zip(names, parts, strict=True):
+        is_other[part.rows, different.index(name)] = 0.0
+    nowhere = np.full(len(different), -1)
+    options = OptionDraws(different, is_other)
+    return Goal([replace(domain, goal=is_other, at=nowhere)], "law", options)
+
+
+def foresee_choice(
+    goal: Goal,
+    approximation: Gaussian,
+    picks: Sequence[Pick],
+    seed: int,
+    outcomes: int = 20_000,
+) -> dict[str, Any] | None:
+    """Find the option that is best on average, the probability that it is the best, and
+    its regret. For recipes, simulated outcomes also give both numbers after the runs.
+    None if there is nothing to choose.
+    """
+    if goal.options is None:
+        return None
+    now = goal.options.now()
+    if goal.gain != "best":
+        return now
+    # In principal coordinates the posterior is a standard normal. Split it into the
+    # part that the runs reveal and the remaining part.
+    rows = approximation.goals
+    covariance = np.linalg.inv(precision_of(approximation.offer, picks).marginal)
+    rng = generator(seed, Stream.CHOICES)
+    mean = goal.options.worse.mean(axis=0)
+    learned = np.eye(len(covariance)) - covariance
+    posterior_mean = mean + _draw_losses(rows, learned, outcomes, rng)
+    truth = posterior_mean + _draw_losses(rows, covariance, outcomes, rng)
+    chosen = np.argmin(posterior_mean, axis=1)
+    lost = truth[np.arange(outcomes), chosen] - truth.min(axis=1)
+    return now | {
+        "chance_after": float(np.mean(chosen == np.argmin(truth, axis=1))),
+        "regret_after": float(lost.mean()),
+    }
+
+
+def _draw_losses(
+    rows: Float[np.ndarray, "option coordinate"],
+    covariance: Float[np.ndarray, "coordinate coordinate"],
+    count: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "outcome option"]:
+    """Draw losses of options with these loadings on coordinates of this covariance,
+    shape (outcome, option).
+    """
+    # an eigenvalue may be below zero by rounding
+    values, vectors = np.linalg.eigh(rows @ covariance @ rows.T)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return rng.standard_normal((count, len(rows))) @ root.T
+
+
+# -- where the optimum lies ------------------------------------------------------------
+
+
+def _ask_optimum(
+    domain: Domain,
+    read: Sequence[str],
+    goal: pd.DataFrame,
+    may_be_settled: bool,
+    fewest: int = 3,
+) -> Goal:
+    """Find the position of the lowest loss along the goal's sweep. For a share it is
+    the value, for other columns the logarithm. If the lowest loss is not inside the
+    sweep, it is an end of the sweep.
+
+    ``fewest``: least number of levels; with two, no optimum can lie inside.
+    """
+    varying = differing(read, goal)
+    if len(varying) != 1:
+        raise RunTableError(
+            "gain 'optimum' needs a goal whose rows differ in one column, along which "
+            f"the least loss is sought; they differ in {', '.join(varying) or 'none'} "
+            "(gain 'best' chooses among any rows)"
+        )
+    (name,) = varying
+    levels = goal[name].to_numpy(float)
+    different = len(np.unique(levels))
+    if len(levels) < fewest or different < len(levels):
+        raise RunTableError(
+            f"gain 'optimum' needs {fewest} or more different levels of "
+            f"{name!r}, a row each; got {different} in {len(levels)} rows"
+        )
+    is_share = name == "replay"
+    if not is_share and (levels <= 0).any():
+        raise RunTableError(f"column {name!r} of the goal: levels must be above 0")
+    order = np.argsort(levels)
+    along = levels[order] if is_share else np.log(levels[order])
+    position = _find_vertex(along, domain.goal[:, order])
+    if np.ptp(position) == 0 and not may_be_settled:
+        end = levels[order][0 if position[0] == along[0] else -1]
+        raise PlanError(
+            f"the least loss is at {name} = {format_short(name, end)} in every draw, an "
+            "end of the goal's sweep: there is nothing to learn; sweep further"
+        )
+    nowhere = np.array([-1])
+    return Goal([replace(domain, goal=position[:, None], at=nowhere)], "optimum")
+
+
+def _find_vertex(
+    along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
+) -> Float[np.ndarray, " draw"]:
+    """Find the vertex of the parabola through each draw's lowest point and its
+    neighbours, shape (draw,), clipped to the ends.
+    """
+    last = len(along) - 1
+    least = np.argmin(log_loss, axis=1)
+    middle = np.clip(least, 1, last - 1)
+    rows = np.arange(len(log_loss))
+    lower, x, upper = along[middle - 1], along[middle], along[middle + 1]
+    below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
+    # slopes on both sides, and the zero of the line between them
+    before = (y - below) / (x - lower)
+    after = (above - y) / (upper - x)
+    bend = (after - before) / ((upper - lower) / 2)
+    bottom = (lower + x) / 2 - before / np.where(bend > 0, bend, 1.0)
+    return np.where(bend > 0, np.clip(bottom, lower, upper), along[least])

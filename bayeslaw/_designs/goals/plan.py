@@ -16,8 +16,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._designs.criteria import Saving
-from bayeslaw._designs.drifting import less_drift
-from bayeslaw._designs.evidence import Domain, checkpoints_of
+from bayeslaw._designs.evidence import Domain, checkpoints_of, view_candidates
 from bayeslaw._designs.menu import Menu
 from bayeslaw._designs.reweighting import ReweightedDraws
 from bayeslaw._law.columns import LOSS_BEFORE
@@ -26,11 +25,9 @@ from bayeslaw._plans.arguments.plan_arguments import NAMES, PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.question import TARGET, Question
-from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.question import TARGET
 from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
-from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._tables.before import of_source
 
@@ -144,25 +141,14 @@ def present_plan(
     PlanError
         The question is ill-posed.
     """
-    question = _build_question(target, source, keywords)
-    problem = pose(question, question.models[0])
-    choice = search(problem)
-    pieces = [piece for group in question.pieces.values() for piece in group]
-    covariates = {piece.log_loss: piece.covariates for piece in pieces}
-    return PlanGoal(problem, choice, covariates)
-
-
-def _build_question(
-    target: Posterior,
-    source: Posterior | Mapping[str, Posterior],
-    keywords: Mapping[str, Any],
-) -> Question:
-    """Build the question of a plan for one model without a budget."""
     check_keywords(keywords)
     question = question_of(PlanArguments(target, source, **keywords))
     if len(question.models) > 1:
         raise PlanError("anchors are chosen for the plan of one model: give one N")
-    return question
+    problem = pose(question, question.models[0])
+    pieces = [piece for group in question.pieces.values() for piece in group]
+    covariates = {piece.log_loss: piece.covariates for piece in pieces}
+    return PlanGoal(problem, search(problem), covariates)
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
@@ -194,79 +180,34 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
         )
 
 
-# -- what is known of the plan ---------------------------------------------------------
-
-
 def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[Domain]:
     """Build each constraint's view: the draws at the candidates, and the log loss at
     the plan above its limit (without a new run's noise).
     """
-    model = pd.DataFrame(
-        [{"N": goal.problem.N, "ptpp": goal.problem.ptpp}], dtype=float
-    )
+    problem, choice = goal.problem, goal.choice
+    model = pd.DataFrame([{"N": problem.N, "ptpp": problem.ptpp}], dtype=float)
     at = checkpoints_of(offered, model)
+    planned = {"D": math.exp(choice.log_tokens), "replay": choice.replay}
     domains = []
-    for constraint in goal.problem.constraints:
-        parts = _group_draws(goal, constraint)
-        table = _convert_columns(offered.table, constraint)
-        of_candidates = log_losses(parts, table, "the table of candidates")
-        planned = _build_planned_run(goal, constraint)
-        domains.append(
-            Domain(
-                name=constraint.name,
-                log_loss=of_candidates + less_drift(parts, table, planned),
-                goal=_compute_excess(goal, constraint)[:, None],
-                at=at,
-                noise=noise_of(parts, run_length),
-                batch=batches(parts),
-                error_size=error_sizes(parts, table, "the table of candidates").mean(0),
-            )
-        )
+    for constraint in problem.constraints:
+        parts, means = [], {}
+        for part in constraint.parts:
+            values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
+            covariates = goal.covariates[part.log_loss]
+            parts.append(Draws(Piece(part.log_loss, values, covariates), part.rows))
+            # draws of a covariate are replaced by their mean
+            means |= {n: float(np.mean(np.asarray(x))) for n, x in part.fixed.items()}
+        table = offered.table
+        if constraint.name != TARGET and UNITS[constraint.unit].has_baseline:
+            table = of_source(table)
+        elif constraint.name != TARGET:
+            table = table.drop(columns=LOSS_BEFORE, errors="ignore")
+        run = pd.DataFrame([means | planned])
+        view = view_candidates(parts, constraint.name, table, run, run_length)
+        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
+        excess = log_loss - constraint.log_limit - constraint.noise
+        domains.append(replace(view, goal=excess[:, None], at=at))
     return domains
-
-
-def _group_draws(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
-    parts = []
-    for part in constraint.parts:
-        values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
-        covariates = goal.covariates[part.log_loss]
-        piece = Piece(part.log_loss, values, covariates)
-        parts.append(Draws(piece, part.rows))
-    return parts
-
-
-def _build_planned_run(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
-    """Build the planned run with the columns that a constraint's laws read; draws are
-    replaced by their means.
-    """
-    means = {
-        name: float(np.mean(np.asarray(leaf)))
-        for part in constraint.parts
-        for name, leaf in part.fixed.items()
-    }
-    chosen = {"D": math.exp(goal.choice.log_tokens), "replay": goal.choice.replay}
-    return pd.DataFrame([means | chosen])
-
-
-def _compute_excess(
-    goal: PlanGoal, constraint: SampledConstraint
-) -> Float[np.ndarray, " draw"]:
-    """Compute the log loss at the plan above its limit, without a new run's noise,
-    shape (draw,).
-    """
-    choice = goal.choice
-    log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
-    return log_loss - constraint.log_limit - constraint.noise
-
-
-def _convert_columns(
-    table: pd.DataFrame, constraint: SampledConstraint
-) -> pd.DataFrame:
-    if constraint.name == TARGET:
-        return table
-    if not UNITS[constraint.unit].has_baseline:
-        return table.drop(columns=LOSS_BEFORE, errors="ignore")
-    return of_source(table)
 
 
 # -- what runs are worth to it ---------------------------------------------------------
@@ -282,16 +223,24 @@ def saving(
 
     ``rows``: loadings of the domains' goals, shape (constraint, coordinate).
     """
-    constraints = goal.problem.constraints
-    worth = value.worth(goal.problem, goal.choice)
-    pairs = list(zip(constraints, domains, strict=True))
-    return Saving(
-        rows=rows,
-        unlearnable=np.array([_compute_unlearnable(c, domain) for c, domain in pairs]),
-        price=np.array([_price_limit(c, worth[c.name]) for c in constraints]),
-        z=np.array([_compute_margin(goal, c) for c in constraints]),
-        cost=goal.price,
-    )
+    worth, choice = value.worth(goal.problem, goal.choice), goal.choice
+    unlearnable, price, z = [], [], []
+    for constraint, domain in zip(goal.problem.constraints, domains, strict=True):
+        # variance that no run lowers: the noise of the planned run, without the effect
+        # of its checkpoint if runs on offer start from it
+        shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
+        unlearnable.append(max(float(constraint.noise.var() - shared), 0.0))
+        # log tokens saved for each unit of log loss by which the limit is raised; a
+        # step of the limit saves its worth
+        looser = constraint.limit + value.limit_step(constraint)
+        raised = constraint.with_limit(looser).log_limit - constraint.log_limit
+        price.append(worth[constraint.name] / float(np.mean(raised)))
+        # mean margin to the limit at the plan, in sds
+        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
+        margin = constraint.log_limit - log_loss
+        z.append(float(margin.mean() / margin.std()))
+    arrays = np.array(unlearnable), np.array(price), np.array(z)
+    return Saving(rows, *arrays, cost=goal.price)
 
 
 def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
@@ -303,33 +252,6 @@ def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
     certain = np.zeros(len(sds))
     after = saving(goal, domains, np.diag(sds)).expected_cost(certain)
     return bool(after < goal.price)
-
-
-def _price_limit(constraint: SampledConstraint, log_tokens: float) -> float:
-    """Compute the log tokens saved for each unit of log loss by which the limit is
-    raised; a step of the limit saves ``log_tokens``.
-    """
-    limit = constraint.limit + value.limit_step(constraint)
-    looser = constraint.with_limit(limit)
-    step = float(np.mean(looser.log_limit - constraint.log_limit))
-    return log_tokens / step
-
-
-def _compute_margin(goal: PlanGoal, constraint: SampledConstraint) -> float:
-    """Compute the mean margin to the limit at the plan, in sds."""
-    choice = goal.choice
-    log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
-    margin = constraint.log_limit - log_loss
-    sds = margin.mean() / margin.std()
-    return float(sds)
-
-
-def _compute_unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
-    """Compute the variance of the planned run that no run lowers: its noise, without
-    the effect of its checkpoint if runs on offer start from it.
-    """
-    shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
-    return max(float(constraint.noise.var() - shared), 0.0)
 
 
 def replan(
@@ -352,13 +274,10 @@ def replan(
         )
         flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
     is_planned = np.isfinite(flops)
-    planned = np.array(flops)[is_planned]
-    mean = float(planned.mean()) if len(planned) else None
-    error = None
-    if len(planned) > 1:
-        error = float(planned.std(ddof=1) / math.sqrt(len(planned)))
+    planned, many = np.array(flops)[is_planned], is_planned.sum() > 1
+    error = planned.std(ddof=1) / math.sqrt(len(planned)) if many else None
     return {
-        "flops": mean,
-        "flops_error": error,
+        "flops": float(planned.mean()) if len(planned) else None,
+        "flops_error": None if error is None else float(error),
         "share_with_a_plan": float(is_planned.mean()),
     }

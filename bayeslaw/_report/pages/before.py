@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._designs.anchor_list import Anchors
-from bayeslaw._designs.anchors import anchors
+from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
