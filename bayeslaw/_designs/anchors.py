@@ -19,12 +19,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs import reweighting
-from bayeslaw._designs.appraisal import (
-    Appraisal,
-    best_list,
-    goal_sds,
-    where_to_stop,
-)
+from bayeslaw._designs.appraisal import Appraisal, best_list, goal_sds, where_to_stop
 from bayeslaw._designs.criteria import Choosing, Variance
 from bayeslaw._designs.evidence import already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
@@ -520,9 +515,9 @@ def _compare_with_reweighting(
     }
     if goal.options is not None:
         (view,) = views
-        chosen = goal.options.expected_choice(view.weights)
-        chance, regret = float(chosen.chance.mean()), float(chosen.regret.mean())
-        return record | {"chance": chance, "regret": regret}
+        _, chance, regret = goal.options.expect(view.weights)
+        of_choice = {"chance": float(chance.mean()), "regret": float(regret.mean())}
+        return record | of_choice
     if goal.plan is None:
         return record
     from bayeslaw._designs.goals.plan import replan

@@ -12,13 +12,7 @@ import numpy as np
 from bayeslaw._designs.criteria import Criterion, Variance
 from bayeslaw._designs.evidence import Gaussian
 from bayeslaw._designs.gaussian import Offer, Pick, Precision
-from bayeslaw._designs.search import (
-    Limits,
-    choose,
-    greedy,
-    order_by_worth,
-    what_fits,
-)
+from bayeslaw._designs.search import Limits, choose, greedy, order_by_worth, what_fits
 from bayeslaw._posteriors.outcomes import BATCHES
 
 if TYPE_CHECKING:
@@ -27,10 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Appraisal:
-    """Cost and gain of each pick, given the picks before it.
-
-    ``cost``, ``gain`` and ``gain_error``, its Monte Carlo error: each of shape (pick,).
-    """
+    """Cost, gain and its Monte Carlo error of each pick, given the picks before it."""
 
     picks: list[Pick]
     cost: Float[np.ndarray, " pick"]

@@ -162,15 +162,10 @@ class Choosing(OfGoals):
     0)`` (the knowledge gradient of Frazier, Powell and Dayanik 2009). The gains are
     added over all other options: exact for two options, an upper bound for more.
 
-    Parameters
-    ----------
-    rows
-        Loadings of each other option minus the best one's, shape (other, coordinate).
-    gap
-        Mean disadvantage of each other option, shape (other,).
+    ``rows``: loadings of each other option minus the best one's.
     """
 
-    gap: Float[np.ndarray, " other"]
+    gap: Float[np.ndarray, " other"]  # mean disadvantage of each other option
 
     @classmethod
     def between(
@@ -207,27 +202,15 @@ class Saving(OfGoals):
     - s'_p^2, is the shift of its mean. This is the expected value of sample information
     (Raiffa and Schlaifer 1961, chapter 4).
 
-    Parameters
-    ----------
-    rows
-        Loadings of the constrained log losses at the plan, shape (constraint,
-        coordinate).
-    unlearnable
-        Variance of each constraint that no run lowers (the noise of the planned run),
-        shape (constraint,).
-    price
-        Log cost saved for each unit of log loss by which a constraint's limit is
-        raised, shape (constraint,).
-    z
-        Margin of each constraint at the plan, in sds, shape (constraint,).
-    cost
-        Cost of the present plan.
+    ``rows``: loadings of the constrained log losses at the plan.
     """
 
+    # variance of each constraint that no run lowers (the noise of the planned run)
     unlearnable: Float[np.ndarray, " constraint"]
+    # log cost saved for each unit of log loss by which a constraint's limit is raised
     price: Float[np.ndarray, " constraint"]
-    z: Float[np.ndarray, " constraint"]
-    cost: float
+    z: Float[np.ndarray, " constraint"]  # margin at the plan, in sds
+    cost: float  # of the present plan
 
     def expected_cost(
         self, variances: Float[np.ndarray, "*case constraint"]

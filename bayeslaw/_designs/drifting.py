@@ -31,10 +31,7 @@ KNOTS = 33  # distances at which a drift is drawn
 
 
 def less_drift(
-    parts: Sequence[Draws],
-    candidates: pd.DataFrame,
-    goal: pd.DataFrame,
-    seed: int = 11,
+    parts: Sequence[Draws], candidates: pd.DataFrame, goal: pd.DataFrame, seed: int = 11
 ) -> Float[np.ndarray, "draw candidate"]:
     """Compute terms to add to the log losses of candidates, shape (draw, candidate).
     With them, candidates tell no more about the drift at the goal than a refit would

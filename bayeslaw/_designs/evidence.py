@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._designs.drifting import less_drift
-from bayeslaw._designs.gaussian import Offer, Pick, principal
+from bayeslaw._designs.gaussian import Offer, principal
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import MIN_GAP
@@ -28,34 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """One posterior's view of candidates and goal.
-
-    Parameters
-    ----------
-    log_loss
-        The law's log loss of each candidate, shape (draw, candidate).
-    goal
-        Log losses of the goal, up to a constant, shape (draw, goal).
-    at
-        Index of each goal's checkpoint among those on offer, -1 if none of its runs is
-        on offer, shape (goal,).
-    noise
-        Error of a new run.
-    error_size
-        Scale of each candidate's error relative to the longest training runs, shape
-        (candidate,).
-    batch
-        Batch of each draw, shape (draw,). A batch has consecutive draws of every
-        formula, so that batches differ if chains mix slowly, and every batch has every
-        law.
-    """
+    """One posterior's view of candidates and goal."""
 
     name: str
-    log_loss: Float[np.ndarray, "draw candidate"]
-    goal: Float[np.ndarray, "draw goal"]
+    log_loss: Float[np.ndarray, "draw candidate"]  # of the law
+    goal: Float[np.ndarray, "draw goal"]  # log losses, up to a constant
+    # index of each goal's checkpoint among those on offer, -1 if none of its runs is
     at: Int[np.ndarray, " goal"]
-    noise: RunNoise
+    noise: RunNoise  # error of a new run
+    # Batch of each draw. A batch has consecutive draws of every formula, so that
+    # batches differ if chains mix slowly, and every batch has every law.
     batch: Int[np.ndarray, " draw"]
+    # scale of each candidate's error relative to the longest training runs
     error_size: Float[np.ndarray, " candidate"]
 
 
@@ -146,17 +130,13 @@ def _format_settings(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
 
 
 class Gaussian(NamedTuple):
-    """Candidates and goals in principal coordinates.
-
-    ``goals``: loadings of the goals, domain by domain, shape (goal, coordinate).
-    ``draws``: coordinates of the draws, without those of checkpoint effects, shape
-    (draw, coordinate). ``batch``: batch of each draw, as in `Domain`.
-    """
+    """Candidates and goals in principal coordinates."""
 
     offer: Offer
-    goals: Float[np.ndarray, "goal coordinate"]
+    goals: Float[np.ndarray, "goal coordinate"]  # loadings, domain by domain
+    # coordinates of the draws, without those of checkpoint effects
     draws: Float[np.ndarray, "draw rank"]
-    batch: Int[np.ndarray, " draw"]
+    batch: Int[np.ndarray, " draw"]  # as in `Domain`
 
 
 def gaussian(
@@ -245,30 +225,3 @@ def _compute_error_covariance(
         sizes = size[:, :, None] * size[:, None, :]
         covariance[:, :, k, :, k] = sizes * (along_run + shared)
     return covariance.reshape(runs, stops * width, stops * width)
-
-
-class Measurements(NamedTuple):
-    """The measurements of picks, each field of shape (measurement,): row of the table,
-    pick, checkpoint, and e-folds since the pick's previous row (infinite at its first).
-    """
-
-    row: Int[np.ndarray, " measurement"]
-    pick: Int[np.ndarray, " measurement"]
-    checkpoint: Int[np.ndarray, " measurement"]
-    gap: Float[np.ndarray, " measurement"]
-
-
-def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
-    """List all rows that a list of picks measures, in order. A run that continues
-    measured points shares an error with these points, which is ignored.
-    """
-    parts = []
-    for i, (run, stop) in enumerate(picks):
-        rows = menu.measured_by((run, stop))
-        pick = np.full(len(rows), i)
-        checkpoint = np.full(len(rows), menu.checkpoint[run])
-        gap = np.diff(menu.along[rows], prepend=-np.inf)
-        gap = np.maximum(gap, MIN_GAP)
-        parts.append((rows, pick, checkpoint, gap))
-    columns = zip(*parts, strict=True)
-    return Measurements(*map(np.concatenate, columns))

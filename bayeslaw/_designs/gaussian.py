@@ -82,17 +82,10 @@ def principal(
 
 @dataclass(frozen=True, eq=False)
 class CheckpointBlock:
-    """Blocks of the joint precision that belong to one checkpoint's effects.
+    """Blocks of the joint precision that belong to one checkpoint's effects."""
 
-    Parameters
-    ----------
-    between
-        Precision between the coordinates and the effects, shape (coordinate, effect).
-    effects
-        Precision added to the effects' prior precision I, shape (effect, effect).
-    """
-
-    between: Float[np.ndarray, "coordinate effect"]
+    between: Float[np.ndarray, "coordinate effect"]  # coordinates and effects
+    # precision added to the effects' prior precision I
     effects: Float[np.ndarray, "effect effect"]
 
     def __add__(self, block: CheckpointBlock) -> CheckpointBlock:
@@ -123,17 +116,11 @@ class CheckpointBlock:
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """Joint precision of the coordinates and of the checkpoints' effects.
+    """Joint precision of the coordinates and of the checkpoints' effects."""
 
-    Parameters
-    ----------
-    shared
-        Precision of the coordinates given the effects, shape (coordinate, coordinate).
-    blocks
-        Blocks of measured checkpoints whose effects are not coordinates, by index.
-    """
-
+    # of the coordinates given the effects
     shared: Float[np.ndarray, "coordinate coordinate"]
+    # blocks of measured checkpoints whose effects are not coordinates, by index
     blocks: Mapping[int, CheckpointBlock] = field(default_factory=dict)
 
     def __add__(self, more: Precision) -> Precision:
@@ -158,35 +145,19 @@ class Precision:
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """Runs on offer in principal coordinates.
+    """Runs on offer in principal coordinates."""
 
-    Parameters
-    ----------
-    loadings
-        Loadings of each run's measurements in order of stops (one per domain at a stop),
-        shape (run, measurement, coordinate); zeros after a run's end.
-    noise
-        Covariance of a run's measurements given law and checkpoint, shape (run,
-        measurement, measurement).
-    per_stop
-        Number of measurements at a stop.
-    cost
-        Cost of a run up to each stop, shape (run, stop); infinite where not on offer.
-    checkpoint
-        Index of each run's checkpoint, shape (run,).
-    checkpoint_cost
-        Cost of each checkpoint, paid once if any run uses it, shape (checkpoint,).
-    effects
-        Loadings on effects of the run's checkpoint that are not in the goal, shape (run,
-        measurement, effect); None: no effects.
-    """
-
+    # loadings of each run's measurements in order of stops (one per domain at a stop);
+    # zeros after a run's end
     loadings: Float[np.ndarray, "run measurement coordinate"]
+    # covariance of a run's measurements given law and checkpoint
     noise: Float[np.ndarray, "run measurement measurement"]
-    per_stop: int
-    cost: Float[np.ndarray, "run stop"]
-    checkpoint: Int[np.ndarray, " run"]
+    per_stop: int  # number of measurements at a stop
+    cost: Float[np.ndarray, "run stop"]  # infinite where not on offer
+    checkpoint: Int[np.ndarray, " run"]  # index of each run's checkpoint
+    # paid once if any run uses the checkpoint
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
+    # loadings on effects of the run's checkpoint that are not in the goal, if any
     effects: Float[np.ndarray, "run measurement effect"] | None = None
 
     @property

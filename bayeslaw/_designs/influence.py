@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._forecasts.sensitivity import kept_densities
+from bayeslaw._forecasts.sensitivity import kept_densities, thinned
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
 from bayeslaw._inference.table import labels
 from bayeslaw._plans.plan import problem_of
@@ -27,7 +28,7 @@ from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import search
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
-from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -132,7 +133,7 @@ def influence(
             "averages do not: bayeslaw fit RUNS --law NAME"
         )
     tagged: dict[str, Any] = {
-        name: _Tagged(p, cases[name]) if cases[name] else p
+        name: _tag_draws(p, cases[name]) if cases[name] else p
         for name, p in posteriors.items()
     }
     first = tagged.pop(TARGET)
@@ -174,8 +175,7 @@ def influence(
 # -- cases -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     """A run left out of a fit, or a prior halved, and the weights of draws for it."""
 
     kind: str
@@ -217,36 +217,18 @@ def _make_cases(fit: Any) -> list[_Case]:
     return cases
 
 
-@dataclass(frozen=True)
-class _Tagged:
-    """A fit whose draws carry the weights of cases, as one more leaf."""
-
-    fit: Any
-    cases: list[_Case]
-
-    @property
-    def name(self) -> str:
-        return self.fit.name
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.fit.warnings
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        return self.fit.runs
-
-    def pieces(self) -> tuple[Piece, ...]:
-        """Select the draws with a kept likelihood."""
-        (piece,) = self.fit.pieces()
-        weights = np.stack([case.weights for case in self.cases], axis=1)
-        chains = self.fit.inference_data["log_likelihood"]["log_loss"].shape[0]
-        places = np.arange(piece.draws).reshape(chains, -1)
-        step = -(-places.shape[1] // (len(weights) // chains))
-        few = piece.take(places[:, ::step].ravel())
-        return (replace(few, values={**few.values, WEIGHTS: weights}),)
-
-    def log_loss(
-        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> Float[np.ndarray, "draw run"]:
-        return self.fit.log_loss(runs, noise=noise, seed=seed)
+def _tag_draws(fit: Any, cases: list[_Case]) -> Any:
+    """Build a posterior of the draws of a fit with a kept likelihood, which carry the
+    weights of cases as one more leaf.
+    """
+    (piece,) = fit.pieces()
+    few = piece.take(thinned(fit, np.arange(piece.draws)))
+    weights = np.stack([case.weights for case in cases], axis=1)
+    tagged = replace(few, values={**few.values, WEIGHTS: weights})
+    return SimpleNamespace(
+        name=fit.name,
+        warnings=fit.warnings,
+        runs=fit.runs,
+        log_loss=fit.log_loss,
+        pieces=lambda: (tagged,),
+    )

@@ -18,11 +18,7 @@ from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._tables.proposals import it_has
-from bayeslaw._tables.rows.levels import (
-    at_levels,
-    with_common_levels,
-    with_levels,
-)
+from bayeslaw._tables.rows.levels import at_levels, with_common_levels, with_levels
 from bayeslaw._tables.runs import NUMERIC, as_design
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
@@ -36,36 +32,21 @@ Levels = float | str | Sequence[float | str]
 class Menu:
     """Runs on offer. Buying a run up to one of its stops gives the losses at that stop
     and at all earlier ones.
-
-    Parameters
-    ----------
-    table
-        The candidates.
-    rows
-        Position in the table of each run's stops in order, shape (run, stop); -1 past a
-        run's end.
-    cost
-        Cost still to pay for a run up to each stop, without its checkpoint, shape (run,
-        stop); infinite past a run's end.
-    along
-        Logarithm of the position of each row along its run (steps, tokens or cost),
-        shape (row,).
-    checkpoint
-        Index of each run's checkpoint, shape (run,).
-    checkpoint_cost
-        Cost of each checkpoint, paid once if it is used, shape (checkpoint,). If the
-        table names no checkpoints, each run has its own.
-    had
-        Rows with existing losses, shape (row,).
     """
 
-    table: pd.DataFrame
+    table: pd.DataFrame  # the candidates
+    # position in the table of each run's stops in order; -1 past a run's end
     rows: Int[np.ndarray, "run stop"]
+    # cost still to pay for a run up to each stop, without its checkpoint; infinite past
+    # a run's end
     cost: Float[np.ndarray, "run stop"]
+    # logarithm of the position of each row along its run (steps, tokens or cost)
     along: Float[np.ndarray, " row"]
-    checkpoint: Int[np.ndarray, " run"]
+    checkpoint: Int[np.ndarray, " run"]  # index of each run's checkpoint
+    # cost of each checkpoint, paid once if it is used; if the table names no
+    # checkpoints, each run has its own
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
-    had: Bool[np.ndarray, " row"]
+    had: Bool[np.ndarray, " row"]  # rows with existing losses
 
     @property
     def first_cost(self) -> Float[np.ndarray, "run stop"]:
@@ -144,14 +125,6 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     Columns: ``cost`` of the run up to this row (else 6 N D FLOPs, or money by
     ``costs``), ``run`` (else every row is a run of its own), ``checkpoint`` (else N and
     ptpp) and ``checkpoint_cost``, paid once if any run of a checkpoint is bought.
-
-    Raises
-    ------
-    RunTableError
-        A cost is missing, negative or infinite, or falls along its run; a run has two
-        checkpoints.
-    PlanError
-        Costs have no price.
     """
     if not len(table):
         raise RunTableError("the table of candidates has no rows")
@@ -420,11 +393,6 @@ def _price_runs(
 def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """Convert the costs of a table to money: its own costs, or those computed from N
     and D.
-
-    Raises
-    ------
-    PlanError
-        There is no price, or the table's own costs are FLOPs.
     """
     if not costs.has_money:
         raise PlanError(

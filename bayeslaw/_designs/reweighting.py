@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._designs.evidence import Domain, Measurements, measurements
+from bayeslaw._designs.evidence import Domain
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.diagnostics import pareto_smoothed
 from bayeslaw._inference.noise import draw_new_effects
+from bayeslaw._inference.table import MIN_GAP
 from bayeslaw._posteriors.outcomes import RowErrors
 
 if TYPE_CHECKING:
@@ -26,21 +27,12 @@ MAX_KHAT = 0.7
 
 
 class ReweightedDraws(NamedTuple):
-    """Draws reweighted by outcomes.
+    """Draws reweighted by outcomes."""
 
-    Parameters
-    ----------
-    weights
-        Importance weights of the draws under each outcome, smoothed and normalised,
-        shape (outcome, draw).
-    khat
-        Pareto k-hat of the weights, shape (outcome,).
-    goal
-        Draws of the goal with the effects of its checkpoint, shape (draw, goal).
-    """
-
+    # importance weights under each outcome, smoothed and normalised
     weights: Float[np.ndarray, "outcome draw"]
-    khat: Float[np.ndarray, " outcome"]
+    khat: Float[np.ndarray, " outcome"]  # Pareto k-hat of the weights
+    # draws of the goal with the effects of its checkpoint
     goal: Float[np.ndarray, "draw goal"]
 
     def variance(self) -> Float[np.ndarray, "outcome goal"]:
@@ -59,27 +51,36 @@ class ReweightedDraws(NamedTuple):
 
 
 def reweight(
-    domain: Domain, rows: Measurements, outcomes: int, seed: int
+    menu: Menu, domain: Domain, picks: Sequence[Pick], outcomes: int, seed: int
 ) -> ReweightedDraws:
-    """Simulate outcomes of these measurements from draws and weight all other draws by
-    their likelihood.
+    """Simulate outcomes of all rows that these picks measure from draws and weight all
+    other draws by their likelihood.
 
     Effects of checkpoints and runs are drawn with each draw, so draws of law and
-    effects are reweighted together.
+    effects are reweighted together. A run that continues measured points shares an
+    error with these points, which is ignored.
     """
+    by_pick = [menu.measured_by(pick) for pick in picks]
+    rows = np.concatenate(by_pick)
+    of_pick = np.repeat(np.arange(len(picks)), [len(r) for r in by_pick])
+    checkpoint = menu.checkpoint[[run for run, _ in picks]][of_pick]
+    # e-folds since the pick's previous row, infinite at its first
+    gaps = [np.diff(menu.along[rows], prepend=-np.inf) for rows in by_pick]
+    gap = np.maximum(np.concatenate(gaps), MIN_GAP)
+
     rng = generator(seed, Stream.REWEIGHTING)
     noise = domain.noise
-    checkpoints = int(max(rows.checkpoint.max(), *domain.at)) + 1
+    checkpoints = int(max(checkpoint.max(), *domain.at)) + 1
     effects = draw_new_effects(noise.tau_checkpoint, checkpoints, rng)
-    of_runs = draw_new_effects(noise.tau_run, int(rows.pick.max()) + 1, rng)
-    law = domain.log_loss[:, rows.row]
-    centre = law + effects[:, rows.checkpoint] + of_runs[:, rows.pick]
+    of_runs = draw_new_effects(noise.tau_run, len(picks), rng)
+    law = domain.log_loss[:, rows]
+    centre = law + effects[:, checkpoint] + of_runs[:, of_pick]
     # a goal that starts from a measured checkpoint has the same effect
     goal = domain.goal + np.where(domain.at >= 0, effects[:, domain.at], 0.0)
 
     draws = len(law)
     truths = rng.choice(draws, min(outcomes, draws), replace=False)
-    error = RowErrors.along_runs(noise, rows.gap, domain.error_size[rows.row])
+    error = RowErrors.along_runs(noise, gap, domain.error_size[rows])
     weights, khat = [], []
     for truth in truths:
         outcome = centre[truth] + error.draw(truth, rng)
@@ -105,8 +106,10 @@ def longest_checkable(
     """
     count = len(picks)
     while True:
-        rows = measurements(menu, picks[:count])
-        views = [reweight(d, rows, outcomes, seed + k) for k, d in enumerate(domains)]
+        views = [
+            reweight(menu, domain, picks[:count], outcomes, seed + k)
+            for k, domain in enumerate(domains)
+        ]
         if count == 1 or max(view.median_khat for view in views) <= MAX_KHAT:
             return count, views
         count = count // 2

@@ -13,6 +13,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import CHANCE, RATE, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import as_runs
 
@@ -77,12 +78,8 @@ def exchange_rate(
         ends = [table.assign(replay=replay) for replay in (low, high)]
         below, above = (np.exp(posterior.log_loss(runs)) for runs in ends)
         slopes.append((above - below) / (high - low).to_numpy())
-    rng = generator(seed, Stream.PAIRS)
-    count = max(len(slope) for slope in slopes)
-    # draws of the shorter side are repeated
-    of_target, of_source = (
-        slope[np.resize(rng.permutation(len(slope)), count)] for slope in slopes
-    )
+    orders = pair_draws([len(slope) for slope in slopes], generator(seed, Stream.PAIRS))
+    of_target, of_source = (x[i] for x, i in zip(slopes, orders, strict=True))
     exchanges = (of_target > 0) & (of_source < 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.where(exchanges, -of_target / of_source, np.nan)

@@ -18,6 +18,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import as_runs
 
@@ -166,8 +167,9 @@ def cost_of_forgetting(
             tokens = float(run["ptpp"]) * size * np.geomspace(1e-4, 1.0, 400)
             curve = np.exp(curves.log_loss(pd.DataFrame({"N": size, "D": tokens})))
             curve = curve - curve[:, -1:] + float(run[LOSS_BEFORE])
-            order = generator(seed, Stream.PAIRS).permutation(len(curve))
-            losses = curve[np.resize(order, len(after))]
+            rng = generator(seed, Stream.PAIRS)
+            of_run, of_curve = pair_draws([len(after), len(curve)], rng)
+            losses_after, losses = losses_after[of_run], curve[of_curve]
         lost.append(progress_lost(losses_after, tokens, losses))
         last_tokens.append(tokens[-1])
     return Cost(np.stack(lost, axis=1), runs.assign(pretraining_tokens=last_tokens))

@@ -318,9 +318,7 @@ def _choose_budgets(
 
 
 def _find_minima(
-    x: Float[np.ndarray, " size"],
-    log_loss: Float[np.ndarray, "draw size"],
-    start: int,
+    x: Float[np.ndarray, " size"], log_loss: Float[np.ndarray, "draw size"], start: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find each draw's minimum along x, downhill from the start, by a parabola through
     the lowest point and its neighbours. Returns its place, its depth, and whether it

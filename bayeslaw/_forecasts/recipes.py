@@ -25,7 +25,7 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._posteriors.answer import format_probability
 from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.draws import all_draws, shuffled
+from bayeslaw._posteriors.draws import all_draws, pair_draws
 from bayeslaw._posteriors.outcomes import error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
@@ -216,10 +216,8 @@ def recipes(
         shared = noise.draw_shared(runs, columns_read(one), rng)
         new[domain] = law[domain] + shared + own
     # domains are independent: equal numbers of draws, in random order
-    rng = generator(seed, Stream.RECIPES, len(posteriors))
-    most = max(map(len, law.values()))
-    for domain in posteriors:
-        order = shuffled(rng, len(law[domain]), most)
+    orders = pair_draws([len(x) for x in law.values()], generator(seed, Stream.PAIRS))
+    for domain, order in zip(posteriors, orders, strict=True):
         law[domain], new[domain] = law[domain][order], new[domain][order]
     is_lowest = [x == x.min(axis=1, keepdims=True) for x in new.values()]
     is_best = np.all(is_lowest, axis=0)
@@ -236,10 +234,10 @@ def recipes(
         }
         for i, name in enumerate(names)
     ]
-    pairs = combinations(range(len(names)), 2)
+    both = combinations(range(len(names)), 2)
     return Recipes(
         rows=rows,
-        pairs=[_compare(names, pair, law, new, prob) for pair in pairs],
+        pairs=[_compare(names, two, law, new, prob) for two in both],
         prob=prob,
         unit=unit,
         notes=notes,
@@ -249,7 +247,7 @@ def recipes(
 
 def _compare(
     names: Sequence[str],
-    pair: tuple[int, int],
+    two: tuple[int, int],
     law: Mapping[str, Float[np.ndarray, "draw recipe"]],
     new: Mapping[str, Float[np.ndarray, "draw recipe"]],
     prob: float,
@@ -267,7 +265,7 @@ def _compare(
             for name, x in (("probability", new), ("law_probability", law))
         }
 
-    one, other = pair
+    one, other = two
     forward, backward = chances(new, one, other), chances(new, other, one)
     if backward["probability"] > forward["probability"]:
         one, other, forward = other, one, backward

@@ -23,7 +23,7 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.levels import TOLERANCE
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Num
 
     from bayeslaw._base.arrays import AnyArray
     from bayeslaw._posteriors.posterior import Posterior
@@ -120,8 +120,8 @@ def kept_densities(
 
 
 def thinned(
-    fit: Fit, draws: Float[np.ndarray, " draw *rest"], by_chain: bool = False
-) -> Float[np.ndarray, " kept *rest"] | Float[np.ndarray, "chain kept *rest"]:
+    fit: Fit, draws: Num[np.ndarray, " draw *rest"], by_chain: bool = False
+) -> Num[np.ndarray, " kept *rest"] | Num[np.ndarray, "chain kept *rest"]:
     """Select the draws of a fit, shape (draw, ...), with a kept log likelihood.
 
     With ``by_chain``, the shape is (chain, draw, ...).

@@ -66,6 +66,19 @@ def places(
     return which, index - firsts[which]
 
 
+def pair_draws(
+    counts: Sequence[int], rng: np.random.Generator
+) -> list[Int[np.ndarray, " pair"]]:
+    """Pair draws of independent posteriors at random: those of the first in order, with
+    those of each other shuffled. ``counts``: their numbers of draws. Returns the
+    indices of each one's draws, shape (pair,), as many as the largest number.
+    """
+    first, *others = counts
+    most = max(counts)
+    in_order = np.resize(np.arange(first), most)
+    return [in_order, *(shuffled(rng, count, most) for count in others)]
+
+
 def shuffled(
     rng: np.random.Generator, draws: int, size: int
 ) -> Int[np.ndarray, " taken"]:

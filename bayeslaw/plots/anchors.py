@@ -27,15 +27,7 @@ def picks(
     """
     cost = np.cumsum([pick["cost"] for pick in made.picks]) / unit
     goal_sd = [100 * pick["goal_sd"] for pick in made.picks]
-    ax.plot(
-        cost,
-        goal_sd,
-        "o-",
-        ms=3,
-        lw=1,
-        color=colour,
-        label=label,
-    )
+    ax.plot(cost, goal_sd, "o-", ms=3, lw=1, color=colour, label=label)
     ax.set_xscale("log")
     plain_log(ax)
     ax.set_xlabel("cost of the runs")

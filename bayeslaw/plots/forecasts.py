@@ -48,13 +48,7 @@ def forecast_curve(
         line_in_band(ax, x, band, colour, label, lw=1.2, ls="--")
         if "loss" in ordered:
             dots = {"ms": 3.5, "mec": "white", "mew": 0.4}
-            ax.plot(
-                x,
-                ordered["loss"],
-                "o",
-                color=colour,
-                **dots,
-            )
+            ax.plot(x, ordered["loss"], "o", color=colour, **dots)
     ax.set_xscale("log")
     measured = runs.dropna(subset="loss") if "loss" in runs else runs
     marks = np.sort(measured[along].unique())
@@ -93,13 +87,7 @@ def learning_curves(
         x, band = ordered[along], rows.loc[ordered.index]
         line_in_band(ax, x, band, colour, label, lw=1.2, ls="--")
         if "loss" in ordered:
-            ax.plot(
-                x,
-                ordered["loss"],
-                ".",
-                ms=4,
-                color=colour,
-            )
+            ax.plot(x, ordered["loss"], ".", ms=4, color=colour)
     ax.set_xlabel(along)
     ax.set_ylabel("loss (nats per token)")
     return ax
@@ -127,13 +115,7 @@ def observed_against_forecast(
     # The diagonal, behind the points.
     low = min(ax.get_xlim()[0], ax.get_ylim()[0])
     high = max(ax.get_xlim()[1], ax.get_ylim()[1])
-    ax.plot(
-        [low, high],
-        [low, high],
-        color=GREY,
-        lw=0.8,
-        zorder=0,
-    )
+    ax.plot([low, high], [low, high], color=GREY, lw=0.8, zorder=0)
     ax.set_xlabel("forecast (nats per token)")
     ax.set_ylabel("observed (nats per token)")
     return ax
@@ -151,24 +133,11 @@ def coverage(ax: Axes, check: Check) -> Axes:
     distance = np.abs(check.pit - 0.5)
     inside = distance[:, None] <= stated[None, :] / 2  # (run, probability)
     low, high = _compute_count_intervals(check.n, stated)
-    ax.fill_between(
-        stated,
-        low / check.n,
-        high / check.n,
-        color=GREY,
-        alpha=0.2,
-        lw=0,
-    )
+    ax.fill_between(stated, low / check.n, high / check.n, color=GREY, alpha=0.2, lw=0)
     ax.plot([0, 1], [0, 1], color=GREY, lw=0.8)
     ax.plot(stated, inside.mean(axis=0), color=COLOURS[0], lw=1.5)
     for probability, share in check.coverage.items():
-        ax.plot(
-            float(probability),
-            share,
-            "o",
-            color=COLOURS[1],
-            ms=5,
-        )
+        ax.plot(float(probability), share, "o", color=COLOURS[1], ms=5)
     ax.set(xlim=(0, 1), ylim=(0, 1.03))
     ax.set_xlabel("stated probability")
     ax.set_ylabel("share of runs inside")
@@ -182,22 +151,10 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     under a calibrated forecast.
     """
     low, high = _compute_count_intervals(check.n, np.array(1 / bins))
-    ax.axhspan(
-        float(low),
-        float(high),
-        color=GREY,
-        alpha=0.2,
-        lw=0,
-    )
+    ax.axhspan(float(low), float(high), color=GREY, alpha=0.2, lw=0)
     # Under a calibrated forecast the transform is uniform: bins are equally full.
     edges = [i / bins for i in range(bins + 1)]
-    ax.hist(
-        check.pit,
-        bins=edges,
-        color=COLOURS[0],
-        alpha=0.7,
-        edgecolor="white",
-    )
+    ax.hist(check.pit, bins=edges, color=COLOURS[0], alpha=0.7, edgecolor="white")
     ax.axhline(check.n / bins, color=GREY, lw=0.8)
     ax.set_xlim(0, 1)
     ax.set_xlabel("probability the forecast gave to a lower loss")

@@ -4,9 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._designs import criteria
 from bayeslaw._designs.anchors import anchors
-from bayeslaw._designs.gaussian import Precision
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import DRAWS, GOAL, SIGMA, Known, exact_sd, straight, table
 
@@ -98,24 +96,6 @@ def test_a_d_optimal_list_takes_the_ends_and_one_for_the_goal_does_not():
     assert {p["row"] for p in everything.picks} == {1, 3}
     assert [p["row"] for p in aimed.picks] == [3, 3]
     assert aimed.goal_sd_after < everything.goal_sd_after
-
-
-def test_the_saving_of_a_plan_is_what_simulating_outcomes_gives():
-    """One promise, linear cost: cost * E exp(price (z (s' - s) + shift of the mean)), outcomes drawn."""
-    rows, rest, price, z = (
-        np.array([[0.01]]),
-        np.array([0.004**2]),
-        np.array([60.0]),
-        np.array([1.5]),
-    )
-    goal = criteria.Saving(rows, rest, price, z, 1e21)
-    precision, nothing = (Precision(np.array([[p]])) for p in (5.0, 1.0))
-    after = 0.01**2 / 5.0
-    shift = np.sqrt(0.01**2 - after) * np.random.default_rng(0).standard_normal(400_000)
-    narrower = np.sqrt(after + rest[0]) - np.sqrt(0.01**2 + rest[0])
-    simulated = 1e21 * (1 - np.exp(60.0 * (1.5 * narrower + shift)).mean())
-    assert goal.value(precision) == pytest.approx(simulated, rel=0.02)
-    assert goal.value(nothing) == 0.0
 
 
 def test_batches_of_draws_give_the_monte_carlo_error_of_gains():

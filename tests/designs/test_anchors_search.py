@@ -74,15 +74,6 @@ def test_gains_on_offer_are_differences_of_values(seed):
         assert gains[run, stop] == pytest.approx(more, rel=1e-6, abs=1e-9)
 
 
-def test_principal_coordinates_reproduce_covariances():
-    rng = np.random.default_rng(0)
-    columns = rng.standard_normal((500, 5)) @ rng.standard_normal((5, 80)) + 3.0
-    draws, loadings = gaussian.principal(columns, 1e-9)
-    assert loadings.shape[1] < 80
-    assert np.allclose(loadings @ loadings.T, np.cov(columns.T), atol=1e-8)
-    assert np.allclose(draws.T @ draws, np.eye(draws.shape[1]), atol=1e-10)
-
-
 def test_exchanges_find_what_no_greedy_search_does():
     """Here the best of all greedy lists is worth 88% of the best set."""
     offer, goal, limits = random_problem(21)
@@ -100,9 +91,7 @@ def test_the_unit_of_cost_changes_nothing(seed):
     offer, goal, limits = random_problem(seed)
     found = search.choose(offer, goal, limits)
     cheap = replace(
-        offer,
-        cost=1e-4 * offer.cost,
-        checkpoint_cost=1e-4 * offer.checkpoint_cost,
+        offer, cost=1e-4 * offer.cost, checkpoint_cost=1e-4 * offer.checkpoint_cost
     )
     few = limits._replace(budget=1e-4 * limits.budget)
     assert search.choose(cheap, goal, few) == found

@@ -16,11 +16,7 @@ from forgetting_grid import (
 )
 
 import bayeslaw
-from bayeslaw import (
-    RunTableError,
-    cost_of_forgetting,
-    progress_lost,
-)
+from bayeslaw import RunTableError, cost_of_forgetting, progress_lost
 from bayeslaw._law.law import log_loss
 
 MODELS = pd.DataFrame(

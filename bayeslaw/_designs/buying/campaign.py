@@ -31,24 +31,19 @@ from bayeslaw._tables.before import of_source
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """A sequence of purchases: the arguments of `next_runs`, with defaults filled in.
-
-    ``goal``: runs to forecast, or the keywords of a plan. ``laws``: laws by domain; for
-    a plan target and source. ``gain``: kind of gain for runs to forecast. ``costs``:
-    prices, if the budget is money.
-    """
+    """A sequence of purchases: the arguments of `next_runs`, with defaults filled in."""
 
     candidates: pd.DataFrame
-    goal: pd.DataFrame | Mapping[str, Any]
+    goal: pd.DataFrame | Mapping[str, Any]  # runs to forecast, or keywords of a plan
     budget: float
     measured: pd.DataFrame
-    laws: Mapping[str, tuple[Law, ...]]
+    laws: Mapping[str, tuple[Law, ...]]  # by domain; for a plan target and source
     batch: int | None
     enough: float
     least: float
-    gain: GainName
+    gain: GainName  # for runs to forecast
     seed: int
-    costs: Costs | None
+    costs: Costs | None  # prices, if the budget is money
 
     def table(self, domain: str) -> pd.DataFrame:
         """Convert candidates to the columns that the laws of a domain read."""
@@ -68,18 +63,9 @@ def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
 
 
 def read_measured(
-    offered: pd.DataFrame,
-    measured: pd.DataFrame | None,
-    columns: Mapping[str, str],
+    offered: pd.DataFrame, measured: pd.DataFrame | None, columns: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Read rows and losses, and check that every row is among the candidates.
-
-    Raises
-    ------
-    RunTableError
-        A column is missing, a row is not among the candidates or occurs twice, or a
-        loss is invalid.
-    """
+    """Read rows and losses, and check that every row is among the candidates."""
     losses = [*columns.values()]
     if measured is None or not len(measured):
         return pd.DataFrame({"row": [], **{column: [] for column in losses}})
@@ -143,15 +129,7 @@ def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
 def goal_now(
     campaign: Campaign, posteriors: Mapping[str, Posterior], offered: Menu
 ) -> Goal:
-    """Build the goal from the present posteriors, by domain, before the next batch.
-
-    Raises
-    ------
-    RunTableError
-        The goal lacks a column that a law reads.
-    PlanError
-        The plan's question is ill-posed.
-    """
+    """Build the goal from the present posteriors, by domain, before the next batch."""
     if isinstance(campaign.goal, pd.DataFrame):
         view = _build_view(posteriors[TARGET], offered, campaign.goal, TARGET)
         # with few runs one law is fitted, so they cannot tell yet which law is right
@@ -190,13 +168,6 @@ def planned_region(
 ) -> pd.DataFrame:
     """Make runs over the range of possible plans: of the planned model, at replays and
     tokens per parameter that span those on offer.
-
-    Raises
-    ------
-    PlanError
-        The plan lacks a keyword, has an unknown one, or is for several models.
-    RunTableError
-        The table has no sizes or tokens.
     """
     check_keywords(question)
     model = {name: question[name] for name in ("N", "ptpp") if name in question}

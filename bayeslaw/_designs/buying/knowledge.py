@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 def laws_for(table: pd.DataFrame, laws: Sequence[Law | str] | None) -> list[Law]:
-    """Find the given laws, or those that suit the table's columns.
-
-    Raises
-    ------
-    LawError
-        A law is unknown, or none suits the columns.
-    """
+    """Find the given laws, or those that suit the table's columns."""
     wanted = default_laws(table) if laws is None else list(laws)
     return [as_law(law, table) for law in wanted]
 

@@ -35,13 +35,7 @@ from bayeslaw._designs.buying.knowledge import fewest, laws_for, what_is_known
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import gaussian
 from bayeslaw._designs.gaussian import Pick, precision_of
-from bayeslaw._designs.goals.goal import (
-    KINDS,
-    GainName,
-    Goal,
-    gain_for,
-    read_goal,
-)
+from bayeslaw._designs.goals.goal import KINDS, GainName, Goal, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits, choose
 from bayeslaw._law.law import Law
@@ -417,19 +411,14 @@ def _find_odd_runs(
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The best list for the rest of the budget.
+    """The best list for the rest of the budget."""
 
-    ``picks`` and their ``cost`` are sorted by cost, cheapest first. ``sds`` are the sd
-    of the goal before the first and after each pick, in order of worth. ``gain`` is
-    that of all picks together, in the unit of the goal's criterion. ``worthwhile``
-    tells whether the gain is more than a trifle of the possible gain.
-    """
-
-    picks: list[Pick]
+    picks: list[Pick]  # cheapest first
     cost: Float[np.ndarray, " pick"]
+    # sd of the goal before the first and after each pick, in order of worth
     sds: list[float]
-    gain: float
-    worthwhile: bool
+    gain: float  # of all picks together, in the unit of the goal's criterion
+    worthwhile: bool  # whether the gain is more than a trifle of the possible gain
 
 
 def _choose_list(

@@ -18,12 +18,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
-from bayeslaw._designs.criteria import (
-    Choosing,
-    Criterion,
-    Information,
-    Variance,
-)
+from bayeslaw._designs.criteria import Choosing, Criterion, Information, Variance
 from bayeslaw._designs.evidence import Domain, Gaussian, domain_of
 from bayeslaw._designs.gaussian import Pick, precision_of
 from bayeslaw._designs.menu import Menu
@@ -127,15 +122,7 @@ def read_goal(
 def gain_for(
     gain: str | None, goal: pd.DataFrame | Mapping[str, Any], has_source: bool
 ) -> GainName:
-    """Find the kind of gain, and check that it suits the goal.
-
-    Raises
-    ------
-    PlanError
-        The gain is unknown, or does not suit the goal.
-    RunTableError
-        The goal has no rows.
-    """
+    """Find the kind of gain, and check that it suits the goal."""
     is_plan = isinstance(goal, Mapping)
     wanted = gain or ("plan" if is_plan else "variance")
     if wanted not in KINDS:
@@ -171,13 +158,6 @@ def goal_of(
     """Build the goal of a kind of gain: from a posterior at the runs to forecast, or
     the plan. While no plan reaches its confidence, the goal is the variance of its
     limited losses.
-
-    Raises
-    ------
-    RunTableError
-        A table lacks a column that a law reads, or the goal must be a sweep and is not.
-    PlanError
-        There is nothing to choose between, or the plan is ill-posed.
     """
     if not isinstance(goal, Mapping):
         domain = domain_of(posterior, offered, goal, run_length)
@@ -226,11 +206,16 @@ class OptionDraws(NamedTuple):
     names: list[str]
     worse: Float[np.ndarray, "draw option"]
 
-    def expected_choice(
+    def expect(
         self, weights: Float[np.ndarray, "outcome draw"]
-    ) -> ExpectedChoice:
+    ) -> tuple[
+        Int[np.ndarray, " outcome"],
+        Float[np.ndarray, " outcome"],
+        Float[np.ndarray, " outcome"],
+    ]:
         """Choose the best option on average under weights of the draws, shape (outcome,
-        draw).
+        draw). Returns the option, the chance that it is the best, and its regret: its
+        expected loss against the best option of each draw; each of shape (outcome,).
         """
         mean = weights @ self.worse
         chosen = np.argmin(mean, axis=1)
@@ -239,30 +224,16 @@ class OptionDraws(NamedTuple):
         chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
         regret = mean.min(axis=1) - of_best
         # rounding may take the chance above 1 and the regret below 0
-        return ExpectedChoice(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
+        return chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0)
 
     def now(self) -> dict[str, Any]:
         """Find the best option on average, the probability that it is the best, and its
         regret.
         """
         draws = len(self.worse)
-        expected = self.expected_choice(np.full((1, draws), 1 / draws))
-        return {
-            "best": self.names[int(expected.chosen[0])],
-            "chance": float(expected.chance[0]),
-            "regret": float(expected.regret[0]),
-        }
-
-
-class ExpectedChoice(NamedTuple):
-    """The choice under each outcome: the option ``chosen``, the ``chance`` that it is
-    the best, and its ``regret``, which is the expected loss against the best option of
-    each draw; each of shape (outcome,).
-    """
-
-    chosen: Int[np.ndarray, " outcome"]
-    chance: Float[np.ndarray, " outcome"]
-    regret: Float[np.ndarray, " outcome"]
+        chosen, chance, regret = self.expect(np.full((1, draws), 1 / draws))
+        best = self.names[int(chosen[0])]
+        return {"best": best, "chance": float(chance[0]), "regret": float(regret[0])}
 
 
 def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) -> Goal:

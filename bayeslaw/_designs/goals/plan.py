@@ -102,14 +102,7 @@ def cheapest_plan(
     source: Posterior | Mapping[str, Posterior],
     keywords: Mapping[str, Any],
 ) -> PlanGoal:
-    """Find the plan by `present_plan`, and check that runs can be chosen for it.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed, no draw keeps the limits anywhere, or the plan
-        costs nothing.
-    """
+    """Find the plan by `present_plan`, and check that runs can be chosen for it."""
     goal = present_plan(target, source, keywords)
     if not goal.is_possible:
         raise PlanError(
@@ -135,11 +128,6 @@ def present_plan(
     ----------
     keywords
         Keyword arguments of `plan`.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
     """
     check_keywords(keywords)
     question = question_of(PlanArguments(target, source, **keywords))
@@ -152,13 +140,7 @@ def present_plan(
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Refuse keywords of a plan for which runs cannot be chosen.
-
-    Raises
-    ------
-    PlanError
-        A keyword is missing or not allowed.
-    """
+    """Refuse keywords of a plan for which runs cannot be chosen."""
     unknown = [name for name in keywords if name not in NAMES]
     if unknown:
         raise PlanError(

@@ -38,28 +38,13 @@ WORDS = {
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Runs left out of a fit: those at and beyond an edge along an axis.
+    """Runs left out of a fit: those at and beyond an edge along an axis."""
 
-    Parameters
-    ----------
-    axis
-        A column of the table, or a compound one (`columns.COMPOUND`).
-    edge
-        The smallest level that is left out.
-    below
-        The largest level that stays.
-    top
-        The largest level of the table.
-    planned
-        The plan's level along the axis; None if it has no such level, or if there is no
-        plan.
-    """
-
-    axis: str
-    edge: float
-    below: float
-    top: float
-    planned: float | None = None
+    axis: str  # a column of the table, or a compound one (`columns.COMPOUND`)
+    edge: float  # the smallest level that is left out
+    below: float  # the largest level that stays
+    top: float  # the largest level of the table
+    planned: float | None = None  # the plan's level along the axis, if it has one
 
     def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
         """Select the runs to leave out, shape (run,); runs without a level stay."""
@@ -135,11 +120,6 @@ def hold_outs(
         ``ptpp``.
     most
         Most hold-outs; without a plan there is one.
-
-    Raises
-    ------
-    RunTableError
-        A named axis is not in the table or has one level; or no axis has two.
     """
     places = planned_places(question or {})
     axes = (stage_axis(pd.concat(parts.values())), "N", "D")

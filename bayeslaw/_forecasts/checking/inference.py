@@ -268,28 +268,18 @@ def check_inference(
 
 @dataclass(frozen=True, eq=False)
 class FittedLaw:
-    """A law with the error structure of its own fit, before the misfit.
-
-    Parameters
-    ----------
-    covariates, y
-        Columns and log losses of the fitted runs, (row,).
-    shared
-        Groups of rows with a common error.
-    draws
-        Draws of the law's values and of the error, given these runs, by name.
-    covariates_forecast, named
-        Columns of the runs whose mean log loss is ranked, or None; and the indices of
-        runs whose own log loss is ranked, by their names.
-    """
+    """A law with the error structure of its own fit, before the misfit."""
 
     law: Law
+    # columns and log losses of the fitted runs, and groups of rows with a common error
     covariates: dict[str, Float[np.ndarray, " row"]]
     y: Float[np.ndarray, " row"]
     shared: SharedError
+    # draws of the law's values and of the error, given these runs
     draws: DrawsByName
+    # columns of the runs whose mean log loss is ranked
     covariates_forecast: dict[str, Float[np.ndarray, " held"]] | None
-    named: dict[str, int]
+    named: dict[str, int]  # indices of runs whose own log loss is ranked
 
     @classmethod
     def of(cls, fit: Fit, runs: pd.DataFrame | None) -> FittedLaw:

@@ -295,13 +295,7 @@ def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
 def _refit_below(
     posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
 ) -> KeptPosterior:
-    """Fit the same laws to the runs below a stage.
-
-    Raises
-    ------
-    RunTableError, LawError
-        The stage is too small, or the laws cannot be fitted to the rest.
-    """
+    """Fit the same laws to the runs below a stage."""
     kept = posterior.runs[fold.kept]
     held = int(fold.held.sum())
     if held < FEW:
