@@ -169,8 +169,9 @@ def choose_runs(
     planned = _planned(answer, float(runs["D"].max()))
     if planned is None:
         return None  # the budget is a share of its cost
-    costs = _prices(question)
     formula = question.get("costs") or Costs()
+    # prices of runs, if they are known in money
+    costs = formula if formula.has_money else None
     price, unit = formula.flops_per_token(planned["N"]) * planned["D"], "FLOPs"
     if costs is not None:
         bill = costs.of_run(planned["N"], planned["D"], planned["ptpp"])
@@ -258,69 +259,65 @@ def worth_buying(
     purchase = choose_runs(fits, question, answer, runs)
     if purchase is None:
         return None
-    picked, unit = purchase.picked, purchase.unit
+    picked, unit, what = purchase.picked, purchase.unit, purchase.what
+    lines: list[dict[str, str]] = []
     if picked is None or not purchase.is_advised:
-        return _nothing(purchase)
-    notes += purchase.notes
-    count = len(picked.picks)
-    share = f"{picked.spent / purchase.price:.0%} of the cost of the {purchase.what}"
-    bought = f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} ({share})"
-    return _shown(
-        purchase,
-        f"{bought} would {_effect(purchase, picked)}.",
-        _lines(picked, purchase),
-    )
-
-
-def _effect(purchase: Purchase, picked: Anchors) -> str:
-    """Describe what the chosen runs are expected to do."""
-    if purchase.is_planned:
-        saved = sum(pick["gain"] for pick in picked.picks)
-        return (
-            f"make the plan {saved:.2g} {purchase.unit} cheaper on average, at the same "
-            "probability"
+        first = _first_costs(purchase.offered)
+        why = "none is expected to be worth its cost"
+        if picked is None:
+            share = first.min() / purchase.price
+            why = (
+                f"the cheapest costs {share:.0%} of the {what}, over {RULE.budget:.0%}"
+            )
+        sentence = (
+            f"Nothing: {len(first)} runs between the table and the {what} are on offer, "
+            f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
         )
-    return (
-        "narrow the forecasts of the most probable choice: the standard deviation of "
-        f"the law's losses from {picked.goal_sd_before:.1%} to "
-        f"{picked.goal_sd_after:.1%} on average. Measure them, add them to the table, "
-        "and plan again; that there will be a plan then is not sure"
-    )
-
-
-def _shown(
-    purchase: Purchase, sentence: str, lines: list[dict[str, str]]
-) -> dict[str, Any]:
-    """Collect what the page's template shows."""
+    else:
+        notes += purchase.notes
+        count = len(picked.picks)
+        share = f"{picked.spent / purchase.price:.0%} of the cost of the {what}"
+        effect = (
+            "narrow the forecasts of the most probable choice: the standard deviation of "
+            f"the law's losses from {picked.goal_sd_before:.1%} to "
+            f"{picked.goal_sd_after:.1%} on average. Measure them, add them to the table, "
+            "and plan again; that there will be a plan then is not sure"
+        )
+        if purchase.is_planned:
+            saved = sum(pick["gain"] for pick in picked.picks)
+            effect = (
+                f"make the plan {saved:.2g} {unit} cheaper on average, at the same "
+                "probability"
+            )
+        sentence = (
+            f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} ({share}) "
+            f"would {effect}."
+        )
+    # each run as a line of texts with units
+    for pick in picked.picks if picked is not None and purchase.is_advised else ():
+        run = purchase.offered.loc[pick["row"]]
+        is_new = run["checkpoint_cost"] > 0
+        line = {
+            "model": f"{format_count(run['N'])} parameters",
+            "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
+            + (" (to be trained first)" if is_new else ""),
+            "adapt on": f"{format_count(run['D'])} tokens",
+            "replay": f"{run['replay']:.0%}",
+            "costs": f"{pick['cost']:.2g} {unit}",
+        }
+        if purchase.is_planned:
+            line["saves"] = f"{pick['gain']:.2g} {unit}"
+        else:
+            line["standard deviation after it"] = f"{pick['goal_sd']:.1%}"
+        lines.append(line)
     return {
         "sentence": sentence,
         "lines": lines,
         "share": RULE.budget,
-        "of": purchase.what,
-        "in_money": purchase.unit == "money",
+        "of": what,
+        "in_money": unit == "money",
         "is_planned": purchase.is_planned,
     }
-
-
-def _prices(question: Mapping[str, Any]) -> Costs | None:
-    """Read the prices of runs, if they are known in money."""
-    costs = question.get("costs")
-    return costs if costs is not None and costs.has_money else None
-
-
-def _nothing(purchase: Purchase) -> dict[str, Any]:
-    """Describe why no run is advised."""
-    first, what = _first_costs(purchase.offered), purchase.what
-    why = "none is expected to be worth its cost"
-    if purchase.picked is None:
-        share = first.min() / purchase.price
-        why = f"the cheapest costs {share:.0%} of the {what}, over {RULE.budget:.0%}"
-    return _shown(
-        purchase,
-        f"Nothing: {len(first)} runs between the table and the {what} are on offer, for "
-        f"{first.min():.2g} to {first.max():.2g} {purchase.unit} each; {why}.",
-        [],
-    )
 
 
 def on_offer(
@@ -341,36 +338,31 @@ def on_offer(
     costs
         Prices, if runs are paid in money.
     """
-    sizes = _sizes(runs, planned["N"])
-    if not sizes:
+    same = 1 + RULE.same
+    smaller = [n for n in runs["N"].unique() if n <= same * planned["N"]]
+    if not smaller:
         return None
+    largest = float(max(smaller))
+    steps = np.geomspace(largest, max(planned["N"], largest), RULE.sizes + 1)[1:-1]
+    between = [float(f"{size:.2g}") for size in steps if size > same * largest]
     shares = np.unique(runs["replay"].dropna())
     nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[: RULE.replays]
     replays = sorted(shares[nearest].tolist())
     most, end = float(runs["D"].max()), float(planned["D"])
     is_longer = most < (1 - RULE.same) * end
     tokens = np.geomspace(most, end, 3) if is_longer else np.array([end])
+
+    def offer(size: float, stage: float, D: Float[np.ndarray, " run"]) -> pd.DataFrame:
+        settings: dict[str, Any] = {"N": [size], "ptpp": [stage], "replay": replays}
+        return candidates(runs, **settings, D=D.tolist(), costs=costs)
+
     tables = [
-        candidates(
-            runs,
-            N=[size],
-            ptpp=[_stage(runs, planned, size)],
-            replay=replays,
-            D=tokens.tolist(),
-            costs=costs,
-        )
-        for size in sizes
+        offer(size, _choose_stage(runs, planned, size), tokens)
+        for size in (largest, *between)
     ]
     pilots = _pilot_tokens(runs, planned)
     if len(pilots):
-        short = candidates(
-            runs,
-            N=[planned["N"]],
-            ptpp=[planned["ptpp"]],
-            replay=replays,
-            D=pilots.tolist(),
-            costs=costs,
-        )
+        short = offer(planned["N"], planned["ptpp"], pilots)
         tables.append(with_planned_checkpoint(short, planned["N"], planned["ptpp"]))
     table = pd.concat(tables, ignore_index=True)
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
@@ -398,20 +390,7 @@ def _pilot_tokens(
     return np.geomspace(longest, most, RULE.pilots + 2)[1:-1]
 
 
-def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
-    """Choose sizes from the table's largest up to the plan's."""
-    smaller = [n for n in runs["N"].unique() if n <= (1 + RULE.same) * planned]
-    if not smaller:
-        return []
-    largest = float(max(smaller))
-    steps = np.geomspace(largest, max(planned, largest), RULE.sizes + 1)[1:-1]
-    between = [
-        float(f"{size:.2g}") for size in steps if size > (1 + RULE.same) * largest
-    ]
-    return [largest, *between]
-
-
-def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
+def _choose_stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
     """Find the pre-training tokens per parameter of a model of this size, at the plan's
     stage or the table's last stage, whichever is earlier. If the table has such a
     checkpoint, the value is exactly that of the checkpoint.
@@ -440,29 +419,6 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
     return bool(
         gain > RULE.errors * error and gain - picked.spent > RULE.saving * of_plan
     )
-
-
-def _lines(picked: Anchors, purchase: Purchase) -> list[dict[str, str]]:
-    """Describe each run in a line of texts with units."""
-    lines, unit = [], purchase.unit
-    for pick in picked.picks:
-        run = purchase.offered.loc[pick["row"]]
-        gain = {"saves": f"{pick['gain']:.2g} {unit}"}
-        if not purchase.is_planned:
-            gain = {"standard deviation after it": f"{pick['goal_sd']:.1%}"}
-        is_new = run["checkpoint_cost"] > 0
-        lines.append(
-            {
-                "model": f"{format_count(run['N'])} parameters",
-                "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
-                + (" (to be trained first)" if is_new else ""),
-                "adapt on": f"{format_count(run['D'])} tokens",
-                "replay": f"{run['replay']:.0%}",
-                "costs": f"{pick['cost']:.2g} {unit}",
-            }
-            | gain
-        )
-    return lines
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

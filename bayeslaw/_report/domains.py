@@ -125,10 +125,10 @@ class DomainResult:
 
     def at_tokens(self, tokens: float | None) -> DomainResult:
         """Add a plan's tokens, which decide whether checks lie in the plan's direction."""
-        tested = [
+        tested = (
             test._replace(hold_out=test.hold_out.at_tokens(tokens))
             for test in self.tested
-        ]
+        )
         return replace(self, tested=tuple(tested))
 
     @property
@@ -187,38 +187,19 @@ def fit_laws(
     """Fit one law to the training runs, or average several. If ``laws`` is empty, the
     laws are those that suit the table.
     """
-    alone = laws[0] if len(laws) == 1 else None
-    if not laws:
-        alone = law_of_few(runs[fitted])
-    if alone:
-        return fit(
-            runs[fitted],
-            alone,
-            reference=setting.reference,
-            experience=setting.experience,
-            seed=setting.seed,
-            progress=progress,
-            on_failure=setting.on_failure,
-        )
-    comparing = Comparing(
-        reference=setting.reference,
-        experience=setting.experience,
-        seed=setting.seed,
-        executor=cores,
-        progress=progress,
-    )
-    return average_part(
-        runs,
-        fitted,
-        laws or None,
-        comparing,
-        on_failure=setting.on_failure,
-    )
-
-
-def checked(judged: Fit | Average, runs: Split, hold_out: HoldOut, seed: int) -> Tested:
-    """Check the forecast of a further hold-out."""
-    return Tested(hold_out, check(judged, runs.held, seed=seed))
+    shared: dict[str, Any] = {
+        "reference": setting.reference,
+        "experience": setting.experience,
+        "seed": setting.seed,
+        "progress": progress,
+    }
+    alone = law_of_few(runs[fitted]) if not laws else None
+    if alone or len(laws) == 1:
+        law = alone or laws[0]
+        return fit(runs[fitted], law, on_failure=setting.on_failure, **shared)
+    comparing = Comparing(executor=cores, **shared)
+    on_failure = setting.on_failure
+    return average_part(runs, fitted, laws or None, comparing, on_failure=on_failure)
 
 
 def judge(
@@ -245,7 +226,6 @@ def judge(
     # Pictures of terms and exponents need one law. Of an average they show the
     # heaviest.
     main = posterior.heaviest if is_average else posterior
-    along_tokens = {"N", "D"} <= set(runs.runs)
 
     # in the order of the page: pictures of the held-out runs come first
     pictures = [
@@ -261,12 +241,26 @@ def judge(
         figures.exponent_intervals(main, {}),
     ]
     printed = numbers = None
-    if along_tokens:
-        unseen = _with_curves(judged, runs.held, runs.runs, setting)
-        printed = _held_out_picture(name, *unseen, setting)
-        # Forecasts of training runs only show how well the laws fit.
-        last = _last_stage(fitted, setting.main)
-        numbers = panels(unseen, _with_curves(posterior, last, runs.runs, setting))
+    if {"N", "D"} <= set(runs.runs):
+        unseen = _forecast_with_curves(judged, runs.held, runs.runs, setting.seed)
+        main_name = setting.main.name
+        printed = figures.forecast_grid(
+            *unseen,
+            title=f"{name}: {main_name}, held out",
+            caption=f"Forecasts at {main_name} (dashed: median; band: 90% "
+            "interval of a new run) against observations the fit has not seen (dots), as "
+            "Goffinet 2025, fig. 1, with intervals.",
+            unit=setting.unit,
+        )
+        # Forecasts of training runs only show how well the laws fit: those of the held-
+        # out stage if it was fitted, too; else those at the largest level of its axis.
+        is_last = setting.main.is_held(fitted)
+        if not is_last.any():
+            levels = axis_values(fitted, setting.main.axis)
+            is_last = levels >= (1 - SAME) * np.nanmax(levels)
+        last = fitted[is_last]
+        seen = _forecast_with_curves(posterior, last, runs.runs, setting.seed)
+        numbers = panels(unseen, seen)
     return DomainResult(
         name=name,
         fit=posterior,
@@ -280,41 +274,11 @@ def judge(
     )
 
 
-def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
-    """Select the training runs of the held-out stage if it was fitted, too; else those
-    at the largest level of its axis.
-    """
-    is_held = hold_out.is_held(fitted)
-    if is_held.any():
-        return fitted[is_held]
-    levels = axis_values(fitted, hold_out.axis)
-    return fitted[levels >= (1 - SAME) * np.nanmax(levels)]
-
-
-def _with_curves(
-    posterior: Fit | Average,
-    runs: pd.DataFrame,
-    table: pd.DataFrame,
-    setting: PageSetting,
+def _forecast_with_curves(
+    posterior: Fit | Average, runs: pd.DataFrame, table: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Forecast runs, and curves where a line has too few of them (`curves`)."""
     parts = [part for part in (runs, curves(runs, table)) if len(part)]
     # apart, so that runs are forecast with the noise that they have everywhere
-    rows = [forecast(posterior, part, seed=setting.seed) for part in parts]
+    rows = [forecast(posterior, part, seed=seed) for part in parts]
     return pd.concat(parts, ignore_index=True), pd.concat(rows, ignore_index=True)
-
-
-def _held_out_picture(
-    name: str, runs: pd.DataFrame, rows: pd.DataFrame, setting: PageSetting
-) -> figures.Picture:
-    """Draw the forecasts of the main held-out runs, and their measured losses."""
-    main = setting.main.name
-    return figures.forecast_grid(
-        runs,
-        rows,
-        title=f"{name}: {main}, held out",
-        caption=f"Forecasts at {main} (dashed: median; band: 90% "
-        "interval of a new run) against observations the fit has not seen (dots), as "
-        "Goffinet 2025, fig. 1, with intervals.",
-        unit=setting.unit,
-    )

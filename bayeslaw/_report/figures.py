@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,23 +21,10 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.posterior import columns_read
-from bayeslaw._report.pages.single import data_uri
+from bayeslaw._report.pages.single import Picture, encode_picture
 
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
 PER_TOKEN = "nats per token"  # the unit in labels of `plots`
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A PNG as a data URI, with caption and alternative text.
-
-    On a phone, a picture that is ``too_wide`` is scrolled sideways and not shrunk.
-    """
-
-    uri: str
-    caption: str
-    alt: str
-    too_wide: bool
 
 
 def _picture(
@@ -49,32 +34,7 @@ def _picture(
     for ax in figure.axes:
         for label in (ax.xaxis.label, ax.yaxis.label):
             label.set_text(label.get_text().replace(PER_TOKEN, unit))
-    buffer = io.BytesIO()
-    # Without the program's name and version, equal pictures are equal bytes.
-    metadata = {"Software": None}
-    figure.savefig(
-        buffer,
-        format="png",
-        dpi=dpi,
-        bbox_inches="tight",
-        metadata=metadata,
-        pil_kwargs={"compress_level": 0},  # it is read again at once
-    )
-    uri = data_uri(_few_colours(buffer), "png")
-    # a wider picture cannot be read at the width of a phone
-    return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > 8.0)
-
-
-def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
-    """Reduce a picture to a palette, which takes a third of the bytes and looks the
-    same.
-    """
-    from PIL import Image
-
-    small = io.BytesIO()
-    with Image.open(png) as image:
-        image.convert("RGB").quantize(colours).save(small, format="png")
-    return small.getvalue()
+    return encode_picture(figure, caption, alt, dpi=dpi)
 
 
 # -- forecasts -------------------------------------------------------------------------
@@ -102,7 +62,7 @@ def forecast_grid(
     groups = [("all runs", runs)]
     if columns:
         groups = [
-            (_level_names(columns, levels), part)
+            (_label_run(dict(zip(columns, levels, strict=True)), "N = ", ", "), part)
             for levels, part in runs.groupby(columns)
         ][-5:]
     replays = sorted(runs["replay"].unique()) if "replay" in runs else None
@@ -117,21 +77,16 @@ def forecast_grid(
         ax.yaxis.label.set_size(6.5)
     _label_first_column(axes)
     # one legend for all panels, with each label once
-    by_label = {}
+    by_label: dict[str, Any] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         by_label |= dict(zip(labels, handles, strict=True))
-    labels = sorted(by_label)
-    handles = [by_label[label] for label in labels]
-    if handles:
-        place = {"loc": "outside lower center", "ncols": 8}
-        figure.legend(
-            handles,
-            labels,
-            fontsize=6.5,
-            frameon=False,
-            **place,
+    if by_label:
+        labels, handles = zip(
+            *sorted(by_label.items(), key=lambda one: one[0]), strict=True
         )
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": 8}
+        figure.legend(handles, labels, fontsize=6.5, frameon=False, **place)
     observed = runs["loss"].dropna()
     inside = observed.between(
         rows["low"].loc[observed.index], rows["high"].loc[observed.index]
@@ -141,27 +96,6 @@ def forecast_grid(
         "forecast bands"
     )
     return _picture(figure, caption, alt, unit, dpi=180)
-
-
-def _level_names(columns: list[str], levels: Any) -> str:
-    """Name a model size, and its stage if there are several."""
-    named = {"N": "N = {}", "ptpp": "ptpp {}"}
-    pairs = zip(columns, levels, strict=True)
-    return ", ".join(
-        named[c].format(format_count(x) if c == "N" else f"{x:.4g}") for c, x in pairs
-    )
-
-
-def _panels(count: int, a_line: int = 4) -> tuple[Figure, list[Axes]]:
-    """Make a figure with a number of panels, on lines of equal length."""
-    lines = -(-count // a_line)  # rounded up
-    columns = -(-count // lines)
-    size = (max(3.1 * columns, 5.0), 2.7 * lines + 0.6)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
-    for ax in axes[count:]:
-        ax.set_visible(False)
-    return figure, axes[:count]
 
 
 def _label_first_column(axes: list[Axes]) -> None:
@@ -251,9 +185,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Pict
     """Draw the contribution of each term to the loss, at one middle run of each stage
     and size.
     """
-    chosen = _middle_runs(runs)
-    labels = [_run_label(run) for _, run in chosen.iterrows()]
-    width = float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
+    chosen, labels, width = _choose_middle_runs(runs)
     figure = Figure(figsize=(width, 3.6), layout="constrained")
     ax = plots.contributions(figure.subplots(), fit, chosen, labels)
     ax.tick_params(axis="x", labelsize=7)
@@ -271,10 +203,8 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Pict
 
 def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
     """Draw the parts of the forecasts' width, at one middle run of each stage and size."""
-    chosen = _middle_runs(runs)
+    chosen, labels, width = _choose_middle_runs(runs)
     parts = width_parts_of(fit, chosen)
-    labels = [_run_label(run) for _, run in chosen.iterrows()]
-    width = float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
     figure = Figure(figsize=(width, 3.4), layout="constrained")
     ax = plots.width_parts(figure.subplots(), parts, labels)
     ax.tick_params(axis="x", labelsize=7)
@@ -300,7 +230,15 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
     columns = [c for c in varied if np.ptp(curves[c]["median"]) > 0]
     if not columns:
         return None
-    figure, axes = _panels(len(columns))
+    # panels on lines of equal length, at most four a line
+    lines = -(-len(columns) // 4)
+    across = -(-len(columns) // lines)
+    size = (max(3.1 * across, 5.0), 2.7 * lines + 0.6)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(lines, across, squeeze=False).ravel())
+    for ax in axes[len(columns) :]:
+        ax.set_visible(False)
+    axes = axes[: len(columns)]
     for ax, column in zip(axes, columns, strict=True):
         plots.misfit_curve(ax, curves[column])
         ax.tick_params(labelsize=8)
@@ -313,26 +251,30 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
     )
 
 
-def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Select one run of each stage and size: the middle one by replay and tokens."""
+def _choose_middle_runs(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str], float]:
+    """Select one run of each stage and size: the middle one by replay and tokens. Also
+    returns their labels, and the width of a picture of them in inches.
+    """
     keys = [c for c in ("ptpp", "N") if c in runs and runs[c].nunique() > 1]
-    if not keys:
-        return runs.iloc[[len(runs) // 2]]
-    # sorted, so that the middle run is not at an end of replay or of tokens
-    ordered = runs.sort_values([c for c in ("replay", "D") if c in runs])
-    groups = [group for _, group in ordered.groupby(keys, sort=True)]
-    # more bars cannot be read
-    return pd.concat([g.iloc[[len(g) // 2]] for g in groups[:24]])
+    chosen = runs.iloc[[len(runs) // 2]]
+    if keys:
+        # sorted, so that the middle run is not at an end of replay or of tokens
+        ordered = runs.sort_values([c for c in ("replay", "D") if c in runs])
+        groups = [group for _, group in ordered.groupby(keys, sort=True)]
+        # more bars cannot be read
+        chosen = pd.concat([g.iloc[[len(g) // 2]] for g in groups[:24]])
+    labels = [_label_run(dict(run), "", "\n") for _, run in chosen.iterrows()]
+    return chosen, labels, float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
 
 
-def _run_label(run: pd.Series) -> str:
-    """Label a run by size and stage, a line each."""
-    lines = []
+def _label_run(run: dict[Any, Any], before_size: str, between: str) -> str:
+    """Name a model size, and its stage if it has one."""
+    parts = []
     if "N" in run:
-        lines.append(format_count(run["N"]))
+        parts.append(f"{before_size}{format_count(run['N'])}")
     if "ptpp" in run:
-        lines.append(f"ptpp {run['ptpp']:.4g}")
-    return "\n".join(lines)
+        parts.append(f"ptpp {run['ptpp']:.4g}")
+    return between.join(parts)
 
 
 def exponent_intervals(

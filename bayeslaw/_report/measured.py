@@ -138,8 +138,20 @@ def compare_measured(
         name = str(promise["name"])
         domain = "source" if name == FORGETTING else name
         loss = loss_between(runs[domain], plan) if domain in runs else None
-        if loss is not None:
-            kept.append(_compare(promise, loss, plan))
+        if loss is None:
+            continue
+        # in the limit's unit
+        baseline = plan.settings["baseline"].get(name, np.nan)
+        value = float(UNITS[promise["unit"]].outcome(loss, baseline))
+        kept.append(
+            Kept(
+                name=name,
+                expected=expected_of(promise),
+                value=value,
+                text=outcome_text(promise, value),
+                is_kept=value <= promise["limit"],
+            )
+        )
     return Measured(checks, tuple(kept), pictures)
 
 
@@ -161,16 +173,3 @@ def loss_between(runs: pd.DataFrame, plan: Plan) -> float | None:
     )
     (loss,) = np.exp(log_loss([[np.log(plan.D), plan.replay]]))
     return float(loss) if np.isfinite(loss) else None
-
-
-def _compare(promise: Mapping[str, Any], loss: float, plan: Plan) -> Kept:
-    """Compare a measured loss with a limit of the plan, in the limit's unit."""
-    baseline = plan.settings["baseline"].get(promise["name"], np.nan)
-    value = float(UNITS[promise["unit"]].outcome(loss, baseline))
-    return Kept(
-        promise["name"],
-        expected_of(promise),
-        value,
-        outcome_text(promise, value),
-        value <= promise["limit"],
-    )

@@ -31,12 +31,12 @@ from bayeslaw._base.errors import (
     PlanError,
     warn,
 )
-from bayeslaw._base.files import atomic_write, file_names
+from bayeslaw._base.files import file_names
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
-from bayeslaw._costs.costs import COST_LIMITS, Costs, Shape
-from bayeslaw._forecasts.check import Check
+from bayeslaw._costs.costs import COST_LIMITS, Costs
+from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
@@ -51,12 +51,12 @@ from bayeslaw._report.domains import (
     PageSetting,
     Split,
     Tested,
-    checked,
     fit_laws,
     judge,
     laws_in,
 )
 from bayeslaw._report.measured import Measured, check_measured, compare_measured
+from bayeslaw._report.pages.single import write_template
 from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
@@ -139,8 +139,10 @@ class _Contents:
         The laws named for all domains.
     question
         The question of the plan, as given.
-    fits
-        Fits of the plan, by domain.
+    fits, saved
+        Fits of the plan, and their files, by domain.
+    failures
+        Reasons why domains could not be checked.
     coming
         Parts that are still being made.
     """
@@ -154,6 +156,8 @@ class _Contents:
     domains: Sequence[DomainResult] = ()
     planned: Planned = field(default_factory=Planned)
     fits: Mapping[str, Fit | Average] = field(default_factory=dict)
+    saved: Mapping[str, Path] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
     measured: Measured | None = None
     coming: Sequence[str] = ()
 
@@ -197,17 +201,6 @@ class _Checked(NamedTuple):
     asked: Checked | None
     nothing_to_buy: str | None
     offers_runs: bool
-
-
-class _Results(NamedTuple):
-    """The fits and the plan; ``failures``: reasons why domains could not be checked."""
-
-    domains: Sequence[DomainResult]
-    planned: Planned
-    fits: Mapping[str, Fit | Average]
-    saved: Mapping[str, Path]
-    failures: Mapping[str, str]
-    measured: Measured | None
 
 
 @takes(ReportArguments)
@@ -294,33 +287,32 @@ def report(arguments: ReportArguments) -> Report:
     )
     path = folder / PAGE
 
-    def write(**parts: Any) -> None:
-        _write(replace(contents, **parts), path)
+    def write(**parts: Any) -> _Contents:
+        written = replace(contents, **parts)
+        _write(written, path)
         if arguments.shown is not None:
-            arguments.shown(path, parts.get("coming", ()))
+            arguments.shown(path, written.coming)
+        return written
 
-    results = _fit_and_plan(checked, folder, stages, write)
-    for domain in results.domains:
-        if not is_planned:  # fits of a plan were saved when they were made
-            domain.fit.save(results.saved[domain.name])
-    write(
-        domains=results.domains,
-        planned=results.planned,
-        fits=results.fits,
-        measured=results.measured,
-    )
+    contents = write(**_fit_and_plan(checked, folder, stages, write))
     stages.finish("written")
-    _raise_failure(results, path)
+    if contents.planned.failure:
+        raise PlanError(f"{contents.planned.failure}; {path} has all but the plan")
+    if contents.failures:
+        line = "; ".join(
+            f"{part}: {reason}" for part, reason in contents.failures.items()
+        )
+        raise DiagnosticsError(f"{line}; {path} has all the rest")
     return Report(
         path,
         time.perf_counter() - began,
-        {domain.name: domain.check for domain in results.domains},
-        dict(results.fits),
-        results.saved,
-        results.planned.answer,
-        results.planned.probability_if_as_checked,
-        verdict_of(results.domains, results.planned.untested)[1],
-        results.measured,
+        {domain.name: domain.check for domain in contents.domains},
+        dict(contents.fits),
+        contents.saved,
+        contents.planned.answer,
+        contents.planned.probability_if_as_checked,
+        verdict_of(contents.domains, contents.planned.untested)[1],
+        contents.measured,
     )
 
 
@@ -367,7 +359,9 @@ def _check(arguments: ReportArguments) -> _Checked:
         runs.attrs.get("loss_unit", LOSS_UNIT),
         arguments.experience,
     )
-    _check_columns(parts, laws)
+    for domain, part in parts.items():
+        for law in laws_of(part, laws[domain]):
+            fitting.covariates(law, part)
     nothing_to_buy = None
     if asked and not asked.mixes:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
@@ -378,145 +372,105 @@ def _check(arguments: ReportArguments) -> _Checked:
 
 
 def _fit_and_plan(
-    checked: _Checked, folder: Path, stages: Stages, write: Callable[..., None]
-) -> _Results:
+    checked: _Checked, folder: Path, stages: Stages, write: Callable[..., _Contents]
+) -> dict[str, Any]:
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
+    Returns these parts of the page's `_Contents`.
 
     Parameters
     ----------
     write
-        Writes the page with parts of its `_Contents`.
-    """
-    planned, fits = Planned(), {}
-    is_planned = checked.asked is not None
-    with _fit_all(
-        checked.parts, checked.laws, checked.setting, stages, refit=is_planned
-    ) as (finals, drawn):
-        saved = {n: folder / file for n, file in _files(checked.parts).items()}
-        unfitted = _kept(finals, saved)
-        if unfitted:
-            planned = Planned(failure="; ".join(unfitted.values()))
-        elif checked.asked and checked.asked.mixes:
-            fits = {name: fit.result() for name, fit in finals.items()}
-            planned = make_mixture_plan(fits, checked.asked, checked.setting, stages)
-            write(planned=planned, fits=fits, coming=[CHECKS])
-        elif checked.asked:
-            fits = {name: fit.result() for name, fit in finals.items()}
-            planned = make_plan(
-                fits,
-                lambda tokens: {
-                    name: domain.result().at_tokens(tokens).decisive
-                    for name, domain in drawn.items()
-                },
-                checked.asked,
-                checked.parts,
-                checked.setting,
-                stages,
-                nothing_to_buy=checked.nothing_to_buy,
-                offers_runs=checked.offers_runs,
-                show=lambda made, coming: write(planned=made, fits=fits, coming=coming),
-            )
-        domains, failures = _made(drawn, is_needed=planned.answer is None)
-    tokens = planned.answer.D if planned.answer else None
-    domains = [domain.at_tokens(tokens) for domain in domains]
-    beyond: tuple[str, ...] = ()
-    if planned.answer and checked.asked:
-        tested = checked.setting.hold_outs
-        beyond = untested(checked.asked.keywords, checked.parts, tested)
-        beyond += beyond_left_out(planned.plan) if planned.plan else ()
-    planned = replace(
-        planned,
-        untested=(*beyond, *(f"domain {name}" for name in failures)),
-        left_out={**planned.left_out, **_unchecked(failures)},
-    )
-    fits = fits or {domain.name: domain.fit for domain in domains}
-    planned = with_mixtures(planned, fits, checked.runs, checked.setting.seed)
-    measured = None
-    if checked.measured and fits:
-        measured = compare_measured(
-            checked.measured, fits, planned.plan, checked.setting
-        )
-    return _Results(domains, planned, fits, saved, failures, measured)
-
-
-def _unchecked(failures: Mapping[str, str]) -> dict[str, str]:
-    """Collect reasons why domains could not be checked, by part of the page."""
-    return {f"The check of {name}": why for name, why in failures.items()}
-
-
-def _raise_failure(results: _Results, path: Path) -> None:
-    """Raise the first failure of the page.
+        Writes the page with the parts made so far.
 
     Raises
     ------
-    PlanError
-        There is no plan, for a reason that the fits show.
-    DiagnosticsError
-        A domain could not be checked.
+    BayeslawError
+        No domain could be checked and there is no plan, so that the page has nothing to
+        show.
     """
-    failure = results.planned.failure
-    if failure:
-        raise PlanError(f"{failure}; {path} has all but the plan")
-    if results.failures:
-        parts = _unchecked(results.failures).items()
-        line = "; ".join(f"{part}: {reason}" for part, reason in parts)
-        raise DiagnosticsError(f"{line}; {path} has all the rest")
+    planned, fits = Planned(), {}
+    asked, setting = checked.asked, checked.setting
+    is_planned = asked is not None
+    saved = {name: folder / file for name, file in _files(checked.parts).items()}
+    with _fit_all(checked.parts, checked.laws, setting, stages, refit=is_planned) as (
+        finals,
+        drawn,
+    ):
+        # save each fit at once, so that later failures lose none
+        unfitted = []
+        for name, fit in finals.items():
+            error = fit.exception()
+            if error is None:
+                fit.result().save(saved[name])
+            else:
+                unfitted.append(f"the fit of {name}: {reason_of(error)}")
+        if unfitted:
+            planned = Planned(failure="; ".join(unfitted))
+        elif asked is not None:
+            fits = {name: fit.result() for name, fit in finals.items()}
+            if asked.mixes:
+                planned = make_mixture_plan(fits, asked, setting, stages)
+                write(planned=planned, fits=fits, coming=[CHECKS])
+            else:
+                planned = make_plan(
+                    fits,
+                    lambda tokens: {
+                        name: domain.result().at_tokens(tokens).decisive
+                        for name, domain in drawn.items()
+                    },
+                    asked,
+                    checked.parts,
+                    setting,
+                    stages,
+                    nothing_to_buy=checked.nothing_to_buy,
+                    offers_runs=checked.offers_runs,
+                    show=lambda made, coming: write(
+                        planned=made, fits=fits, coming=coming
+                    ),
+                )
+        domains, failed = [], {}
+        for name, domain in drawn.items():
+            error = domain.exception()
+            if error is None:
+                domains.append(domain.result())
+            else:
+                failed[name] = error
+    answer = planned.answer
+    if failed and not domains and answer is None:
+        raise next(iter(failed.values()))
+    failures = {
+        f"The check of {name}": reason_of(error) for name, error in failed.items()
+    }
+    domains = [domain.at_tokens(answer.D if answer else None) for domain in domains]
+    beyond: tuple[str, ...] = ()
+    if answer and asked:
+        beyond = untested(asked.keywords, checked.parts, setting.hold_outs)
+        beyond += beyond_left_out(planned.plan) if planned.plan else ()
+    planned = replace(
+        planned,
+        untested=(*beyond, *(f"domain {name}" for name in failed)),
+        left_out={**planned.left_out, **failures},
+    )
+    fits = fits or {domain.name: domain.fit for domain in domains}
+    measured = None
+    if checked.measured and fits:
+        measured = compare_measured(checked.measured, fits, planned.plan, setting)
+    if not is_planned:  # fits of a plan were saved when they were made
+        for domain in domains:
+            domain.fit.save(saved[domain.name])
+    return {
+        "domains": domains,
+        "planned": with_mixtures(planned, fits, checked.runs, setting.seed),
+        "fits": fits,
+        "saved": saved,
+        "failures": failures,
+        "measured": measured,
+    }
 
 
 def _files(domains: Iterable[str]) -> dict[str, str]:
     """Name the file of each domain's fit, by domain."""
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
-
-
-def _kept(
-    finals: Mapping[str, Future[Fit | Average]], saved: Mapping[str, Path]
-) -> dict[str, str]:
-    """Save each fit at once, so that later failures lose none. Returns failures by
-    domain.
-    """
-    unfitted = {}
-    for domain, fit in finals.items():
-        error = fit.exception()
-        if error is None:
-            fit.result().save(saved[domain])
-        else:
-            unfitted[domain] = f"the fit of {domain}: {reason_of(error)}"
-    return unfitted
-
-
-def _made(
-    drawn: Mapping[str, Future[DomainResult]], *, is_needed: bool = True
-) -> tuple[list[DomainResult], dict[str, str]]:
-    """Collect the domains that the page shows, and reasons why others could not be
-    checked.
-
-    Raises
-    ------
-    BayeslawError
-        No domain could be checked although one ``is_needed``, because the page has
-        nothing else to show.
-    """
-    domains, failures = [], {}
-    first: BaseException | None = None
-    for name, domain in drawn.items():
-        error = domain.exception()
-        if error is None:
-            domains.append(domain.result())
-            continue
-        first = first or error
-        failures[name] = reason_of(error)
-    if first is not None and not domains and is_needed:
-        raise first
-    return domains, failures
-
-
-def _check_columns(
-    parts: Mapping[str, pd.DataFrame], names: Mapping[str, Sequence[str]]
-) -> None:
-    """Refuse a table that lacks a column that a law reads, in any domain."""
-    for domain, runs in parts.items():
-        for law in laws_of(runs, names[domain]):
-            fitting.covariates(law, runs)
 
 
 def _warn_nothing_to_buy(
@@ -609,7 +563,8 @@ def _fit_all(
         """Test a further hold-out, which the page can do without."""
         try:
             judged = fits[name, hold_out.axis].result()
-            return checked(judged, splits[name, hold_out.axis], hold_out, setting.seed)
+            held = splits[name, hold_out.axis].held
+            return Tested(hold_out, check(judged, held, seed=setting.seed))
         except BayeslawError as error:
             return Tested(hold_out, None, reason_of(error))
 
@@ -640,27 +595,6 @@ def _fit_all(
 
 def _write(contents: _Contents, path: Path) -> None:
     """Write the page atomically."""
-    html = _render(contents)
-    with atomic_write(path) as part:
-        part.write_text(html, encoding="utf-8")
-
-
-def _render(contents: _Contents) -> str:
-    """Render the page's HTML."""
-    import jinja2
-
-    # a misspelt name in the template is an error, not a blank
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bayeslaw._report", "templates/page"),
-        autoescape=jinja2.select_autoescape(("html", "jinja")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"count": format_count, "chance": format_chance}
-    environment.globals |= {"inline": _inline, "cause_of": cause_of}
-    environment.globals["TERMS"] = tomllib.loads(_inline("glossary.toml"))
-    page = environment.get_template("page.html.jinja")
     # Compute values that several parts of the page show once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
@@ -669,12 +603,16 @@ def _render(contents: _Contents) -> str:
     columns = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
     # pictures for print are drawn only for the complete page
-    pictures = (
-        figures.plan_pictures(plan, setting.unit, _of_target(table))
-        if plan and not contents.coming
-        else ()
-    )
-    return page.render(
+    pictures: tuple[figures.Picture, ...] = ()
+    if plan and not contents.coming:
+        of_target = table[table["domain"] == "target"]
+        pictures = figures.plan_pictures(plan, setting.unit, of_target)
+    write_template(
+        path,
+        "page/page.html.jinja",
+        inline=_inline,
+        cause_of=cause_of,
+        TERMS=tomllib.loads(_inline("glossary.toml")),
         name=contents.name,
         card=contents.card,
         domains=domains,
@@ -721,10 +659,6 @@ def _limits_asked(
         lines.append(f"{name} {said}{' (kept)' if is_kept and is_sure else ''}")
     costs = question.get("costs")
     return lines if costs is None else [*lines, f"costs: {costs.sentence()}"]
-
-
-def _of_target(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["domain"] == "target"] if "domain" in table else table
 
 
 def _inline(name: str) -> Markup:
@@ -781,7 +715,31 @@ def _plan_words(question: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in _asked(question).items():
         words += ["--plan", f"{name}={value}"]
-    return words + _cost_words(question.get("costs"))
+    costs: Costs | None = question.get("costs")
+    if costs is None:
+        return words
+    # costs of training, as far as they are not defaults
+    rates = (costs.tokens_per_second or {}).items()
+    shapes = [
+        {name: value for name, value in asdict(shape).items() if value is not None}
+        for shape in costs.shapes
+    ]
+    written = {
+        "hardware": ("--hardware", [costs.hardware]),
+        "mfu": ("--mfu", [costs.mfu]),
+        "price": ("--price", [costs.price]),
+        "tokens_per_second": (
+            "--tokens-per-second",
+            [f"{N:.12g}={rate:.12g}" for N, rate in rates],
+        ),
+        "shapes": ("--shape", shapes),
+        "fixed": ("--fixed-cost", [costs.fixed]),
+        "side_by_side": ("--side-by-side", [costs.side_by_side]),
+    }
+    for name, (option, values) in written.items():
+        if getattr(costs, name) != getattr(Costs, name):
+            words += [word for value in values for word in (option, _written(value))]
+    return words + ["--train-checkpoint"] * costs.train_checkpoint
 
 
 def _asked(question: Mapping[str, Any]) -> dict[str, str]:
@@ -805,32 +763,3 @@ def _written(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_written(v)}" for name, v in value.items())
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def _cost_words(costs: Costs | None) -> list[str]:
-    """Write the options that state costs of training, as far as they are not defaults."""
-    if costs is None:
-        return []
-    rates = (costs.tokens_per_second or {}).items()
-    written = {
-        "hardware": [costs.hardware],
-        "mfu": [costs.mfu],
-        "price": [costs.price],
-        "tokens_per_second": [f"{N:.12g}={rate:.12g}" for N, rate in rates],
-        "shapes": [_shape_words(shape) for shape in costs.shapes],
-        "fixed": [costs.fixed],
-        "side_by_side": [costs.side_by_side],
-    }
-    options = {"shapes": "shape", "fixed": "fixed_cost"}
-    words = []
-    for name, values in written.items():
-        if getattr(costs, name) == getattr(Costs, name):
-            continue
-        option = f"--{options.get(name, name).replace('_', '-')}"
-        words += [word for value in values for word in (option, _written(value))]
-    return words + ["--train-checkpoint"] * costs.train_checkpoint
-
-
-def _shape_words(shape: Shape) -> str:
-    given = {name: value for name, value in asdict(shape).items() if value is not None}
-    return _written(given)

@@ -106,7 +106,7 @@ def make_plan(
     *,
     nothing_to_buy: str | None = None,
     offers_runs: bool = True,
-    show: Callable[[Planned, Sequence[str]], None] = lambda planned, coming: None,
+    show: Callable[[Planned, Sequence[str]], Any] = lambda planned, coming: None,
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
@@ -134,18 +134,27 @@ def make_plan(
     except BayeslawError as error:
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
-    notes += _not_covered(answer, parts["target"], setting)
+    tokens, runs = answer.D or 0.0, parts["target"]
+    is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
+    if "D" in runs and tokens > runs["D"].max() and not is_tested:
+        notes.append(
+            f"the plan's {format_count(tokens)} tokens lie beyond the table's "
+            f"{format_count(runs['D'].max())}, which no check here tests (--hold-out D)"
+        )
     left_out = {} if nothing_to_buy is None else {TO_BUY: nothing_to_buy}
     looks_for_runs = offers_runs and nothing_to_buy is None
     made = Planned(plan=answer, notes=tuple(notes), left_out=left_out)
     to_buy = ["runs to buy"] * looks_for_runs
     show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
-        mapping = cartographer.submit(_explorer, problem, answer, parts["target"])
+        # the page's map, if it can plan this question
+        mapping = cartographer.submit(
+            lambda: explorer(problem, answer, runs) if can_explore(problem) else None
+        )
         bought = None
         if looks_for_runs:
             bought = _optional(
-                lambda: worth_buying(fits, question, answer, parts["target"], notes),
+                lambda: worth_buying(fits, question, answer, runs, notes),
                 TO_BUY,
                 left_out,
             )
@@ -223,55 +232,23 @@ def completed(
     return question | {"covariates": covariates}, [*asked.told, *told]
 
 
-def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list[str]:
-    """Write a line if the plan's tokens lie beyond the table and no check tests that."""
-    tokens = answer.D or 0.0
-    is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
-    if "D" not in runs or tokens <= runs["D"].max() or is_tested:
-        return []
-    return [
-        f"the plan's {format_count(tokens)} tokens lie beyond the table's "
-        f"{format_count(runs['D'].max())}, which no check here tests (--hold-out D)"
-    ]
-
-
 def _if_as_checked(
     checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
     """Compute the plan's probability with intervals as wide as the checks say; None if
     the checks give no factor.
     """
-    stretch = {
-        _promise(domain): max(map(_stretch, failed))
-        for domain, results in checks.items()
-        if domain in ("target", "source")
-        and (
-            failed := [result for result in results if result.verdict in SAYS_HOW_WIDE]
-        )
-    }
+    stretch = {}
+    for domain, promise in (("target", TARGET), ("source", FORGETTING)):
+        # of each failed check the factor that its worst group needs, at least 1
+        factors = [
+            max(1.0, check.stretch, check.group_stretch or 1.0)
+            for check in checks.get(domain, ())
+            if check.verdict in SAYS_HOW_WIDE
+        ]
+        if factors:
+            stretch[promise] = max(factors)
     if answer.D is None or not stretch:
         return None
     log_tokens = math.log(answer.D) if answer.D else -math.inf
     return stretched_probability(problem, log_tokens, answer.replay or 0.0, stretch)
-
-
-def _stretch(check: Check) -> float:
-    """Compute the factor by which a check widens intervals, with its worst group; at
-    least 1.
-    """
-    of_group = check.group_stretch or 1.0
-    return max(1.0, check.stretch, of_group)
-
-
-def _promise(domain: str) -> str:
-    """Name the promise that a domain's posterior is about."""
-    return FORGETTING if domain == "source" else TARGET
-
-
-def _explorer(
-    problem: Problem, answer: Plan, runs: pd.DataFrame
-) -> dict[str, Any] | None:
-    """Build the data of the page's map, if it can plan this question."""
-    if not can_explore(problem):
-        return None
-    return explorer(problem, answer, runs)

@@ -75,7 +75,11 @@ def check_question(
             "a plan needs rows of domain 'target' and 'source'; the table has: "
             f"{', '.join(parts)}"
         )
-    keywords = _with_covariates(question, parts["target"])
+    # columns of the table are covariates; a misspelt keyword is none, and `plan` refuses it
+    of_plan = inspect.signature(plan).parameters
+    columns = [n for n in question if n in parts["target"] and n not in of_plan]
+    keywords = {name: value for name, value in question.items() if name not in columns}
+    keywords = _with_losses(keywords, {name: question[name] for name in columns})
     try:
         inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
@@ -85,13 +89,21 @@ def check_question(
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"
         ) from None
-    keywords = _with_numbers(keywords)
+    # texts such as "8.1B" are numbers, except for limits, whose texts have units
+    for name, value in keywords.items():
+        is_number = name in KINDS and not name.startswith("max_")
+        if isinstance(value, str) and is_number:
+            keywords[name] = checked(name, value, KINDS[name])
     runtime.start()
     target, source = laws["target"], laws["source"]
     baseline = keywords.get("baseline_loss")
     if isinstance(baseline, int | float):  # the target's laws read this loss, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
-    unknown = _unknown_before(keywords, target, source)
+    # losses before adaptation that the laws or the baseline need and the question lacks
+    needed = set(_read(target)) - set(keywords.get("covariates") or {})
+    if _without_baseline(keywords, source):
+        needed |= {SOURCE_LOSS_BEFORE}
+    unknown = [column for column in LOSSES_BEFORE if column in needed]
     before = losses_at_hand(parts, unknown, keywords["N"], keywords.get("ptpp"))
     keywords = _with_losses(keywords, before.measured)
     # a loss that will be forecast is not missing, so it gets a stand-in
@@ -99,9 +111,14 @@ def check_question(
     _check_covariates(stand_ins, target, source)
     # the planner itself checks the numbers, with stand-ins for the posteriors
     few = {"draws": min(keywords.get("draws", 1), 1)}
+    # losses before adaptation are numbers of the question or draws of a forecast
     unfitted = [
-        _Unfitted(domain, parts[domain], _given(laws))
-        for domain, laws in (("target", target), ("source", source))
+        _Unfitted(
+            domain,
+            parts[domain],
+            tuple(c for c in _read(laws[domain]) if c not in LOSSES_BEFORE),
+        )
+        for domain in ("target", "source")
     ]
     problem_of(*unfitted, **{**stand_ins, **few})
     return Checked(keywords, before.forecast, before.told)
@@ -139,35 +156,12 @@ def _refusal(
     return f"there is no {strange[0]!r}{meant(strange[0], names)}"
 
 
-def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse texts such as "8.1B" to numbers, except for limits, whose texts have units."""
-    return {
-        name: checked(name, value, KINDS[name])
-        if isinstance(value, str) and name in KINDS and not name.startswith("max_")
-        else value
-        for name, value in keywords.items()
-    }
-
-
 def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
     """Add losses to the covariates of the keywords; the user's values stay."""
     if not losses:
         return keywords
     covariates = dict(keywords.get("covariates") or {})
     return keywords | {"covariates": dict(losses) | covariates}
-
-
-def _unknown_before(
-    keywords: Mapping[str, Any], target: Sequence[Law], source: Sequence[Law]
-) -> list[str]:
-    """List losses before adaptation that the laws or the baseline need and the question
-    lacks.
-    """
-    covariates = set(keywords.get("covariates") or {})
-    columns = set(_read(target))
-    if _without_baseline(keywords, source):
-        columns |= {SOURCE_LOSS_BEFORE}
-    return [column for column in LOSSES_BEFORE if column in columns - covariates]
 
 
 def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
@@ -193,19 +187,6 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
             name if isinstance(name, Law) else find_law(name, runs)
             for name in names or default_laws(runs)
         ]
-
-
-def _with_covariates(
-    question: Mapping[str, Any], table: pd.DataFrame
-) -> dict[str, Any]:
-    """Move columns of the table in the question to its ``covariates``."""
-    keywords = inspect.signature(plan).parameters
-    # a misspelt keyword is not a column, and `plan` refuses it
-    columns = [name for name in question if name in table and name not in keywords]
-    named = {name: value for name, value in question.items() if name not in columns}
-    if not columns:
-        return named
-    return _with_losses(named, {name: question[name] for name in columns})
 
 
 def _check_covariates(
@@ -247,13 +228,6 @@ def _check_covariates(
 def _read(laws: Sequence[Law]) -> list[str]:
     """List the columns that any of the laws reads, each once."""
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
-
-
-def _given(laws: Sequence[Law]) -> tuple[str, ...]:
-    """List the columns that any of the laws reads, except losses before adaptation,
-    which are numbers of the question or draws of a forecast.
-    """
-    return tuple(column for column in _read(laws) if column not in LOSSES_BEFORE)
 
 
 def _names(laws: Sequence[Law], column: str) -> str:

@@ -12,7 +12,7 @@ from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
 from bayeslaw._forecasts.checking.holdouts import HoldOut
-from bayeslaw._plans.constraint import UNITS, Unit
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
@@ -92,20 +92,6 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """Another plan: its name, and a row of the table of confidences."""
-
-    confidence: str
-    tokens: str
-    per_parameter: str
-    replay: str
-    flops: str
-    cost: str
-    against: str
-    is_plan: bool
-
-
-@dataclass(frozen=True)
 class Summary:
     """The first screen's texts about a plan.
 
@@ -123,7 +109,7 @@ class Summary:
         Where the plan, or the most probable choice, lies relative to the fitted runs;
         empty if the fits keep no table.
     alternatives
-        The cheapest plan at each confidence.
+        The cheapest plan at each confidence, as a row of texts.
     advice
         Cheaper and safer plans, a line each.
     """
@@ -134,7 +120,7 @@ class Summary:
     confidence: str
     answer: Mapping[str, str] | None
     expected: tuple[Expected, ...]
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Mapping[str, Any], ...]
     advice: tuple[str, ...]
     no_plan: tuple[str, ...] = ()
     place: str = ""
@@ -149,6 +135,9 @@ def summary(plan: Plan, unit: str) -> Summary:
     unit
         Unit of the table's losses.
     """
+    question = f"a model of {format_count(plan.N)} parameters"
+    if plan.ptpp is not None:
+        question += f", pre-trained on {plan.ptpp:.4g} tokens per parameter"
     limits = tuple(
         (
             promise_label(p["name"], p["unit"]),
@@ -156,20 +145,28 @@ def summary(plan: Plan, unit: str) -> Summary:
         )
         for p in plan.promises
     )
+    unique = plan.settings["max_target_tokens"]
+    budget = _spending(plan)
+    if unique is not None:
+        budget.append(f"with at most {format_count(unique)} tokens of the target")
+    subject = "most probable choice" if plan.D is None else "plan"
+    rest: dict[str, Any] = {"answer": _answer(plan)}
+    if plan.D is None:
+        rest = {
+            "answer": None,
+            "no_plan": tuple(_no_plan(plan, unit)),
+            "place": _place(plan.N, (plan.explanation or {})["shown"]),
+        }
     return Summary(
-        question=_model(plan),
+        question=question,
         limits=limits,
-        budget=_budget(plan),
+        budget=" and ".join(budget),
         confidence=_confidence(plan),
-        answer=_answer(plan) if plan.D is not None else None,
         expected=tuple(expected_of(p) for p in plan.promises),
         alternatives=_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_worth(plan)),
-        no_plan=tuple(_no_plan(plan, unit)) if plan.D is None else (),
-        place=_place(plan.N, (plan.explanation or {})["shown"])
-        if plan.D is None
-        else "",
-        distance=_distance(plan),
+        distance=f"The {subject} lies {plan.place()}." if plan.distance else "",
+        **rest,
     )
 
 
@@ -191,7 +188,16 @@ def verdict_of(
     boxes = [judged(domain) for domain in domains]
     worst = max((box.verdict for box in boxes), key=order.index)
     deciding = [box for box in boxes if box.verdict == worst]
-    reason = f"{'; '.join(_reasons(deciding))}."
+    # a clause for all domains with the same reason
+    named: dict[tuple[str, str, str], list[str]] = {}
+    for box in deciding:
+        key = cause_of(box.check).clause, box.where, box.although
+        named.setdefault(key, []).append(box.domain)
+    clauses = [
+        f"{clause} at {where} ({', '.join(names)}){although}" if where else clause
+        for (clause, where, although), names in named.items()
+    ]
+    reason = f"{'; '.join(clauses)}."
     is_safe = all(box.check.is_on_the_safe_side for box in deciding)
     if worst == "widen" and is_safe:
         reason = f"{reason} {SAFE_SIDE}"
@@ -205,50 +211,24 @@ def verdict_of(
     return worst, f"{answer} {not_at}"
 
 
-def _reasons(boxes: Sequence[Judged]) -> list[str]:
-    """Say why domains are judged so: a clause for all with the same reason."""
-    domains: dict[tuple[str, str, str], list[str]] = {}
-    for box in boxes:
-        key = cause_of(box.check).clause, box.where, box.although
-        domains.setdefault(key, []).append(box.domain)
-    return [
-        f"{clause} at {where} ({', '.join(names)}){although}" if where else clause
-        for (clause, where, although), names in domains.items()
-    ]
-
-
 def judged(domain: DomainResult) -> Judged:
     """Judge the forecasts of a domain by all its hold-outs."""
     order = list(TRUST)
-    judgements = [
-        Judged(
-            domain.name,
-            _counted(test.check.verdict, counts=_is_among(test.check, domain.decisive)),
-            test.check,
-            test.hold_out,
-            is_main=test.check is domain.check,
-        )
-        for test in domain.tested
-        if test.check is not None
-    ]
+    judgements = []
+    for test in domain.tested:
+        if test.check is None:
+            continue
+        counts = any(test.check is other for other in domain.decisive)
+        verdict = test.check.verdict
+        if not counts:
+            # a failure where the plan does not lie asks for care, and whatever else is
+            # found there says nothing
+            verdict = "widen" if verdict in SAYS_HOW_WIDE else "trust"
+        is_main = test.check is domain.check
+        box = Judged(domain.name, verdict, test.check, test.hold_out, is_main)
+        judgements.append((order.index(verdict), counts, box))
     # of equals the first, which is the main hold-out or one in the plan's direction
-    return max(
-        judgements,
-        key=lambda j: (order.index(j.verdict), _is_among(j.check, domain.decisive)),
-    )
-
-
-def _is_among(check: Check, checks: Sequence[Check]) -> bool:
-    return any(check is other for other in checks)
-
-
-def _counted(verdict: str, *, counts: bool) -> str:
-    """Tell the verdict as far as it counts for the plan: a failure where the plan does
-    not lie asks for care, and whatever else is found there says nothing.
-    """
-    if counts:
-        return verdict
-    return "widen" if verdict in SAYS_HOW_WIDE else "trust"
+    return max(judgements, key=lambda judgement: judgement[:2])[2]
 
 
 def cause_of(check: Check) -> Cause:
@@ -279,22 +259,6 @@ def cause_of(check: Check) -> Cause:
 # -- question and answer ---------------------------------------------------------------
 
 
-def _model(plan: Plan) -> str:
-    size = f"a model of {format_count(plan.N)} parameters"
-    if plan.ptpp is None:
-        return size
-    return f"{size}, pre-trained on {plan.ptpp:.4g} tokens per parameter"
-
-
-def _budget(plan: Plan) -> str:
-    """Describe the limits on spending and data, if there are any."""
-    unique = plan.settings["max_target_tokens"]
-    parts = _spending(plan)
-    if unique is not None:
-        parts.append(f"with at most {format_count(unique)} tokens of the target")
-    return " and ".join(parts)
-
-
 def _spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
     """Describe the limits on spending; of them those that a ``row`` of plans breaks."""
     most = plan.settings["max_tokens"]
@@ -321,6 +285,11 @@ def _answer(plan: Plan) -> dict[str, str]:
     """Format the numbers of the plan."""
     assert plan.D is not None
     assert plan.probability is not None
+    hours = ""  # the line below the price: days on the cluster, or device-hours
+    if plan.cost is not None:
+        hours = f"{format_money(plan.cost['device_hours'])} device-hours"
+        if "money" in plan.cost:
+            hours = f"{format_days(plan.cost['days'])} to train"
     return {
         "tokens": format_count(plan.D),
         "per_parameter": f"{plan.atpp:.3g}",
@@ -328,7 +297,7 @@ def _answer(plan: Plan) -> dict[str, str]:
         "source_tokens": format_count(plan.D * (plan.replay or 0)),
         "flops": _flops(plan.flops),
         "cost": _cost(plan.cost, days=False),
-        "hours": _hours(plan),
+        "hours": hours,
         "probability": format_chance(plan.probability),
     }
 
@@ -367,14 +336,6 @@ def _place(N: float, choice: Mapping[str, Any]) -> str:
     )
 
 
-def _distance(plan: Plan) -> str:
-    """Say where the plan, or the most probable choice, lies relative to the runs."""
-    if not plan.distance:
-        return ""
-    subject = "most probable choice" if plan.D is None else "plan"
-    return f"The {subject} lies {plan.place()}."
-
-
 def _apart(promise: Mapping[str, Any], first: float, second: float) -> tuple[str, str]:
     """Format two values with as many digits as tell them apart."""
     for digits in range(4, 10):
@@ -390,7 +351,7 @@ def _text(promise: Mapping[str, Any], value: float | None, digits: int = 4) -> s
         return "unknown"
     unit = UNITS[promise["unit"]]
     if unit.is_share:
-        return f"{100 * value:{_sign(unit)}.{digits - 1}g}%"
+        return f"{100 * value:{'+' if unit.has_baseline else ''}.{digits - 1}g}%"
     if unit.has_baseline:
         return f"{value:+.{digits - 1}g}"
     return f"{value:.{digits}g}"
@@ -404,13 +365,8 @@ def outcome_text(promise: Mapping[str, Any], value: float | None) -> str:
     if unit.is_share:
         ends = [promise[name] or 0.0 for name in ("low", "mean", "high")]
         digits = 1 if max(map(abs, ends)) >= 0.1 else 2
-        return f"{100 * value:{_sign(unit)}.{digits}f}%"
+        return f"{100 * value:{'+' if unit.has_baseline else ''}.{digits}f}%"
     return f"{value:+.3f}" if unit.has_baseline else f"{value:#.4g}"
-
-
-def _sign(unit: Unit) -> str:
-    """Choose the format's sign: a rise over a baseline has one, also if positive."""
-    return "+" if unit.has_baseline else ""
 
 
 def expected_of(promise: Mapping[str, Any]) -> Expected:
@@ -449,76 +405,62 @@ def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
     return ", ".join([*money, *[format_days(cost["days"])] * (days or not money)])
 
 
-def _hours(plan: Plan) -> str:
-    """Format the line below the price: days on the cluster, or device-hours."""
-    if plan.cost is None:
-        return ""
-    if "money" in plan.cost:
-        return f"{format_days(plan.cost['days'])} to train"
-    return f"{format_money(plan.cost['device_hours'])} device-hours"
-
-
 # -- alternatives ----------------------------------------------------------------------
 
 
-def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
+def _alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
     """List the cheapest plan at each confidence that is reached."""
-    # rows without tokens are confidences that no plan reaches
-    rows = [row for row in plan.frontier if row["D"]]
-    return tuple(
-        Alternative(
-            confidence=f"{100 * row['confidence']:.3g}%",
-            tokens=format_count(row["D"]),
-            per_parameter=f"{row['atpp']:.3g}",
-            replay=f"{row['replay']:.0%}",
-            flops=_flops(row["flops"]),
-            cost=_cost(row.get("cost")),
-            against=_against(row["D"], plan.D) + _breaks(plan, row),
-            is_plan=plan.feasible and row["confidence"] == plan.confidence,
+    rows = []
+    for row in plan.frontier:
+        if not row["D"]:  # a confidence that no plan reaches
+            continue
+        against = ""
+        if plan.D:
+            more = row["D"] / plan.D - 1
+            against = "same" if abs(more) < SAME_COST else f"{100 * more:+.0f}%"
+        rows.append(
+            {
+                "confidence": f"{100 * row['confidence']:.3g}%",
+                "tokens": format_count(row["D"]),
+                "per_parameter": f"{row['atpp']:.3g}",
+                "replay": f"{row['replay']:.0%}",
+                "flops": _flops(row["flops"]),
+                "cost": _cost(row.get("cost")),
+                "against": against + _breaks(plan, row),
+                "is_plan": plan.feasible and row["confidence"] == plan.confidence,
+            }
         )
-        for row in rows
-    )
-
-
-def _against(tokens: float, of_plan: float | None) -> str:
-    """Compute the extra cost over the plan, in percent."""
-    if not of_plan:
-        return ""
-    more = tokens / of_plan - 1
-    return "same" if abs(more) < SAME_COST else f"{100 * more:+.0f}%"
+    return tuple(rows)
 
 
 def _cheaper_or_safer(plan: Plan) -> list[str]:
-    """Describe the confidences next to the plan's, with their costs."""
-    if not plan.D or not isinstance(plan.confidence, float) or not plan.feasible:
-        return []
-    confidence, lines = plan.confidence, []
-    rows = [row for row in plan.frontier if row["D"]]
-    under = [row for row in rows if row["confidence"] < confidence]
-    over = [row for row in rows if row["confidence"] > confidence]
-    if under:
-        lines.append(f"Cheaper: {_other(under[-1], plan)}")
-    if over:
-        lines.append(f"Safer: {_other(over[0], plan)}")
-        return lines
-    higher = [r["confidence"] for r in plan.frontier if r["confidence"] > confidence]
-    if higher:
-        lines.append(
-            f"Safer: no number of tokens reaches {format_chance(min(higher))}."
-        )
-    return lines
-
-
-def _other(row: Mapping[str, Any], plan: Plan) -> str:
-    """Describe the plan at a neighbouring confidence by its extra tokens, with the limits
-    on spending that it would break.
+    """Describe the confidences next to the plan's, with their costs and the limits on
+    spending that they would break.
     """
-    change = row["D"] / plan.D - 1
-    cost = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens"
-    return (
-        f"{row['confidence']:.0%} probability for {cost} ({row['atpp']:.3g} per "
-        f"parameter, {row['replay']:.0%} replay){_breaks(plan, row)}."
-    )
+    tokens, confidence = plan.D, plan.confidence
+    if not tokens or not isinstance(confidence, float) or not plan.feasible:
+        return []
+
+    def describe(row: Mapping[str, Any]) -> str:
+        change = row["D"] / tokens - 1
+        return (
+            f"{row['confidence']:.0%} probability for {abs(change):.0%} "
+            f"{'more' if change > 0 else 'fewer'} tokens ({row['atpp']:.3g} per "
+            f"parameter, {row['replay']:.0%} replay){_breaks(plan, row)}."
+        )
+
+    lines = []
+    under = [r for r in plan.frontier if r["D"] and r["confidence"] < confidence]
+    higher = [r for r in plan.frontier if r["confidence"] > confidence]
+    over = [r for r in higher if r["D"]]
+    if under:
+        lines.append(f"Cheaper: {describe(under[-1])}")
+    if over:
+        lines.append(f"Safer: {describe(over[0])}")
+    elif higher:
+        least = format_chance(min(r["confidence"] for r in higher))
+        lines.append(f"Safer: no number of tokens reaches {least}.")
+    return lines
 
 
 def _breaks(plan: Plan, row: Mapping[str, Any]) -> str:

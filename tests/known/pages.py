@@ -19,6 +19,7 @@ LAWS = {
     "target": (example.TARGET_LAW, example.TARGET),
     "source": (example.SOURCE_LAW, example.SOURCE),
 }
+LAW_NAMES = {domain: name for domain, (name, _) in LAWS.items()}
 
 
 def save_fits(folder):

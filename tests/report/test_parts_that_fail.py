@@ -1,6 +1,7 @@
 """No part that fails takes the page with it: it is left out, and why is said."""
 
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from bayeslaw._report import domains
 from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.planned import _optional
-from known import saved
+from known import pages, saved
 
 
 def ended(result=None, error=None) -> Future:
@@ -43,22 +44,42 @@ def test_an_optional_part_that_fails_is_told(error, told):
     assert left_out == {"Runs to buy": told}
 
 
-def test_a_domain_whose_check_fails_leaves_the_others():
-    drawn = {"target": ended("drawn"), "source": ended(error=DiagnosticsError("R-hat"))}
-    assert page_file._made(drawn) == (["drawn"], {"source": "R-hat"})
+def report_of(folder, monkeypatch, finals, drawn, **question):
+    """`report` where the fits of all runs and the judged domains end so."""
+    made = nullcontext((finals, drawn))
+    monkeypatch.setattr(page_file, "_fit_all", lambda *_, **__: made)
+    return bayeslaw.report(pages.table(), folder, law=pages.LAW_NAMES, **question)
 
 
-def test_where_no_domain_can_be_checked_the_first_says_why():
+def test_a_domain_whose_check_fails_leaves_the_others(tmp_path, monkeypatch):
+    fit = bayeslaw.load(saved.save_fit(tmp_path / "known.nc"))
+    test = (pages.hold_out(), pages.check_of("trust"))
+    target = pages.drawn("target", fit, test)
+    drawn = {"target": ended(target), "source": ended(error=DiagnosticsError("R-hat"))}
+    with pytest.raises(
+        DiagnosticsError, match=r"check of source: R-hat; .* has all the rest"
+    ):
+        report_of(tmp_path / "page", monkeypatch, {}, drawn)
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert 'data-domain="target"' in page
+    assert "The check of source is not on this page:</b> R-hat" in page
+
+
+def test_where_no_domain_can_be_checked_the_first_says_why(tmp_path, monkeypatch):
     drawn = {"a": ended(error=DiagnosticsError("R-hat")), "b": ended(error=KeyError())}
     with pytest.raises(DiagnosticsError, match="R-hat"):
-        page_file._made(drawn)
+        report_of(tmp_path / "page", monkeypatch, {}, drawn)
+    assert not (tmp_path / "page" / "report.html").exists()
 
 
-def test_fits_are_kept_before_anything_else_is_made(tmp_path):
+def test_fits_are_kept_before_anything_else_is_made(tmp_path, monkeypatch):
     fit = bayeslaw.load(saved.save_fit(tmp_path / "made" / "known.nc"))
-    finals = {"target": ended(fit), "source": ended(error=DiagnosticsError("R-hat"))}
-    paths = {name: tmp_path / "page" / f"{name}.nc" for name in finals}
-    assert page_file._kept(finals, paths) == {"source": "the fit of source: R-hat"}
+    error = DiagnosticsError("R-hat")
+    ends = {"target": ended(fit), "source": ended(error=error)}
+    failed = {name: ended(error=error) for name in ends}
+    asked = {"question": pages.QUESTION}
+    with pytest.raises(DiagnosticsError, match="R-hat"):
+        report_of(tmp_path / "page", monkeypatch, ends, failed, **asked)
     assert [path.name for path in (tmp_path / "page").iterdir()] == ["target.nc"]
 
 

@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._report.pages.single import Drawing, write_template
+from bayeslaw._report.pages.single import Picture, write_template
 from known.browser import opened
 from known.pages import check_of, drawn, hold_out, written
 from known.saved import save_fit
@@ -69,36 +70,34 @@ def changes(tmp_path_factory):
         ["before", "before_low", "before_high", "after", "after_low", "after_high"],
         0.00123456,
     )
-    parameters = [
-        values | {"label": label, "moved": True, "shift": 1.2, "expected": 0.5}
-        for label in ("tau_checkpoint", "a_very_long_name_of_an_exponent")
-    ]
+    moves = values | {"moved": True, "shift": 1.2, "expected": 0.5}
+    names = ["tau_checkpoint", "a_very_long_name_of_an_exponent"]
     group = {"by": "checkpoint", "level": "1.3B-at-279-tokens", "rows": 21}
-    group |= dict.fromkeys(["miss", "sd", "p_value", "adds", "alone"], 0.0123)
-    worst = {"label": "63", "run": "a-long-name-of-a-run-2026", "D": 2e9, "z": 3.2}
-    worst |= dict.fromkeys(["loss", "median", "low", "high", "miss"], 2.345678)
-    many = [
-        worst | {"label": str(k), "run": f"{'an_unbroken_name_of_a_run_' * 3}{k}"}
-        for k in range(40)
-    ]
-    law = values | {"label": "mixture-exponential-with-a-setting+" * 2}
-    law |= dict.fromkeys(
+    misses = pd.DataFrame([group | dict.fromkeys(["miss", "sd", "p_value"], 0.0123)])
+    adds = pd.DataFrame([group | dict.fromkeys(["adds", "alone"], 0.0123)])
+    runs = ["a-long-name-of-a-run-2026"]
+    runs += [f"{'an_unbroken_name_of_a_run_' * 3}{k}" for k in range(40)]
+    worst = pd.DataFrame({"run": runs, "D": 2e9, "z": 3.2})
+    worst[["loss", "median", "low", "high", "miss"]] = 2.345678
+    law = dict.fromkeys(
         ["weight_before", "weight_after", "drift_before", "drift_after"], 0.25
     )
-    surprise = SimpleNamespace(sentence=lambda: "surprising: 0 of 21 rows inside")
-    domain = {
-        "name": "target",
-        "rows": "21 new rows",
-        "surprise": surprise,
-        "why": None,
-        "worst": [worst, *many],
-        "groups": [group],
-        "parameters": parameters,
-        "forecasts": [values | {"label": "N 8.1B, D 200B", "width": 0.8}],
-        "laws": [law],
-        "changed": [row | {"loss_was": 2.345678} for row in many],
-        "drawings": [],
-    }
+    domain = SimpleNamespace(
+        name="target",
+        changes=SimpleNamespace(
+            sentence=lambda: "21 new rows",
+            changed=worst.tail(40).assign(loss_was=2.345678),
+        ),
+        surprise=SimpleNamespace(
+            sentence=lambda: "surprising: 0 of 21 rows inside",
+            worst=worst,
+            groups=misses,
+        ),
+        attribution=SimpleNamespace(sentence=lambda: "told by none", groups=adds),
+        parameters=pd.DataFrame([moves] * 2, index=names),
+        forecasts=pd.DataFrame([values | {"width": 0.8}], index=["N 8.1B, D 200B"]),
+        laws=pd.DataFrame([law], index=["mixture-exponential-with-a-setting+" * 2]),
+    )
     before = SimpleNamespace(
         D=8.1e9,
         replay=0.25,
@@ -118,12 +117,16 @@ def changes(tmp_path_factory):
     write_template(
         path,
         "update.html.jinja",
-        updated=SimpleNamespace(plan=plan, action="moved"),
-        verdict="Moved: " + "an_unbroken_word_" * 5,
-        surprising=True,
-        interval="90%",
-        domains=[domain],
-        drawing=Drawing("data:,", "a caption", "a picture"),
+        updated=SimpleNamespace(
+            plan=plan,
+            action="moved",
+            prob=0.9,
+            surprising=["target"],
+            verdict=lambda: "Moved: " + "an_unbroken_word_" * 5,
+            domains={"target": domain},
+        ),
+        pictures={"target": []},
+        of_plan=Picture("data:,", "a caption", "a picture"),
     )
     return path
 

@@ -4,8 +4,7 @@ priors' forecasts and the first runs to buy.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._report.pages.single import Drawing, data_uri, page_path, write_template
+from bayeslaw._report.pages.single import encode_picture, page_path, write_template
 from bayeslaw._tables.runs import as_design
 from bayeslaw.plots.axes import COLOURS
 
@@ -56,7 +55,7 @@ class PriorPage:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        rows = None if self.forecast is None else self.forecast
+        rows = self.forecast
         return {
             "report": str(self.path),
             "prior_only": True,
@@ -124,7 +123,35 @@ def prior_page(
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
     table = None if planned is not None else forecast(posterior, goal, keep=True)
     page = PriorPage(file, posterior.warnings, table, planned, first, offered)
-    _write(page, _pictures(posterior, goal, offered), budget)
+    largest = goal.iloc[int((goal["N"] * goal["D"]).to_numpy().argmax())]
+    curves, outcomes = (Figure(figsize=(6.4, 4.2), layout="constrained") for _ in "12")
+    prior_curves(curves.subplots(), posterior, largest)
+    first_outcomes(outcomes.subplots(), posterior, offered)
+    pictures = [
+        encode_picture(
+            curves,
+            f"Losses that the priors expect of the largest model "
+            f"({format_count(float(largest['N']))} parameters) "
+            "along tokens: forty draws, and the middle 50% and 90%. If most of them look "
+            "wrong to you, change the priors",
+            "Curves of the loss over tokens drawn from the prior, with bands",
+        ),
+        encode_picture(
+            outcomes,
+            "Losses that the priors expect of the runs on offer: the middle 50% and 90% "
+            "of a new run. A first run is a surprise if it comes out beyond",
+            "Intervals of the loss of each run on offer",
+        ),
+    ]
+    bought = first.table(offered) if first.picks else pd.DataFrame()
+    write_template(
+        file,
+        "before.html.jinja",
+        page=page,
+        pictures=pictures,
+        budget=budget,
+        bought=bought,
+    )
     return page
 
 
@@ -178,46 +205,6 @@ def _shorter(
 # -- the page --------------------------------------------------------------------------
 
 
-def _write(page: PriorPage, pictures: list[Drawing], budget: float) -> None:
-    """Render the page's HTML from its template."""
-    forecasts = page.forecast
-    bought = page.first.table(page.offered) if page.first.picks else None
-    write_template(
-        page.path,
-        "before.html.jinja",
-        page=page,
-        pictures=pictures,
-        budget=budget,
-        plan_lines=page.plan.sentence().splitlines() if page.plan else [],
-        forecasts=[] if forecasts is None else forecasts.to_dict(orient="records"),
-        heads=[] if bought is None else list(bought.columns),
-        bought=[] if bought is None else bought.to_numpy().tolist(),
-    )
-
-
-def _pictures(
-    posterior: Posterior, goal: pd.DataFrame, offered: pd.DataFrame
-) -> list[Drawing]:
-    """Draw the priors' forecasts along tokens, and of every run on the page."""
-    dearest = goal.loc[[(goal["N"] * goal["D"]).idxmax()]]
-    size = format_count(float(dearest["N"].iloc[0]))
-    return [
-        _drawn(
-            lambda ax: prior_curves(ax, posterior, dearest.iloc[0]),
-            f"Losses that the priors expect of the largest model ({size} parameters) "
-            "along tokens: forty draws, and the middle 50% and 90%. If most of them look "
-            "wrong to you, change the priors",
-            "Curves of the loss over tokens drawn from the prior, with bands",
-        ),
-        _drawn(
-            lambda ax: first_outcomes(ax, posterior, offered),
-            "Losses that the priors expect of the runs on offer: the middle 50% and 90% "
-            "of a new run. A first run is a surprise if it comes out beyond",
-            "Intervals of the loss of each run on offer",
-        ),
-    ]
-
-
 def prior_curves(
     ax: Axes, posterior: Posterior, run: pd.Series, count: int = 40
 ) -> Axes:
@@ -258,12 +245,3 @@ def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axe
     ax.set_yticks(places, names)
     ax.set(xlabel="loss (nats per token)")
     return ax
-
-
-def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> Drawing:
-    """Draw a picture and encode it as a data URI."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    draw(figure.subplots())
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return Drawing(data_uri(buffer.getvalue(), "png"), caption, alt)
