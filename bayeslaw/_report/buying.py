@@ -26,43 +26,20 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """Rules for the runs that the page offers, and for when it advises them.
+    """Rules for the runs that the page offers, and for when it advises them."""
 
-    Parameters
-    ----------
-    budget
-        Budget of runs that improve the plan, as a share of the plan's cost.
-    picks
-        Most runs.
-    sizes
-        Number of sizes above the table's largest, up to and including the plan's.
-    replays
-        Number of replays on offer: those of the table nearest to the plan's.
-    pilots
-        Number of token budgets of the plan's own model.
-    saving
-        Share of the plan's cost that runs must save beyond their own.
-    errors
-        Number of its standard errors that a gain must exceed.
-    same
-        Relative difference below which levels are equal, because people round.
-    hope
-        Least probability of the most probable choice, if there is no plan. Below one
-        half, its forecasts are most likely over a limit; narrower ones would be, too.
-    reach
-        Most tokens of that choice, in tokens of the table's longest run.
-    """
-
-    budget: float = 0.1
-    picks: int = 6
-    sizes: int = 3
-    replays: int = 2
-    pilots: int = 3
-    saving: float = 0.01
-    errors: float = 2.0
-    same: float = 0.01
+    budget: float = 0.1  # of runs that improve the plan, as a share of its cost
+    picks: int = 6  # most runs
+    sizes: int = 3  # above the table's largest, up to and including the plan's
+    replays: int = 2  # on offer: those of the table nearest to the plan's
+    pilots: int = 3  # token budgets of the plan's own model
+    saving: float = 0.01  # share of the plan's cost to be saved beyond the runs' own
+    errors: float = 2.0  # number of its standard errors that a gain must exceed
+    same: float = 0.01  # relative difference of equal levels, because people round
+    # Least probability of the most probable choice, if there is no plan. Below one half,
+    # its forecasts are most likely over a limit; narrower ones would be, too.
     hope: float = 0.5
-    reach: float = 10.0
+    reach: float = 10.0  # most tokens of that choice, in those of the longest run
 
 
 RULE = Rule()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -129,16 +129,20 @@ class Report:
 
 @dataclass(frozen=True)
 class _Contents:
-    """The parts of the page.
+    """What the page is made from, fully checked, and its parts as they are made.
 
     Parameters
     ----------
     name, card
         Name of the table, and its card if it is a bundled one.
-    laws
-        The laws named for all domains.
-    question
-        The question of the plan, as given.
+    laws, laws_of_domains
+        The laws named for all domains, and those of each domain.
+    question, asked
+        The question of the plan, as given and as checked.
+    parts, trained
+        The runs of each domain, and those that were trained after them.
+    nothing_to_buy
+        Reason why no runs can be offered.
     fits, saved
         Fits of the plan, and their files, by domain.
     failures
@@ -153,6 +157,12 @@ class _Contents:
     laws: Sequence[str]
     setting: PageSetting
     question: Mapping[str, Any] | None
+    parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    asked: Checked | None = None
+    nothing_to_buy: str | None = None
+    offers_runs: bool = True
     domains: Sequence[DomainResult] = ()
     planned: Planned = field(default_factory=Planned)
     fits: Mapping[str, Fit | Average] = field(default_factory=dict)
@@ -188,19 +198,6 @@ class ReportArguments:
         if folder.exists() and not folder.is_dir():
             raise LawError(f"{folder} is a file; give the name of a folder")
         return folder
-
-
-class _Checked(NamedTuple):
-    """Fully checked input, before the fits, by domain."""
-
-    runs: pd.DataFrame
-    parts: Mapping[str, pd.DataFrame]
-    measured: Mapping[str, pd.DataFrame]
-    laws: Mapping[str, Sequence[str]]
-    setting: PageSetting
-    asked: Checked | None
-    nothing_to_buy: str | None
-    offers_runs: bool
 
 
 @takes(ReportArguments)
@@ -270,21 +267,11 @@ def report(arguments: ReportArguments) -> Report:
     began = time.perf_counter()
     arguments, card = _or_bundled(arguments)
     folder = arguments.folder()
-    checked = _check(arguments)
-    is_planned = checked.asked is not None
+    contents = _check(arguments, card)
     # all input is checked: from here on only a fit can fail
-    stages = Stages(
-        arguments.progress,
-        _shares(checked.parts, checked.setting.hold_outs, is_planned=is_planned),
-    )
-    contents = _Contents(
-        runs=checked.runs,
-        name=arguments.name or "a table",
-        card=card,
-        laws=_names(arguments.law, ""),
-        setting=checked.setting,
-        question=arguments.question,
-    )
+    is_planned, tested = contents.asked is not None, contents.setting.hold_outs
+    shares = _shares(contents.parts, tested, is_planned=is_planned)
+    stages = Stages(arguments.progress, shares)
     path = folder / PAGE
 
     def write(**parts: Any) -> _Contents:
@@ -294,7 +281,7 @@ def report(arguments: ReportArguments) -> Report:
             arguments.shown(path, written.coming)
         return written
 
-    contents = write(**_fit_and_plan(checked, folder, stages, write))
+    contents = write(**_fit_and_plan(contents, folder, stages, write))
     stages.finish("written")
     if contents.planned.failure:
         raise PlanError(f"{contents.planned.failure}; {path} has all but the plan")
@@ -336,7 +323,7 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
     return filled, bundled.card
 
 
-def _check(arguments: ReportArguments) -> _Checked:
+def _check(arguments: ReportArguments, card: str | None) -> _Contents:
     """Refuse bad input before the fits, which take minutes."""
     assert arguments.runs is not None
     runs = as_runs(arguments.runs)
@@ -365,14 +352,24 @@ def _check(arguments: ReportArguments) -> _Checked:
     nothing_to_buy = None
     if asked and not asked.mixes:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
-    offers_runs = not arguments.quick
-    return _Checked(
-        runs, parts, measured, laws, setting, asked, nothing_to_buy, offers_runs
+    return _Contents(
+        runs=runs,
+        name=arguments.name or "a table",
+        card=card,
+        laws=_names(arguments.law, ""),
+        setting=setting,
+        question=question,
+        parts=parts,
+        trained=measured,
+        laws_of_domains=laws,
+        asked=asked,
+        nothing_to_buy=nothing_to_buy,
+        offers_runs=not arguments.quick,
     )
 
 
 def _fit_and_plan(
-    checked: _Checked, folder: Path, stages: Stages, write: Callable[..., _Contents]
+    contents: _Contents, folder: Path, stages: Stages, write: Callable[..., _Contents]
 ) -> dict[str, Any]:
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
     Returns these parts of the page's `_Contents`.
@@ -389,10 +386,12 @@ def _fit_and_plan(
         show.
     """
     planned, fits = Planned(), {}
-    asked, setting = checked.asked, checked.setting
+    asked, setting = contents.asked, contents.setting
     is_planned = asked is not None
-    saved = {name: folder / file for name, file in _files(checked.parts).items()}
-    with _fit_all(checked.parts, checked.laws, setting, stages, refit=is_planned) as (
+    saved = {name: folder / file for name, file in _files(contents.parts).items()}
+    with _fit_all(
+        contents.parts, contents.laws_of_domains, setting, stages, refit=is_planned
+    ) as (
         finals,
         drawn,
     ):
@@ -419,11 +418,11 @@ def _fit_and_plan(
                         for name, domain in drawn.items()
                     },
                     asked,
-                    checked.parts,
+                    contents.parts,
                     setting,
                     stages,
-                    nothing_to_buy=checked.nothing_to_buy,
-                    offers_runs=checked.offers_runs,
+                    nothing_to_buy=contents.nothing_to_buy,
+                    offers_runs=contents.offers_runs,
                     show=lambda made, coming: write(
                         planned=made, fits=fits, coming=coming
                     ),
@@ -444,7 +443,7 @@ def _fit_and_plan(
     domains = [domain.at_tokens(answer.D if answer else None) for domain in domains]
     beyond: tuple[str, ...] = ()
     if answer and asked:
-        beyond = untested(asked.keywords, checked.parts, setting.hold_outs)
+        beyond = untested(asked.keywords, contents.parts, setting.hold_outs)
         beyond += beyond_left_out(planned.plan) if planned.plan else ()
     planned = replace(
         planned,
@@ -453,14 +452,14 @@ def _fit_and_plan(
     )
     fits = fits or {domain.name: domain.fit for domain in domains}
     measured = None
-    if checked.measured and fits:
-        measured = compare_measured(checked.measured, fits, planned.plan, setting)
+    if contents.trained and fits:
+        measured = compare_measured(contents.trained, fits, planned.plan, setting)
     if not is_planned:  # fits of a plan were saved when they were made
         for domain in domains:
             domain.fit.save(saved[domain.name])
     return {
         "domains": domains,
-        "planned": with_mixtures(planned, fits, checked.runs, setting.seed),
+        "planned": with_mixtures(planned, fits, contents.runs, setting.seed),
         "fits": fits,
         "saved": saved,
         "failures": failures,

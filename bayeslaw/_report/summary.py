@@ -149,24 +149,21 @@ def summary(plan: Plan, unit: str) -> Summary:
     budget = _spending(plan)
     if unique is not None:
         budget.append(f"with at most {format_count(unique)} tokens of the target")
-    subject = "most probable choice" if plan.D is None else "plan"
-    rest: dict[str, Any] = {"answer": _answer(plan)}
-    if plan.D is None:
-        rest = {
-            "answer": None,
-            "no_plan": tuple(_no_plan(plan, unit)),
-            "place": _place(plan.N, (plan.explanation or {})["shown"]),
-        }
+    has_plan = plan.D is not None
+    subject = "plan" if has_plan else "most probable choice"
+    shown = {} if has_plan else (plan.explanation or {})["shown"]
     return Summary(
         question=question,
         limits=limits,
         budget=" and ".join(budget),
         confidence=_confidence(plan),
+        answer=_answer(plan) if has_plan else None,
         expected=tuple(expected_of(p) for p in plan.promises),
         alternatives=_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_worth(plan)),
+        no_plan=() if has_plan else tuple(_no_plan(plan, unit)),
+        place="" if has_plan else _place(plan.N, shown),
         distance=f"The {subject} lies {plan.place()}." if plan.distance else "",
-        **rest,
     )
 
 

@@ -13,7 +13,6 @@ from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
 from bayeslaw.cli.parsing import limit, read_question
 from known.plans import STATE, example, source, target
-from known.power_laws import N, power_laws
 
 
 def present_question(of_target, of_source, asked):
@@ -91,23 +90,6 @@ def test_so_are_those_that_each_draw_reads(asked, says):
     question = example.QUESTION | {"baseline_loss": None} | asked
     with pytest.raises(PlanError, match=says) as raised:
         problem_of(target(), source(), **question)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"max_loss": 300}, "max_loss of target must be .* at most 20"),
-        ({"confidence": 90}, "confidence 90 is 9000%; write 90% or 0.9"),
-        ({"prob": float("nan")}, "prob must be a probability"),
-        ({"within": 2}, "within must be a positive number below 1"),
-        ({"until": 1e30}, "until must be a positive number of at most"),
-    ],
-)
-def test_so_are_those_of_a_run_that_is_followed(asked, says):
-    given = {"run": {"N": N}, "until": 1e9, "max_loss": 2.0} | asked
-    with pytest.raises(PlanError, match=says) as raised:
-        bayeslaw.Follower.start({"target": power_laws()}, **given)
     assert "\n" not in str(raised.value)
 
 

@@ -264,26 +264,20 @@ def test_tokens_that_nobody_counts_are_asked_for(callback, train):
 
 
 @needs_hf
-@pytest.mark.parametrize(("limit", "steps"), [(1.0, 10), (9.0, 30)])
-def test_a_run_that_cannot_keep_its_limit_is_stopped(callback, train, limit, steps):
+@pytest.mark.parametrize(
+    ("limit", "stop", "steps"), [(1.0, True, 10), (9.0, True, 30), (1.0, False, 30)]
+)
+def test_a_run_is_stopped_that_cannot_keep_its_limit(
+    callback, train, limit, stop, steps
+):
     """After its first evaluation, where that is asked for; any other goes on."""
     trainer = train()
     follower = start(max_loss=limit)
-    callback(follower, tokens_per_step=PER_STEP, stop=True).attach(trainer)
+    callback(follower, tokens_per_step=PER_STEP, stop=stop).attach(trainer)
     trainer.train()
     assert trainer.state.global_step == steps
     last = rows(trainer.state.log_history, "follow/decision")[-1]
-    assert last["follow/decision"].startswith("stop: ") == (steps == 10)
-
-
-@needs_hf
-def test_nothing_is_stopped_unasked(callback, train):
-    trainer = train()
-    callback(start(max_loss=1.0), tokens_per_step=PER_STEP).attach(trainer)
-    trainer.train()
-    assert trainer.state.global_step == STEPS
-    last = rows(trainer.state.log_history, "follow/decision")[-1]
-    assert last["follow/decision"].startswith("stop: ")
+    assert last["follow/decision"].startswith("stop: ") == (limit == 1.0)
 
 
 # -- several domains -------------------------------------------------------------------

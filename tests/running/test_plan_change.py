@@ -2,10 +2,12 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from bayeslaw._plans.result import Plan
 from bayeslaw._running.updating.plans import PlanChange
+from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 
 
 def plan_of(**fields):
@@ -20,19 +22,35 @@ NONE = plan_of(D=None, feasible=False, replay=None, probability=None)
 SOME = plan_of(D=1e10, feasible=True, replay=0.3, probability=0.9)
 
 
+class AsExpected(UpdatedDomain):
+    """A domain whose new rows surprise nobody."""
+
+    changes = SimpleNamespace(any=True)
+    surprise = None
+    headline = pd.Series({"width": 1.0})
+
+    def __init__(self):
+        pass
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "moved", "words"),
+    ("before", "after", "says", "stays"),
     [
-        (NONE, NONE, False, "No plan could be promised before, and none can be now."),
-        (NONE, SOME, True, "No plan could be promised before; now: 10B tokens"),
-        (SOME, SOME, False, ""),
+        (
+            NONE,
+            NONE,
+            "No plan could be promised before, and none can be now.",
+            "still no plan can be promised",
+        ),
+        (NONE, SOME, "No plan could be promised before; now: 10B tokens", None),
+        (SOME, SOME, "The old plan", "the plan stays"),
     ],
 )
-def test_no_plan_stays_that_was_never_there(before, after, moved, words):
-    made = SimpleNamespace(before=before, after=after, kept={}, regret=None)
-    assert PlanChange.moved.fget(made) is moved
-    if not moved:
-        stays = "the plan stays" if before is SOME else "still no plan can be promised"
-        assert PlanChange.stays(made) == stays
-    if words:
-        assert PlanChange.sentence(made).startswith(words)
+def test_no_plan_stays_that_was_never_there(before, after, says, stays):
+    kept = {"probability": 0.9} if before is SOME else {}
+    change = PlanChange(before, after, kept, None, None)
+    assert change.sentence().startswith(says)
+    assert change.moved == (stays is None)
+    if stays is not None:
+        assert change.stays() == stays
+        assert stays in Updated({"target": AsExpected()}, change).verdict()

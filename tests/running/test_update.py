@@ -3,7 +3,6 @@ says that nothing changed, or that something did, where that is so.
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,10 +14,9 @@ from bayeslaw import LawError, RunTableError
 from bayeslaw._plans import example
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import foresee
-from bayeslaw._running.updating.plans import PlanChange, plan_change
+from bayeslaw._running.updating.plans import plan_change
 from bayeslaw._running.updating.shifts import measure_move
 from bayeslaw._running.updating.surprise import joint, surprise_of
-from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from known import plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
@@ -281,46 +279,6 @@ def test_the_old_plan_under_a_new_posterior(pair):
     assert change.kept["probability_target"] < asked.probability_target
     assert change.kept["probability"] < asked.confidence
     assert change.still_keeps is False
-
-
-class AsExpected(UpdatedDomain):
-    """A domain whose new rows surprise nobody."""
-
-    changes = SimpleNamespace(any=True)
-    surprise = None
-    headline = pd.Series({"width": 1.0})
-
-    def __init__(self):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says", "stays"),
-    [
-        (
-            False,
-            False,
-            "No plan could be promised before, and none can be now.",
-            "no plan",
-        ),
-        (True, True, "The old plan", "the plan stays"),
-        (False, True, "No plan could be promised before; now: 5B tokens", None),
-    ],
-)
-def test_where_there_is_no_plan_none_stays(before, after, says, stays, pair):
-    question = {**example.QUESTION, "draws": plans.DRAWS}
-    has = replace(bayeslaw.plan(*pair, **question), D=5e9, replay=0.2)
-    none = replace(has, feasible=False, D=None)
-    kept = {"probability": 0.9} if before else {}
-    change = PlanChange(
-        *(has if x else none for x in (before, after)), kept, None, None
-    )
-    assert change.sentence().startswith(says)
-    assert change.moved == (stays is None)
-    if stays is not None:
-        verdict = Updated({"target": AsExpected()}, change).verdict()
-        assert stays in verdict
-        assert ("the plan stays" in verdict) == after
 
 
 def _raised(piece, by):

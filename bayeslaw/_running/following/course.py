@@ -36,27 +36,13 @@ UNITS = {"D": "tokens", "step": "steps"}  # units of a run's length, in words
 
 @dataclass(frozen=True)
 class CourseGrid:
-    """Grid of points and draws at which the law along a run is computed.
+    """Grid of points and draws at which the law along a run is computed."""
 
-    Parameters
-    ----------
-    nodes
-        Number of points of the run; the law is interpolated between them.
-    early
-        The first 1/``early`` of the planned run is not followed.
-    longest
-        Factor of the planned end up to which longer runs are considered.
-    replays
-        Other shares of replay to which a run may change.
-    draws
-        Most draws that are followed; a longer sample is thinned.
-    """
-
-    nodes: int = 96
-    early: float = 1000.0
-    longest: float = 4.0
-    replays: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
-    draws: int = 4000
+    nodes: int = 96  # points of the run, between which the law is interpolated
+    early: float = 1000.0  # the first 1/1000 of the planned run is not followed
+    longest: float = 4.0  # of longer runs, times the planned end
+    replays: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)  # to change to
+    draws: int = 4000  # a longer sample is thinned
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,28 +112,6 @@ def unit_of(posterior: Posterior) -> str:
         f"{posterior.name} reads neither tokens D nor areas of a schedule: "
         "its loss does not change along a run"
     )
-
-
-def courses(
-    posterior: Posterior,
-    run: pd.DataFrame,
-    until: float,
-    schedule: Schedules,
-    seed: int,
-    fitted: pd.DataFrame | None = None,
-) -> tuple[Course, dict[str, Course]]:
-    """Compute the law along a run by its planned schedule (`course`), and by each
-    further one up to that schedule's end.
-    """
-    along = course(posterior, run, until, planned(schedule), seed, fitted=fitted)
-    others = {}
-    further = list(schedule.items())[1:] if isinstance(schedule, Mapping) else []
-    for name, table in further:
-        if along.unit not in table:
-            raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
-        end = float(table[along.unit].max())
-        others[name] = course(posterior, run, end, table, seed)
-    return along, others
 
 
 def planned(schedule: Schedules) -> pd.DataFrame | None:

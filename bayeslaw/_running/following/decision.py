@@ -21,31 +21,14 @@ from bayeslaw._running.following.track import Track
 
 @dataclass(frozen=True)
 class DecisionRules:
-    """Settings of the search for a decision.
+    """Settings of the search for a decision."""
 
-    Parameters
-    ----------
-    places
-        Number of points between now and the end, and beyond it, at which a run may
-        stop.
-    longest
-        Factor of the planned end up to which longer runs are considered.
-    least_gain
-        Gain in probability from which another replay or schedule is named.
-    alike
-        Difference in probability below which two schedules count as equally good.
-    looks
-        Number of points between now and the end at which one may look again.
-    sure_enough
-        Probability of being sure at which looking again is worth it.
-    """
-
-    places: int = 48
-    longest: float = CourseGrid.longest
-    least_gain: float = 0.05
-    alike: float = 0.01
-    looks: int = 24
-    sure_enough: float = 0.5
+    places: int = 48  # where a run may stop, between now and the end, and beyond it
+    longest: float = CourseGrid.longest  # of longer runs, times the planned end
+    least_gain: float = 0.05  # in probability, from which a change is named
+    alike: float = 0.01  # difference in probability of equally good schedules
+    looks: int = 24  # where one may look again, between now and the end
+    sure_enough: float = 0.5  # probability of being sure that makes looking worth it
 
 
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:

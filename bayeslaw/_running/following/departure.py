@@ -42,55 +42,31 @@ class DeparturePriors:
     (docs/follow.md). If runs were left out when the law was judged, the slopes of their
     errors are known, and the scales of slope and wander are multiplied by the root mean
     square of these slopes and of the prior's median, over this median.
-
-    Parameters
-    ----------
-    level, wander
-        Scale at the end of the run, in log loss.
-    slope
-        Scale in log loss per e-fold of tokens.
-    length
-        Length scale of the wander, in e-folds of tokens.
-    noise
-        Scale of the noise at the end of the run, in log loss.
-    fading, waning
-        Powers p in tokens^-p by which noise (fading) and wander (waning) shrink, equally
-        probable.
-    usual_error, least_error
-        Sd of a new run's log loss around its law: reference, and lower bound.
     """
 
-    level: tuple[float, float] = (0.004, 1.0)
-    slope: tuple[float, float] = (0.005, 1.0)
-    wander: tuple[float, float] = (0.006, 1.0)
-    length: tuple[float, float] = (3.0, 0.7)
-    noise: tuple[float, float] = (0.0015, 0.8)
+    level: tuple[float, float] = (0.004, 1.0)  # at the end of the run, in log loss
+    slope: tuple[float, float] = (0.005, 1.0)  # in log loss per e-fold of tokens
+    wander: tuple[float, float] = (0.006, 1.0)  # at the end of the run, in log loss
+    length: tuple[float, float] = (3.0, 0.7)  # of the wander, in e-folds of tokens
+    noise: tuple[float, float] = (0.0015, 0.8)  # at the end of the run, in log loss
+    # equally probable powers p in tokens^-p, by which noise and wander shrink
     fading: tuple[float, ...] = (0.0, 0.5, 1.0)
     waning: tuple[float, ...] = (0.4, 0.8)
+    # sd of a new run's log loss around its law: reference, and lower bound
     usual_error: float = 0.008
     least_error: float = 0.0001
 
 
 @dataclass(frozen=True)
 class PointNoise:
-    """Parts of the noise of a run's points: OU noise and independent noise.
+    """Parts of the noise of a run's points: OU noise and independent noise."""
 
-    Parameters
-    ----------
-    length
-        Correlation length of the OU noise, in e-folds of tokens, as in fits
-        (`noise.ErrorPrior.curve_length`).
-    independent
-        Sd of the independent noise, relative to the OU noise.
-    spikes, spike
-        Probability that a point is a spike, and sd of a spike's independent noise,
-        relative to the OU noise.
-    """
-
+    # correlation length of the OU noise, in e-folds of tokens, as in fits
+    # (`noise.ErrorPrior.curve_length`)
     length: float = 0.1
-    independent: float = 0.3
-    spikes: float = 0.05
-    spike: float = 10.0
+    independent: float = 0.3  # its sd, relative to the OU noise
+    spikes: float = 0.05  # probability that a point is a spike
+    spike: float = 10.0  # sd of a spike's independent noise, relative to the OU noise
 
 
 class Scales(NamedTuple):

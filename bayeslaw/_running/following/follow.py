@@ -21,11 +21,11 @@ from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import one_domain, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._running.following.course import Schedules, courses, planned, unit_of
+from bayeslaw._running.following.course import Schedules, planned, unit_of
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
 from bayeslaw._running.following.track import CLOSE, Track
-from bayeslaw._running.following.worn import Again
+from bayeslaw._running.following.worn import RunSetting, keep_for_refits
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -313,7 +313,10 @@ def _start_track(
     """Start to follow one domain, before the first point."""
     warn_other_domain(table_of(posterior), rows)
     until, schedule, seed = question.until, arguments.schedule, arguments.seed
-    along, others = courses(posterior, rows, until, schedule, seed)
+    setting = RunSetting(posterior, rows, until, schedule, seed)
+    if arguments.refit:
+        keep_for_refits(posterior)
+    along, others = setting.courses(posterior)
     track = Track.start(
         name,
         along,
@@ -337,14 +340,11 @@ def _start_track(
             at_end = rows.tail(1).assign(**{str(c): x for c, x in columns.items()})
         row = forecast(posterior, at_end, prob=question.prob, seed=seed).iloc[0]
         final = {key: float(row[key]) for key in interval}
-    again = None
-    if arguments.refit:
-        again = Again.of(posterior, rows, until, schedule, seed)
     return replace(
         track,
         final_before={along.unit: until} | final,
         fit_warnings=tuple(posterior.warnings),
-        again=again,
+        again=setting if arguments.refit else None,
     )
 
 

@@ -17,54 +17,40 @@ from bayeslaw._running.following.course import UNITS, Course
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
 from bayeslaw._running.following.followed import Followed
 from bayeslaw._running.following.shared import middle_and_sd
-from bayeslaw._running.following.worn import Again
+from bayeslaw._running.following.worn import RunSetting
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 CLOSE = 0.005  # e-folds of tokens; a point nearer to the last used one is not used
 PLACES = 24  # points of a forecast along the run
+LATER = 2.0  # times the tokens of a refit at which the next one may come
 
 
 @dataclass(frozen=True)
 class TrackRules:
-    """Measured constants of followed runs.
+    """Measured constants of followed runs."""
 
-    Parameters
-    ----------
-    remembered, changed
-        A run that changes its share of replay ends almost as if it had started with the
-        new share. Of the difference it remembers the share ``remembered``, times the
-        part of the run that is over. The error of this rule has the sd ``changed`` of
-        log loss. Measured on tiny models, docs/microcpt_phases.md.
-    latest
-        Part of the planned run after which no change of replay was measured.
-    switched
-        Sd of log loss that is added if a run goes on by another schedule. It is the
-        error of loss curves in forecasts of a decay that is still to come. Measured,
-        docs/follow.md.
-    same_past
-        A run may change to another schedule if the losses of both schedules at the last
-        point differ by at most this share.
-    jumps
-        Share of the false alarms that a sudden jump may raise.
-    rows_over, least_rise, rise_noises
-        A loss has passed its least (`Track.risen`) if this number of points in a row lie
-        above it, by at least this log loss and this many sds of the points' noise.
-    fewest_draws
-        With fewer effective draws, too few explain the run (`Track.is_worn`).
-    """
-
+    # A run that changes its share of replay ends almost as if it had started with the
+    # new share. Of the difference it remembers this share, times the part of the run
+    # that is over. The error of this rule has the sd ``changed`` of log loss. Measured
+    # on tiny models, docs/microcpt_phases.md, up to the part ``latest`` of the run.
     remembered: float = 0.35
     changed: float = 0.005
     latest: float = 0.5
+    # Sd of log loss that is added if a run goes on by another schedule: the error of
+    # loss curves in forecasts of a decay that is still to come. Measured,
+    # docs/follow.md.
     switched: float = 0.0025
+    # largest difference of both schedules' losses at the last point
     same_past: float = 0.002
-    jumps: float = 0.1
+    jumps: float = 0.1  # share of the false alarms that a sudden jump may raise
+    # A loss has passed its least if this number of points in a row lie above it, by at
+    # least this log loss and this many sds of the points' noise.
     rows_over: int = 3
     least_rise: float = 0.003
     rise_noises: float = 4.0
-    fewest_draws: int = 100
+    fewest_draws: int = 100  # effective; with fewer, too few explain the run
 
 
 class Moment(NamedTuple):
@@ -168,7 +154,7 @@ class Track:
     other_courses: Mapping[str, Course] = field(default_factory=dict)
     final_before: dict[str, float] = field(default_factory=dict)
     fit_warnings: tuple[str, ...] = ()
-    again: Again | None = None
+    again: RunSetting | None = None
     start_of_run: Track | None = None
     stray: float = 0.0
     least_step: float = 1.0
@@ -277,7 +263,7 @@ class Track:
         """
         at = self.history[-1].at
         since = 0.0 if self.refitted is None else self.refitted[0]
-        if self.again is None or at < self.again.later * since:
+        if self.again is None or at < LATER * since:
             return self
         learned = [(moment.at, moment.loss) for moment in self.history]
         course, other_courses, warnings = self.again.fit(learned)

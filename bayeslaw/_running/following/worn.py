@@ -10,49 +10,50 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import LawError
+from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._running.following.course import (
     Course,
     Schedules,
-    courses,
+    course,
     planned,
     unit_of,
 )
 from bayeslaw._tables.runs import TEXT
 
 
-class Again(NamedTuple):
-    """Settings of the refit of a posterior along a run.
+class RunSetting(NamedTuple):
+    """A run that is followed by a posterior.
 
     ``rows``: rows of the run, with the columns that the laws read; ``schedule``,
-    ``until`` and ``seed``: as for `follow`; ``later``: the next refit comes at this
-    many times the tokens of the last one, or later.
+    ``until`` and ``seed``: as for `follow`.
     """
 
-    posterior: KeptPosterior
+    posterior: Posterior
     rows: pd.DataFrame
     until: float
     schedule: Schedules
     seed: int
-    later: float = 2.0
 
-    @classmethod
-    def of(cls, posterior: Posterior, *settings) -> Again:
-        """Build the settings, or raise the reason why there can be no refit.
-
-        Raises
-        ------
-        LawError
-            The posterior is neither a fit nor an average.
+    def courses(
+        self, posterior: Posterior, fitted: pd.DataFrame | None = None
+    ) -> tuple[Course, dict[str, Course]]:
+        """Compute the law along the run by its planned schedule (`course`), and by each
+        further one up to that schedule's end.
         """
-        if not is_kept(posterior):
-            raise LawError(
-                f"{type(posterior).__name__} cannot be fitted again along a run: give "
-                "a fit or an average (`bayeslaw fit`), or leave refit out"
-            )
-        return cls(posterior, *settings)
+        run, schedule, seed = self.rows, self.schedule, self.seed
+        along = course(
+            posterior, run, self.until, planned(schedule), seed, fitted=fitted
+        )
+        others = {}
+        further = list(schedule.items())[1:] if isinstance(schedule, Mapping) else []
+        for name, table in further:
+            if along.unit not in table:
+                raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
+            end = float(table[along.unit].max())
+            others[name] = course(posterior, run, end, table, seed)
+        return along, others
 
     def fit(
         self, points: Sequence[tuple[float, float]]
@@ -66,7 +67,8 @@ class Again(NamedTuple):
         RunTableError
             The laws cannot be fitted to these rows.
         """
-        before, unit = self.posterior.runs, unit_of(self.posterior)
+        kept = keep_for_refits(self.posterior)
+        before, unit = kept.runs, unit_of(kept)
         # the columns of the run at its points
         at, loss = np.asarray(points, float).T
         last = self.rows.iloc[-1].to_dict()
@@ -83,11 +85,24 @@ class Again(NamedTuple):
         new_rows = points_as_rows(before, along | {unit: at, "loss": loss}, unit)
         table = pd.concat([before, new_rows], ignore_index=True)
         # If the diagnostics fail, the run is still followed; `warnings` say so.
-        new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
-        course, others = courses(
-            new, self.rows, self.until, self.schedule, self.seed, fitted=before
+        new = refit_like(kept, table, seed=self.seed, on_failure="ignore")
+        return *self.courses(new, fitted=before), tuple(new.warnings)
+
+
+def keep_for_refits(posterior: Posterior) -> KeptPosterior:
+    """Check that a posterior can be fitted again.
+
+    Raises
+    ------
+    LawError
+        It is neither a fit nor an average.
+    """
+    if not is_kept(posterior):
+        raise LawError(
+            f"{type(posterior).__name__} cannot be fitted again along a run: give "
+            "a fit or an average (`bayeslaw fit`), or leave refit out"
         )
-        return course, others, tuple(new.warnings)
+    return posterior
 
 
 def points_as_rows(
