@@ -143,7 +143,7 @@ def choose_runs(
     """
     if not can_be_priced(runs):
         return None
-    planned = _planned(answer, float(runs["D"].max()))
+    planned = _find_planned(answer, float(runs["D"].max()))
     if planned is None:
         return None  # the budget is a share of its cost
     formula = question.get("costs") or Costs()
@@ -184,7 +184,7 @@ def choose_runs(
     return Purchase(offered, picked, price, unit, tuple(lines), answer.feasible)
 
 
-def _planned(answer: Plan, longest: float) -> dict[str, float] | None:
+def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
     """Collect size, stage, tokens and replay of the plan, or of the most probable choice
     if there is no plan; None if its stage is not known, its tokens are 0 or without end,
     or if it is not likely to keep the limits.

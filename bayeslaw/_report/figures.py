@@ -27,7 +27,7 @@ WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
 PER_TOKEN = "nats per token"  # the unit in labels of `plots`
 
 
-def _picture(
+def _encode(
     figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = 110
 ) -> Picture:
     """Convert a figure to a picture, with its losses in ``unit``."""
@@ -95,7 +95,7 @@ def forecast_grid(
         f"{title}: {len(observed)} observations as dots, {inside:.0%} of them inside the "
         "forecast bands"
     )
-    return _picture(figure, caption, alt, unit, dpi=180)
+    return _encode(figure, caption, alt, unit, dpi=180)
 
 
 def _label_first_column(axes: list[Axes]) -> None:
@@ -123,7 +123,7 @@ def calibration(
         f"{float(stated):.0%} intervals hold {share:.0%}"
         for stated, share in check.coverage.items()
     )
-    return _picture(
+    return _encode(
         figure,
         "Held-out runs. Left: on the line the forecast is exact; bars are 90% "
         f"intervals of a new run. Middle: {covered}; below the line intervals are too "
@@ -147,7 +147,7 @@ def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | N
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     plots.isoflops(figure.subplots(), best, runs)
     caption = " ".join(best.sentence().splitlines())
-    return _picture(
+    return _encode(
         figure,
         "The best size for a budget: loss along model size at each budget in FLOPs, the "
         f"sweeps that were run (dots) and the optimum (star). {caption}",
@@ -172,7 +172,7 @@ def law_weights(average: Average) -> Picture | None:
     ax.legend(fontsize=8, frameon=False, loc="lower right")
     listed = ", ".join(f"{name} {w:.2f}" for name, w in table["weight"].items())
     stages = str(average.attrs["folds"]).replace("; ", ", ")
-    return _picture(
+    return _encode(
         figure,
         "Weights of the laws (bars): the mixture that best forecasts stages left out "
         f"in turn ({stages}). Dots: the probability that a law alone forecasts them "
@@ -192,7 +192,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Pict
     figure.legend(fontsize=11, frameon=False, ncols=5, loc="outside upper center")
     heights = plots.mean_contributions(fit, chosen)
     listed = ", ".join(f"{term} {h.mean():.2f}" for term, h in heights.items())
-    return _picture(
+    return _encode(
         figure,
         f"Contribution of each term of {fit.law.name}, posterior mean, at a middle run "
         "of each stage and size.",
@@ -210,7 +210,7 @@ def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
     ax.tick_params(axis="x", labelsize=7)
     figure.legend(fontsize=9, frameon=False, ncols=5, loc="outside upper center")
     listed = ", ".join(f"{name} {100 * v.mean():.1f}%" for name, v in parts.items())
-    return _picture(
+    return _encode(
         figure,
         "What makes the 90% interval of a new run wide, at a middle run of each stage "
         "and size. Seeds average out the noise, more runs anywhere narrow the law's "
@@ -243,7 +243,7 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
         plots.misfit_curve(ax, curves[column])
         ax.tick_params(labelsize=8)
     _label_first_column(axes)
-    return _picture(
+    return _encode(
         figure,
         f"Misfit of {law.name}, learned from the runs, along each column at a middle "
         "run (line: median; band: 90%). Forecasts take it into account.",
@@ -304,7 +304,7 @@ def exponent_intervals(
         caption += (
             f" Not drawn, because of its size: {left_out} (in the table of parameters)."
         )
-    return _picture(figure, caption, f"Posterior medians: {listed}")
+    return _encode(figure, caption, f"Posterior medians: {listed}")
 
 
 # -- plans -----------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, .
     costs = ", ".join(
         f"{row['confidence']:.0%} costs {row['atpp']:.3g}" for row in reached[::3]
     )
-    picture = _picture(
+    picture = _encode(
         figure,
         "Left: tokens per parameter of the cheapest plan at each confidence; the cross "
         "is the plan of parameters without uncertainty, at the probability with which "
@@ -349,7 +349,7 @@ def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
     plots.share_probability(left, plan)
     plots.mixture_tradeoff(right, plan, steepest)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in plan.shares.items())
-    along = _picture(
+    along = _encode(
         figure,
         "Left: probability that all limits are kept, along each domain's share; the "
         "other shares stay as near to the plan's (dots) as possible. Right: the losses "
@@ -362,7 +362,7 @@ def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
         return (along,)
     figure = Figure(figsize=(5.4, 4.2), layout="constrained")
     plots.ternary(figure.subplots(), plan)
-    over = _picture(
+    over = _encode(
         figure,
         "Probability that all limits are kept, over the mixtures of the three domains "
         "within their bounds, at the plan's tokens. The star is the plan; each corner is "

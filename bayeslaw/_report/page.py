@@ -192,13 +192,6 @@ class ReportArguments:
     shown: Callable[[Path, Sequence[str]], None] | None = None
     on_failure: str = "raise"
 
-    def folder(self) -> Path:
-        """Folder of the page."""
-        folder = Path(self.output)
-        if folder.exists() and not folder.is_dir():
-            raise LawError(f"{folder} is a file; give the name of a folder")
-        return folder
-
 
 @takes(ReportArguments)
 def report(arguments: ReportArguments) -> Report:
@@ -266,11 +259,13 @@ def report(arguments: ReportArguments) -> Report:
     """
     began = time.perf_counter()
     arguments, card = _or_bundled(arguments)
-    folder = arguments.folder()
+    folder = Path(arguments.output)
+    if folder.exists() and not folder.is_dir():
+        raise LawError(f"{folder} is a file; give the name of a folder")
     contents = _check(arguments, card)
     # all input is checked: from here on only a fit can fail
     is_planned, tested = contents.asked is not None, contents.setting.hold_outs
-    shares = _shares(contents.parts, tested, is_planned=is_planned)
+    shares = _weigh_stages(contents.parts, tested, is_planned=is_planned)
     stages = Stages(arguments.progress, shares)
     path = folder / PAGE
 
@@ -333,7 +328,7 @@ def _check(arguments: ReportArguments, card: str | None) -> _Contents:
     if arguments.measured is not None:
         measured = fitting.by_domain(as_runs(arguments.measured))
         check_measured(measured, parts)
-    laws = {domain: _names(arguments.law, domain) for domain in parts}
+    laws = {domain: _list_laws(arguments.law, domain) for domain in parts}
     question = arguments.question
     asked = check_question(question, parts, laws) if question else None
     most = 1 if arguments.quick else MOST
@@ -356,7 +351,7 @@ def _check(arguments: ReportArguments, card: str | None) -> _Contents:
         runs=runs,
         name=arguments.name or "a table",
         card=card,
-        laws=_names(arguments.law, ""),
+        laws=_list_laws(arguments.law, ""),
         setting=setting,
         question=question,
         parts=parts,
@@ -388,7 +383,7 @@ def _fit_and_plan(
     planned, fits = Planned(), {}
     asked, setting = contents.asked, contents.setting
     is_planned = asked is not None
-    saved = {name: folder / file for name, file in _files(contents.parts).items()}
+    saved = {name: folder / file for name, file in _name_files(contents.parts).items()}
     with _fit_all(
         contents.parts, contents.laws_of_domains, setting, stages, refit=is_planned
     ) as (
@@ -467,7 +462,7 @@ def _fit_and_plan(
     }
 
 
-def _files(domains: Iterable[str]) -> dict[str, str]:
+def _name_files(domains: Iterable[str]) -> dict[str, str]:
     """Name the file of each domain's fit, by domain."""
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
 
@@ -495,7 +490,7 @@ def _warn_nothing_to_buy(
     return why
 
 
-def _names(law: LawNames | None, domain: str) -> list[str]:
+def _list_laws(law: LawNames | None, domain: str) -> list[str]:
     """List the names of the laws given for a domain; an empty list means the laws that
     suit.
     """
@@ -505,7 +500,7 @@ def _names(law: LawNames | None, domain: str) -> list[str]:
     return list(names or [])
 
 
-def _shares(
+def _weigh_stages(
     parts: Iterable[str], tested: Sequence[HoldOut], *, is_planned: bool
 ) -> dict[Any, float]:
     """Weigh the stages of the page by their measured seconds."""
@@ -554,11 +549,11 @@ def _fit_all(
         judged = fits[name, main.axis].result()
         final = fits[name, FINAL].result() if refit else None
         domain = judge(name, judged, final, splits[name, main.axis], setting)
-        beside = [_tested(name, hold_out) for hold_out in further]
+        beside = [_test_further(name, hold_out) for hold_out in further]
         stages.finish((name, "drawn"))
         return replace(domain, tested=(*domain.tested, *beside)) if beside else domain
 
-    def _tested(name: str, hold_out: HoldOut) -> Tested:
+    def _test_further(name: str, hold_out: HoldOut) -> Tested:
         """Test a further hold-out, which the page can do without."""
         try:
             judged = fits[name, hold_out.axis].result()
@@ -609,9 +604,9 @@ def _write(contents: _Contents, path: Path) -> None:
     write_template(
         path,
         "page/page.html.jinja",
-        inline=_inline,
+        inline=_read_inline,
         cause_of=cause_of,
-        TERMS=tomllib.loads(_inline("glossary.toml")),
+        TERMS=tomllib.loads(_read_inline("glossary.toml")),
         name=contents.name,
         card=contents.card,
         domains=domains,
@@ -639,20 +634,20 @@ def _write(contents: _Contents, path: Path) -> None:
         digest=digest[:16],
         versions=json.loads(versions()),
         seed=setting.seed,
-        asked=_limits_asked(contents.question or {}, planned.answer),
-        command=_command(contents),
-        update=_update_command(contents),
-        saved=list(_files(contents.fits).values()),
+        asked=_list_limits(contents.question or {}, planned.answer),
+        command=_write_command(contents),
+        update=_write_update_command(contents),
+        saved=list(_name_files(contents.fits).values()),
     )
 
 
-def _limits_asked(
+def _list_limits(
     question: Mapping[str, Any], answer: Plan | MixturePlan | None
 ) -> list[str]:
     """Write what was asked for, an entry each, and which limits are kept for sure."""
     is_kept = answer is not None and answer.D is not None
     lines = []
-    for name, value in _asked(question).items():
+    for name, value in _write_question(question).items():
         is_sure = name in KEPT_FOR_SURE or name.startswith("share_")
         said = format_count(float(value)) if value.isdecimal() else value
         lines.append(f"{name} {said}{' (kept)' if is_kept and is_sure else ''}")
@@ -660,13 +655,13 @@ def _limits_asked(
     return lines if costs is None else [*lines, f"costs: {costs.sentence()}"]
 
 
-def _inline(name: str) -> Markup:
+def _read_inline(name: str) -> Markup:
     """Read a style sheet, a script or the glossary of the page."""
     path = files("bayeslaw._report").joinpath("templates", "page", name)
     return Markup(path.read_text(encoding="utf-8"))
 
 
-def _command(contents: _Contents) -> str:
+def _write_command(contents: _Contents) -> str:
     """Write the command that makes the page again."""
     setting = contents.setting
     words = ["bayeslaw", "report"]
@@ -688,31 +683,31 @@ def _command(contents: _Contents) -> str:
     if "measured_as" in contents.runs.attrs:
         words += ["--measured", contents.runs.attrs["measured_as"]]
     if not contents.card:
-        words += _plan_words(contents.question or {})
-    return " ".join(map(_quoted, words))
+        words += _write_plan_options(contents.question or {})
+    return " ".join(map(_quote, words))
 
 
-def _update_command(contents: _Contents) -> str:
+def _write_update_command(contents: _Contents) -> str:
     """Write the command that updates the fits by a longer table, read as this one was."""
-    saved = _files(contents.fits)
+    saved = _name_files(contents.fits)
     first = saved.get("target", next(iter(saved.values())))
     words = ["bayeslaw", "update", first, "OLD_AND_NEW_RUNS"]
     if {"target", "source"} <= set(saved):
         words += ["--source", saved["source"]]
     words += contents.runs.attrs.get("read_with", [])
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Quote a word for a shell; text with single quotes gets double quotes."""
     is_plain = "'" in word and not set('"$`\\') & set(word)
     return f'"{word}"' if is_plain else shlex.quote(word)
 
 
-def _plan_words(question: Mapping[str, Any]) -> list[str]:
+def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
     """Write the options that ask for a plan."""
     words = []
-    for name, value in _asked(question).items():
+    for name, value in _write_question(question).items():
         words += ["--plan", f"{name}={value}"]
     costs: Costs | None = question.get("costs")
     if costs is None:
@@ -737,11 +732,13 @@ def _plan_words(question: Mapping[str, Any]) -> list[str]:
     }
     for name, (option, values) in written.items():
         if getattr(costs, name) != getattr(Costs, name):
-            words += [word for value in values for word in (option, _written(value))]
+            words += [
+                word for value in values for word in (option, _write_value(value))
+            ]
     return words + ["--train-checkpoint"] * costs.train_checkpoint
 
 
-def _asked(question: Mapping[str, Any]) -> dict[str, str]:
+def _write_question(question: Mapping[str, Any]) -> dict[str, str]:
     """Write each value that was asked for as an option takes it, but for costs."""
     bounds = question.get("bounds") or {}
     settings = {
@@ -754,11 +751,11 @@ def _asked(question: Mapping[str, Any]) -> dict[str, str]:
         f"share_{name}": ends if np.ndim(ends) == 0 else ":".join(map(str, ends))
         for name, ends in bounds.items()
     }
-    return {name: _written(value) for name, value in settings.items()}
+    return {name: _write_value(value) for name, value in settings.items()}
 
 
-def _written(value: Any) -> str:
+def _write_value(value: Any) -> str:
     """Write a value as an option takes it."""
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={_written(v)}" for name, v in value.items())
+        return ",".join(f"{name}={_write_value(v)}" for name, v in value.items())
     return f"{value:.12g}" if isinstance(value, float) else str(value)

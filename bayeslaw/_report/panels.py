@@ -21,9 +21,9 @@ def curves(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     within a factor of ten of the line's own.
     """
     of_lines = with_mixture_column(runs)
-    keys = _keys(of_lines)
+    keys = _list_keys(of_lines)
     for key in keys:
-        of_lines = of_lines[of_lines[key].isin(_some_levels(of_lines[key]))]
+        of_lines = of_lines[of_lines[key].isin(_choose_levels(of_lines[key]))]
     groups = [line for _, line in of_lines.groupby(keys)] if keys else [of_lines]
     thin = [line for line in groups if line["D"].nunique() < ENOUGH]
     step = max(1, -(-len(thin) // MOST_LINES))
@@ -53,15 +53,15 @@ def panels(
         (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
     )
     runs, _ = unseen
-    keys = _keys(runs)
+    keys = _list_keys(runs)
     return {
         "keys": keys,
-        "held": _columns(*unseen, keys),
-        "fitted": _columns(*fitted, keys),
+        "held": _convert_columns(*unseen, keys),
+        "fitted": _convert_columns(*fitted, keys),
     }
 
 
-def _keys(runs: pd.DataFrame) -> list[str]:
+def _list_keys(runs: pd.DataFrame) -> list[str]:
     """List the columns that tell panels or lines apart, if they vary."""
     names = ("replay", "mixture", "N", "ptpp")
     return [key for key in names if key in runs and runs[key].nunique() > 1]
@@ -82,7 +82,7 @@ def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(mixture=texts)
 
 
-def _columns(
+def _convert_columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float | str | None]]:
     """Convert each column to a list, in the order of tokens, with numbers to six
@@ -92,21 +92,23 @@ def _columns(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
     for key in keys:
-        table = table[table[key].isin(_some_levels(table[key]))]
+        table = table[table[key].isin(_choose_levels(table[key]))]
     # an even selection of rows, if the table is too large for a picture
     step = -(-len(table) // most_rows)
     table = table.iloc[::step].sort_values("D")
-    return {str(name): list(map(_plain, column)) for name, column in table.items()}
+    return {
+        str(name): list(map(_convert_cell, column)) for name, column in table.items()
+    }
 
 
-def _plain(x: float | str) -> float | str | None:
+def _convert_cell(x: float | str) -> float | str | None:
     """Convert a cell to a JSON type; None if a run was not measured."""
     if isinstance(x, str):
         return x
     return None if np.isnan(x) else float(f"{x:.6g}")
 
 
-def _some_levels(column: pd.Series, most: int = 8) -> np.ndarray:
+def _choose_levels(column: pd.Series, most: int = 8) -> np.ndarray:
     """Select the levels of a column; of many levels, some from the smallest to the
     largest, because more panels or lines cannot be read.
     """

@@ -153,18 +153,18 @@ def make_plan(
         )
         bought = None
         if looks_for_runs:
-            bought = _optional(
+            bought = _make_optional(
                 lambda: worth_buying(fits, question, answer, runs, notes),
                 TO_BUY,
                 left_out,
             )
         stages.finish("bought")
-        mapped = _optional(mapping.result, "The map of plans", left_out)
+        mapped = _make_optional(mapping.result, "The map of plans", left_out)
         stages.finish("map")
     made = replace(made, explorer=mapped, bought=bought, notes=tuple(notes))
     show(made, [CHECKS])
-    if_as_checked = _optional(
-        lambda: _if_as_checked(checks(answer.D), problem, answer),
+    if_as_checked = _make_optional(
+        lambda: _find_probability_as_checked(checks(answer.D), problem, answer),
         "The plan with intervals as wide as the checks say",
         left_out,
     )
@@ -192,13 +192,13 @@ def with_mixtures(
     if planned.mixture is not None or not all(map(mixes, fits.values())):
         return planned
     left_out = dict(planned.left_out)
-    part = _optional(
+    part = _make_optional(
         lambda: explored_mixture(fits, runs, seed), "The sliders of shares", left_out
     )
     return replace(planned, mixture=part, left_out=left_out)
 
 
-def _optional(
+def _make_optional(
     make: Callable[[], Made], name: str, left_out: dict[str, str]
 ) -> Made | None:
     """Make a part that the page can do without; a failure is noted."""
@@ -232,7 +232,7 @@ def completed(
     return question | {"covariates": covariates}, [*asked.told, *told]
 
 
-def _if_as_checked(
+def _find_probability_as_checked(
     checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
     """Compute the plan's probability with intervals as wide as the checks say; None if

@@ -68,7 +68,7 @@ def check_question(
         out of range.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
-    if all(len(share_domains(_read(some))) > 1 for some in laws.values()):
+    if all(len(share_domains(_list_read(some))) > 1 for some in laws.values()):
         return _check_mixture(question, parts, laws)
     if not {"target", "source"} <= set(parts):
         raise PlanError(
@@ -84,7 +84,7 @@ def check_question(
         inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
         raise PlanError(
-            f"what to plan for: {_refusal(plan, keywords, error)}; it needs N, max_target_loss and "
+            f"what to plan for: {_describe_refusal(plan, keywords, error)}; it needs N, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"
@@ -100,8 +100,8 @@ def check_question(
     if isinstance(baseline, int | float):  # the target's laws read this loss, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
     # losses before adaptation that the laws or the baseline need and the question lacks
-    needed = set(_read(target)) - set(keywords.get("covariates") or {})
-    if _without_baseline(keywords, source):
+    needed = set(_list_read(target)) - set(keywords.get("covariates") or {})
+    if _find_without_baseline(keywords, source):
         needed |= {SOURCE_LOSS_BEFORE}
     unknown = [column for column in LOSSES_BEFORE if column in needed]
     before = losses_at_hand(parts, unknown, keywords["N"], keywords.get("ptpp"))
@@ -116,7 +116,7 @@ def check_question(
         _Unfitted(
             domain,
             parts[domain],
-            tuple(c for c in _read(laws[domain]) if c not in LOSSES_BEFORE),
+            tuple(c for c in _list_read(laws[domain]) if c not in LOSSES_BEFORE),
         )
         for domain in ("target", "source")
     ]
@@ -131,21 +131,21 @@ def _check_mixture(
 ) -> Checked:
     """Check the question of a mixture's plan, by the planner itself."""
     unfitted = {
-        name: _Unfitted(name, runs, tuple(_read(laws[name])))
+        name: _Unfitted(name, runs, tuple(_list_read(laws[name])))
         for name, runs in parts.items()
     }
     try:
         arguments = MixtureArguments(unfitted, **question)
     except TypeError as error:
         raise PlanError(
-            f"what to plan for: {_refusal(MixtureArguments, question, error)}; a "
+            f"what to plan for: {_describe_refusal(MixtureArguments, question, error)}; a "
             "mixture's plan needs N and max_loss, max_mean_loss or D, and takes what `plan_mixture` takes"
         ) from None
     posed(arguments)
     return Checked(dict(question), mixes=True)
 
 
-def _refusal(
+def _describe_refusal(
     callee: Callable[..., Any], keywords: Iterable[str], error: TypeError
 ) -> str:
     """Say which keyword there is not, and which one is meant; else what the error says."""
@@ -164,7 +164,9 @@ def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[st
     return keywords | {"covariates": dict(losses) | covariates}
 
 
-def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
+def _find_without_baseline(
+    keywords: Mapping[str, Any], source: Sequence[Law]
+) -> list[str]:
     """List the source's laws that have no baseline. The source's loss before adaptation
     is not given, and the law either reads it or diverges at D = 0, where it would be
     evaluated.
@@ -201,17 +203,17 @@ def _check_covariates(
     if keywords.get("unique_target_tokens") is not None:
         given.add(UNIQUE)
     missing = [
-        f"{column} (read by {_names(target, column)})"
-        for column in _read(target)
+        f"{column} (read by {_name_readers(target, column)})"
+        for column in _list_read(target)
         if column not in given
     ]
     # losses before adaptation of a source are handled with its baseline
     missing += [
-        f"{column} (read by {_names(source, column)})"
-        for column in _read(source)
+        f"{column} (read by {_name_readers(source, column)})"
+        for column in _list_read(source)
         if column not in given and column not in LOSSES_BEFORE
     ]
-    readers = _without_baseline(keywords, source)
+    readers = _find_without_baseline(keywords, source)
     if readers:
         missing.append(
             "baseline_loss (the source's loss before adaptation, needed by "
@@ -225,12 +227,12 @@ def _check_covariates(
         )
 
 
-def _read(laws: Sequence[Law]) -> list[str]:
+def _list_read(laws: Sequence[Law]) -> list[str]:
     """List the columns that any of the laws reads, each once."""
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 
-def _names(laws: Sequence[Law], column: str) -> str:
+def _name_readers(laws: Sequence[Law], column: str) -> str:
     return ", ".join(law.name for law in laws if column in law.covariates)
 
 
@@ -254,16 +256,18 @@ class _Unfitted:
 
     def pieces(self) -> tuple[Piece, ...]:
         one_draw = {"level": np.ones(1)}
-        piece = Piece(_falling, one_draw, self.reads)
+        piece = Piece(_compute_falling, one_draw, self.reads)
         return (piece,)
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> np.ndarray:
         """Compute a stand-in log loss, shape (draw, run) = (1, run)."""
-        return np.asarray(_falling({"level": 1.0}, {"D": runs["D"].to_numpy()}))[None]
+        return np.asarray(
+            _compute_falling({"level": 1.0}, {"D": runs["D"].to_numpy()})
+        )[None]
 
 
-def _falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
+def _compute_falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
     """Compute a log loss that falls with tokens, shape (run,)."""
     return draw["level"] - 0.01 * jnp.log1p(covariates["D"])

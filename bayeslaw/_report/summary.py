@@ -141,12 +141,13 @@ def summary(plan: Plan, unit: str) -> Summary:
     limits = tuple(
         (
             promise_label(p["name"], p["unit"]),
-            _text(p, p["limit"]) + ("" if UNITS[p["unit"]].is_share else f" {unit}"),
+            _format_limit(p, p["limit"])
+            + ("" if UNITS[p["unit"]].is_share else f" {unit}"),
         )
         for p in plan.promises
     )
     unique = plan.settings["max_target_tokens"]
-    budget = _spending(plan)
+    budget = _describe_spending(plan)
     if unique is not None:
         budget.append(f"with at most {format_count(unique)} tokens of the target")
     has_plan = plan.D is not None
@@ -156,13 +157,13 @@ def summary(plan: Plan, unit: str) -> Summary:
         question=question,
         limits=limits,
         budget=" and ".join(budget),
-        confidence=_confidence(plan),
-        answer=_answer(plan) if has_plan else None,
+        confidence=_format_confidence(plan),
+        answer=_format_answer(plan) if has_plan else None,
         expected=tuple(expected_of(p) for p in plan.promises),
-        alternatives=_alternatives(plan),
-        advice=(*_cheaper_or_safer(plan), *_worth(plan)),
-        no_plan=() if has_plan else tuple(_no_plan(plan, unit)),
-        place="" if has_plan else _place(plan.N, shown),
+        alternatives=_list_alternatives(plan),
+        advice=(*_cheaper_or_safer(plan), *_describe_worth(plan)),
+        no_plan=() if has_plan else tuple(_describe_no_plan(plan, unit)),
+        place="" if has_plan else _describe_place(plan.N, shown),
         distance=f"The {subject} lies {plan.place()}." if plan.distance else "",
     )
 
@@ -256,7 +257,7 @@ def cause_of(check: Check) -> Cause:
 # -- question and answer ---------------------------------------------------------------
 
 
-def _spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
+def _describe_spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
     """Describe the limits on spending; of them those that a ``row`` of plans breaks."""
     most = plan.settings["max_tokens"]
     parts = [
@@ -270,7 +271,7 @@ def _spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
     return parts
 
 
-def _confidence(plan: Plan) -> str:
+def _format_confidence(plan: Plan) -> str:
     """Format the confidence: one for all limits together, or one for each."""
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
@@ -278,7 +279,7 @@ def _confidence(plan: Plan) -> str:
     return " and ".join(levels)
 
 
-def _answer(plan: Plan) -> dict[str, str]:
+def _format_answer(plan: Plan) -> dict[str, str]:
     """Format the numbers of the plan."""
     assert plan.D is not None
     assert plan.probability is not None
@@ -292,22 +293,22 @@ def _answer(plan: Plan) -> dict[str, str]:
         "per_parameter": f"{plan.atpp:.3g}",
         "replay": f"{plan.replay or 0:.0%}",
         "source_tokens": format_count(plan.D * (plan.replay or 0)),
-        "flops": _flops(plan.flops),
-        "cost": _cost(plan.cost, days=False),
+        "flops": _format_flops(plan.flops),
+        "cost": _format_cost(plan.cost, days=False),
         "hours": hours,
         "probability": format_chance(plan.probability),
     }
 
 
-def _no_plan(plan: Plan, unit: str) -> Iterator[str]:
+def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
     """Say how probable the best choice is, and which limits would allow a plan."""
     explanation = plan.explanation or {}
     best = explanation["best"]
-    asked = f"{_confidence(plan)} was asked for"
+    asked = f"{_format_confidence(plan)} was asked for"
     if best["probability"]:
         yield (
             f"All limits are kept with {format_chance(best['probability'])} at best, "
-            f"{_place(plan.N, best)}; {asked}."
+            f"{_describe_place(plan.N, best)}; {asked}."
         )
     else:
         yield f"No draw keeps all limits anywhere that was searched; {asked}."
@@ -315,16 +316,16 @@ def _no_plan(plan: Plan, unit: str) -> Iterator[str]:
     if not ways:
         yield "Relaxing one limit alone does not allow a plan."
     for row in ways:
-        limit, needed = _apart(row, row["limit"], row["needed"])
+        limit, needed = _tell_apart(row, row["limit"], row["needed"])
         of = "" if UNITS[row["unit"]].is_share else f" {unit}"
         label = promise_label(row["promise"], row["unit"])
         yield (
             f"{label} at most {needed}{of} in place of {limit} would allow a plan, "
-            f"{_place(plan.N, row)}."
+            f"{_describe_place(plan.N, row)}."
         )
 
 
-def _place(N: float, choice: Mapping[str, Any]) -> str:
+def _describe_place(N: float, choice: Mapping[str, Any]) -> str:
     """Say where a choice is: tokens, tokens per parameter, replay."""
     tokens = format_count(N * choice["atpp"])
     return (
@@ -333,16 +334,23 @@ def _place(N: float, choice: Mapping[str, Any]) -> str:
     )
 
 
-def _apart(promise: Mapping[str, Any], first: float, second: float) -> tuple[str, str]:
+def _tell_apart(
+    promise: Mapping[str, Any], first: float, second: float
+) -> tuple[str, str]:
     """Format two values with as many digits as tell them apart."""
     for digits in range(4, 10):
-        texts = _text(promise, first, digits), _text(promise, second, digits)
+        texts = (
+            _format_limit(promise, first, digits),
+            _format_limit(promise, second, digits),
+        )
         if texts[0] != texts[1]:
             break
     return texts
 
 
-def _text(promise: Mapping[str, Any], value: float | None, digits: int = 4) -> str:
+def _format_limit(
+    promise: Mapping[str, Any], value: float | None, digits: int = 4
+) -> str:
     """Format a loss, or a share in percent; a rise has its sign, and a digit less."""
     if value is None:
         return "unknown"
@@ -380,7 +388,7 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
         bar = {name: 100 * (x - start) / length for name, x in places.items()}
     return Expected(
         label=promise_label(promise["name"], promise["unit"]),
-        limit=_text(promise, limit),
+        limit=_format_limit(promise, limit),
         mean=outcome_text(promise, mean),
         low=outcome_text(promise, low),
         high=outcome_text(promise, high),
@@ -389,12 +397,12 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
     )
 
 
-def _flops(flops: float | None) -> str:
+def _format_flops(flops: float | None) -> str:
     """Format FLOPs briefly: 2.3e12."""
     return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 
-def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
+def _format_cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
     """Format money and days, as far as they are known."""
     if cost is None:
         return ""
@@ -405,7 +413,7 @@ def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
 # -- alternatives ----------------------------------------------------------------------
 
 
-def _alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
+def _list_alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
     """List the cheapest plan at each confidence that is reached."""
     rows = []
     for row in plan.frontier:
@@ -421,9 +429,9 @@ def _alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
                 "tokens": format_count(row["D"]),
                 "per_parameter": f"{row['atpp']:.3g}",
                 "replay": f"{row['replay']:.0%}",
-                "flops": _flops(row["flops"]),
-                "cost": _cost(row.get("cost")),
-                "against": against + _breaks(plan, row),
+                "flops": _format_flops(row["flops"]),
+                "cost": _format_cost(row.get("cost")),
+                "against": against + _describe_broken(plan, row),
                 "is_plan": plan.feasible and row["confidence"] == plan.confidence,
             }
         )
@@ -443,7 +451,7 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
         return (
             f"{row['confidence']:.0%} probability for {abs(change):.0%} "
             f"{'more' if change > 0 else 'fewer'} tokens ({row['atpp']:.3g} per "
-            f"parameter, {row['replay']:.0%} replay){_breaks(plan, row)}."
+            f"parameter, {row['replay']:.0%} replay){_describe_broken(plan, row)}."
         )
 
     lines = []
@@ -460,13 +468,13 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
     return lines
 
 
-def _breaks(plan: Plan, row: Mapping[str, Any]) -> str:
+def _describe_broken(plan: Plan, row: Mapping[str, Any]) -> str:
     """Say which limits on spending a row of plans would break, for the end of a text."""
-    broken = " or ".join(_spending(plan, row))
+    broken = " or ".join(_describe_spending(plan, row))
     return f", not {broken}" if broken else ""
 
 
-def _worth(plan: Plan) -> list[str]:
+def _describe_worth(plan: Plan) -> list[str]:
     """Describe the saving of a looser limit."""
     lines = []
     for promise in plan.promises:

@@ -28,15 +28,8 @@ def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> A
     x = foreseen[followed.unit]
     line_in_band(ax, x, foreseen, GREY, "before the run", **dashed)
     line_in_band(ax, path[followed.unit], path, colour, "from here", **dashed)
-    dots = {"ms": 4, "mec": "white", "mew": 0.4}
-    ax.plot(
-        history["at"],
-        history["loss"],
-        "o",
-        color=BLACK,
-        label="measured",
-        **dots,
-    )
+    dots: dict[str, Any] = {"ms": 4, "mec": "white", "mew": 0.4, "label": "measured"}
+    ax.plot(history["at"], history["loss"], "o", color=BLACK, **dots)
     _draw_limit(ax, followed)
     token_axis(ax, followed.unit)
     ax.set_ylabel("loss (nats per token)")
@@ -81,7 +74,13 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
         raise PlanError("no limit was given, so there is no probability: give max_loss")
     start = min(_place_before_the_run(followed) for followed in limited.values())
     chances = pd.DataFrame(
-        {name: _list_chances(followed, start) for name, followed in limited.items()}
+        {
+            name: pd.Series(
+                [followed.probability_before, *followed.history["probability"]],
+                [start, *followed.history["at"]],
+            )
+            for name, followed in limited.items()
+        }
     )
     # a domain's probability stays the same until its next point
     chances = chances.sort_index().ffill()
@@ -99,16 +98,6 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     return ax
 
 
-def _list_chances(followed: Followed, start: float) -> pd.Series:
-    """List the probability by tokens so far; the one from before the run is at
-    ``start``.
-    """
-    history = followed.history
-    places = [start, *history["at"]]
-    chances = [followed.probability_before, *history["probability"]]
-    return pd.Series(chances, places)
-
-
 def _place_before_the_run(followed: Followed) -> float:
     """Choose the position of the forecast from before the run on a logarithmic axis: a
     factor left of the first point.
@@ -122,15 +111,7 @@ def _place_before_the_run(followed: Followed) -> float:
 def _draw_bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
     median = rows["median"]
     away = [median - rows["low"], rows["high"] - median]
-    ax.errorbar(
-        x,
-        median,
-        yerr=away,
-        fmt="_-",
-        lw=1.2,
-        ms=7,
-        **style,
-    )
+    ax.errorbar(x, median, yerr=away, fmt="_-", lw=1.2, ms=7, **style)
 
 
 def _draw_limit(ax: Axes, followed: Followed) -> None:

@@ -13,7 +13,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import Z90, format_count
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._law.experience.priors import as_learned, own_populations, populations
-from bayeslaw._law.experience.tables import LearnedTable, learned
+from bayeslaw._law.experience.tables import learned
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import NATS
 from bayeslaw.plots.axes import BLACK, COLOURS, GREY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bayeslaw._base.arrays import AnyArray
-    from bayeslaw._law.law import Law, Term
+    from bayeslaw._law.law import Law
     from bayeslaw._posteriors.averaging.record import Average, Member
     from bayeslaw._posteriors.fits.record import Fit
 
@@ -64,27 +64,23 @@ def contributions(
     top, bottom = np.zeros(len(runs)), np.zeros(len(runs))
     at = np.arange(len(runs))
     for i, (name, height) in enumerate(mean_contributions(fit, runs).items()):
+        label = "measured before"  # the known offset has no formula
+        if name in terms:
+            sign = "-" if terms[name].sign < 0 else ""
+            label = f"${sign}{terms[name].latex}$"
         ax.bar(
             at,
             height,
             bottom=np.where(height >= 0, top, bottom),
             width=0.7,
             color=COLOURS[i % len(COLOURS)],
-            label=_write_formula(name, terms),
+            label=label,
         )
         top += np.maximum(height, 0)
         bottom += np.minimum(height, 0)
     ax.set_xticks(at, labels)
     ax.set_ylabel("contribution (nats per token)")
     return ax
-
-
-def _write_formula(name: str, terms: Mapping[str, Term]) -> str:
-    """Write a term as in its law; the known offset has no formula."""
-    if name not in terms:
-        return "measured before"
-    sign = "-" if terms[name].sign < 0 else ""
-    return f"${sign}{terms[name].latex}$"
 
 
 def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -152,14 +148,7 @@ def exponents(
     for y, name in enumerate(reversed(names)):
         prior = fit.law.priors[name]
         ends = [prior.quantile(0.05), prior.quantile(0.95)]
-        ax.plot(
-            ends,
-            [y, y],
-            color=GREY,
-            alpha=0.25,
-            lw=9,
-            solid_capstyle="butt",
-        )
+        ax.plot(ends, [y, y], color=GREY, alpha=0.25, lw=9, solid_capstyle="butt")
         _draw_interval(ax, y, np.quantile(fit.posterior[name], LEVELS), COLOURS[0])
         if published and name in published:
             estimate, error = published[name]
@@ -215,13 +204,7 @@ def _draw_interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> No
     low, lower, median, upper, high = quantiles
     ax.plot([low, high], [y, y], color=colour, lw=1.2)
     ax.plot([lower, upper], [y, y], color=colour, lw=3.5)
-    ax.plot(
-        median,
-        y,
-        "o",
-        color=colour,
-        ms=5,
-    )
+    ax.plot(median, y, "o", color=colour, ms=5)
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
@@ -268,7 +251,9 @@ def learned_priors(
     band = populations(record, kind)
     of_law = learned().of_law(record.name)
     tables = [t for t in of_law if t.kind == kind and site in t.logs]
-    _check_informed(name, site, band, tables)
+    if site not in band or not tables:
+        known = ", ".join(n.removesuffix(NATS) for n in band) or "nothing"
+        raise LawError(f"no table teaches of {name!r}; there is {known}")
     own = own_populations(record)[site]
     for population, style in ((band[site], "-"), (own, "--")):
         ends = population.mean + Z90 * population.sd * np.array([-1, 1])
@@ -280,7 +265,13 @@ def learned_priors(
     labs = list(dict.fromkeys(table.lab for table in tables))
     for row, lab in enumerate(labs):
         of_lab = [table for table in tables if table.lab == lab]
-        _draw_lab(ax, row, of_lab, site, COLOURS[row % 6])
+        # a line for each table, within the lab's row
+        places = row + np.linspace(-0.3, 0.3, len(of_lab) + 2)[1:-1]
+        for y, table in zip(places, of_lab, strict=True):
+            mean, sd = table.logs[site]
+            low, middle, high = np.exp(mean + Z90 * sd * np.array([-1, 0, 1]))
+            ax.plot([low, high], [y, y], color=COLOURS[row % 6], lw=1.2)
+            ax.plot(middle, y, "o", color=COLOURS[row % 6], ms=3)
     names = labs
     if fit is not None:
         draws = np.log(as_learned(fit.law, fit.posterior)[site])
@@ -289,38 +280,15 @@ def learned_priors(
         ax.plot(middle, len(labs), "D", color=BLACK, ms=5)
         names = [*labs, "yours"]
     ax.set_yticks(range(len(names)), names)
-    share = "" if site == name else f", share of the floor{_describe_reference(record)}"
+    share = ""
+    if site != name:
+        # at the run at which contributions are shares
+        catalogue = learned()
+        run = catalogue.reference.get(catalogue.same.get(record.name, record.name), {})
+        settings = "".join(f", {c} {format_count(v)}" for c, v in run.items())
+        share = f", share of the floor{settings}"
     ax.set(xscale="log", xlabel=f"{name}{share}", ylabel=None)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter("{x:g}")
     ax.tick_params(axis="x", which="minor", labelsize=7)
     return ax
-
-
-def _check_informed(
-    name: str, site: str, band: dict, tables: Sequence[LearnedTable]
-) -> None:
-    if site not in band or not tables:
-        raise LawError(
-            f"no table teaches of {name!r}; there is "
-            f"{', '.join(n.removesuffix(NATS) for n in band) or 'nothing'}"
-        )
-
-
-def _draw_lab(
-    ax: Axes, row: int, tables: Sequence[LearnedTable], site: str, colour: str
-) -> None:
-    """Draw a line for each table of a lab, within the lab's row."""
-    places = row + np.linspace(-0.3, 0.3, len(tables) + 2)[1:-1]
-    for y, table in zip(places, tables, strict=True):
-        mean, sd = table.logs[site]
-        low, middle, high = np.exp(mean + Z90 * sd * np.array([-1, 0, 1]))
-        ax.plot([low, high], [y, y], color=colour, lw=1.2)
-        ax.plot(middle, y, "o", color=colour, ms=3)
-
-
-def _describe_reference(law: Law) -> str:
-    """Describe the run at which contributions are shares."""
-    catalogue = learned()
-    run = catalogue.reference.get(catalogue.same.get(law.name, law.name), {})
-    return "".join(f", {c} {format_count(v)}" for c, v in run.items())

@@ -6,7 +6,7 @@ import pytest
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._report.explorer import _plan
-from bayeslaw._report.summary import _apart, summary
+from bayeslaw._report.summary import _tell_apart, summary
 from known import plans
 
 
@@ -65,5 +65,5 @@ def test_hopeless_limits_are_said_to_be_so(answer):
     [("loss", 2.4, 2.40003), ("relative", 0.03, 0.0300001), ("nats", 0.05, 0.0500002)],
 )
 def test_what_is_to_be_relaxed_differs_from_what_was_asked(unit, first, second):
-    texts = _apart({"unit": unit}, first, second)
+    texts = _tell_apart({"unit": unit}, first, second)
     assert texts[0] != texts[1]

@@ -13,7 +13,7 @@ from bayeslaw._base.errors import DiagnosticsError
 from bayeslaw._report import domains
 from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import PageSetting
-from bayeslaw._report.planned import _optional
+from bayeslaw._report.planned import _make_optional
 from known import pages, saved
 
 
@@ -39,8 +39,8 @@ def test_an_optional_part_that_fails_is_told(error, told):
         raise error
 
     left_out: dict[str, str] = {}
-    assert _optional(lambda: 3, "Map", left_out) == 3
-    assert _optional(fails, "Runs to buy", left_out) is None
+    assert _make_optional(lambda: 3, "Map", left_out) == 3
+    assert _make_optional(fails, "Runs to buy", left_out) is None
     assert left_out == {"Runs to buy": told}
 
 

@@ -241,7 +241,7 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
         planned=Planned(),
         question=keywords["question"],
     )
-    said = page._command(contents)
+    said = page._write_command(contents)
     CliRunner().invoke(app, shlex.split(said)[1:])
     again, repeated = asked[1]
     pd.testing.assert_frame_equal(again, table)

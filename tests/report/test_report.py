@@ -171,7 +171,7 @@ def test_laws_are_judged_while_the_plan_is_made(monkeypatch):
     parts = {"a": runs, "b": runs}
     laws = {name: ("chinchilla", "ptpp-floor") for name in parts}
     setting = page_file.PageSetting(None, (HoldOut("N", 2.0, 1.0, 2.0),), 0, "raise")
-    shares = page_file._shares(parts, setting.hold_outs, is_planned=True)
+    shares = page_file._weigh_stages(parts, setting.hold_outs, is_planned=True)
     stages = page_file.Stages(None, shares)
     with page_file._fit_all(parts, laws, setting, stages, refit=True) as made:
         finals, domains = made
@@ -780,7 +780,7 @@ def test_the_command_that_updates_reads_the_table_as_the_page_did():
     runs = pd.DataFrame({"N": [1e9]})
     runs.attrs["read_with"] = ["--column", "D=tokens (B)*1e9"]
     contents = SimpleNamespace(fits={"target": None, "source": None}, runs=runs)
-    assert page_file._update_command(contents) == (
+    assert page_file._write_update_command(contents) == (
         "bayeslaw update target.nc OLD_AND_NEW_RUNS --source source.nc "
         "--column 'D=tokens (B)*1e9'"
     )
@@ -822,7 +822,7 @@ def test_the_command_of_the_page_names_what_was_measured():
         question=None,
         fits={"target": None},
     )
-    said = page_file._command(contents)
+    said = page_file._write_command(contents)
     assert '--where "N < 2e9"' in said.replace("'", '"')
     assert '--measured "N > 2e9"' in said.replace("'", '"')
-    assert "--measured" not in page_file._update_command(contents)
+    assert "--measured" not in page_file._write_update_command(contents)

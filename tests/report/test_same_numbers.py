@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import bayeslaw
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._report import figures
-from bayeslaw._report.page import _limits_asked
+from bayeslaw._report.page import _list_limits
 from bayeslaw.cli.app import app
 from bayeslaw.cli.parsing import read_question
 from known import pages, plans
@@ -102,7 +102,7 @@ def test_each_limit_is_on_the_page_and_kept(fits, more, is_kept):
     """Also one that does not bind."""
     question = read_question([f"{k}={v}" for k, v in ASKED.items()], "--plan") | more
     answer = bayeslaw.plan(fits["target"], fits["source"], **question)
-    said = _limits_asked(question, answer)
+    said = _list_limits(question, answer)
     assert answer.D is not None
     assert is_kept(answer)
     for name in set(more) - {"costs"}:

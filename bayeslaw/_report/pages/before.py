@@ -112,12 +112,12 @@ def prior_page(
         if source is None:
             raise PlanError("a plan needs what priors say of the source, too")
         planned = plan(posterior, source, **question)
-        goal = _goal_of_plan(planned, question)
+        goal = _make_goal(planned, question)
     if planned is None and goal is not None:
         goal = as_design(goal)
     if goal is None or not len(goal) or not {"N", "D"} <= set(goal):
         raise PlanError("give runs to forecast (with N and D), or what to plan for")
-    offered = _shorter(goal) if planned is not None else _smaller(goal)
+    offered = _make_shorter(goal) if planned is not None else _make_smaller(goal)
     dearest = float((6 * goal["N"] * goal["D"]).max())
     budget = 0.02 * dearest  # for the first runs
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
@@ -158,7 +158,7 @@ def prior_page(
 # -- what is asked, and what is on offer ------------------------------------------------
 
 
-def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
+def _make_goal(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     """Make the planned run; without a plan, the most probable attempt."""
     tokens, replay = planned.D, planned.replay
     if tokens is None:
@@ -170,7 +170,7 @@ def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
 
 
-def _smaller(
+def _make_smaller(
     goal: pd.DataFrame,
     times_smaller: Sequence[int] = (128, 64, 32, 16, 8),
     tokens_per_parameter: Sequence[float] = (5.0, 20.0, 80.0),
@@ -187,7 +187,7 @@ def _smaller(
     return pd.DataFrame(rows)
 
 
-def _shorter(
+def _make_shorter(
     goal: pd.DataFrame,
     times_shorter: Sequence[int] = (64, 32, 16),
     replays: Sequence[float] = (0.1, 0.25, 0.5),

@@ -54,13 +54,13 @@ def update_page(updated: Updated, path: str | Path) -> Path:
         page,
         "update.html.jinja",
         updated=updated,
-        pictures={name: [*_pictures(d)] for name, d in updated.domains.items()},
+        pictures={name: [*_draw_pictures(d)] for name, d in updated.domains.items()},
         of_plan=of_plan,
     )
     return page
 
 
-def _pictures(domain: UpdatedDomain) -> Iterator[Picture]:
+def _draw_pictures(domain: UpdatedDomain) -> Iterator[Picture]:
     """Draw one domain: forecasts, new rows, and moved parameters."""
     name = domain.name
     yield _draw(

@@ -205,13 +205,13 @@ def _tabulate(
     if schedule is None:
         places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})
-        return table.assign(**{name: _constant(run, name) for name in columns})
+        return table.assign(**{name: _find_constant(run, name) for name in columns})
     if unit not in schedule:
         raise RunTableError(f"the schedule lacks column {unit!r}")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})
     for name in columns:
         along = schedule[name].astype(float) if name in schedule else None
-        table[name] = _constant(run, name) if along is None else along
+        table[name] = _find_constant(run, name) if along is None else along
     table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
     last = table[unit].max() if len(table) else 0.0
     if not last >= until:
@@ -224,7 +224,7 @@ def _tabulate(
     return table
 
 
-def _constant(run: pd.DataFrame, name: str) -> float:
+def _find_constant(run: pd.DataFrame, name: str) -> float:
     """Find the constant value of a column along the run."""
     if name in AREAS:
         raise RunTableError(

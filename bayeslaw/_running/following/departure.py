@@ -207,15 +207,15 @@ class Departure:
         residual
             Log loss of the point minus each draw's law, shape (draw,).
         """
-        now = self._moved(clock)
-        reading = now._reading(clock)
+        now = self._move_to(clock)
+        reading = now._read_state(clock)
         # covariance of the state with the point
         state_point = np.einsum("gij,gj->gi", now.covariance, reading)
         variance = np.einsum("gi,gi->g", reading, state_point)
         scale = self.scales.noise_at(self.end - clock)
         plain_noise = (self.point_noise.independent * scale) ** 2
         spike_noise = (self.point_noise.spike * scale) ** 2
-        innovation = residual - now._at(clock)
+        innovation = residual - now._predict_mean(clock)
 
         def log_normal(noise: Float[np.ndarray, " scale"]) -> np.ndarray:
             v = (variance + noise)[:, None]
@@ -241,13 +241,15 @@ class Departure:
         self, clock: float, later: float
     ) -> Float[np.ndarray, " scale"]:
         """Compute the covariance of departures at two future points, shape (scale,)."""
-        first = self._moved(clock)
-        step = self._steps(later - clock)
+        first = self._move_to(clock)
+        step = self._find_steps(later - clock)
         # covariance of the state with the first point, at that point and later
-        state_point = np.einsum("gij,gj->gi", first.covariance, first._reading(clock))
+        state_point = np.einsum(
+            "gij,gj->gi", first.covariance, first._read_state(clock)
+        )
         state_later = state_point.copy()
         state_later[:, 2:] = np.einsum("gij,gj->gi", step, state_point[:, 2:])
-        return np.einsum("gi,gi->g", first._reading(later), state_later)
+        return np.einsum("gi,gi->g", first._read_state(later), state_later)
 
     def with_equal_draws(self) -> Departure:
         """Give all draws of the law equal weight. This is for a law that was refitted
@@ -280,9 +282,9 @@ class Departure:
 
     # -- the state ---------------------------------------------------------------------
 
-    def _moved(self, clock: float) -> Departure:
+    def _move_to(self, clock: float) -> Departure:
         """Predict the state at a later point; level and slope are constant."""
-        step = self._steps(0.0 if self.clock is None else clock - self.clock)
+        step = self._find_steps(0.0 if self.clock is None else clock - self.clock)
         mean = self.mean.copy()
         mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
         transition = np.zeros((len(step), 5, 5))
@@ -294,7 +296,7 @@ class Departure:
         covariance[:, 2:, 2:] += stationary - kept
         return replace(self, clock=clock, mean=mean, covariance=covariance)
 
-    def _steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
+    def _find_steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
         """Compute transitions of wander, its slope and OU noise over ``gap`` e-folds."""
         decay = np.sqrt(3) / self.scales.length
         a = decay * gap
@@ -307,7 +309,7 @@ class Departure:
         step[:, 2, 2] = np.exp(-gap / self.point_noise.length)
         return step
 
-    def _reading(self, clock: float) -> Float[np.ndarray, "scale 5"]:
+    def _read_state(self, clock: float) -> Float[np.ndarray, "scale 5"]:
         """Observation vector: departure of a point = reading @ state + independent noise."""
         noise = self.scales.noise_at(self.end - clock)
         reading = np.empty((len(noise), 5))
@@ -316,7 +318,7 @@ class Departure:
         reading[:, 4] = noise
         return reading
 
-    def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
+    def _predict_mean(self, clock: float) -> Float[np.ndarray, "scale draw"]:
         """Compute the mean departure: reading @ mean."""
         level, slope, wander, _, noise = self.mean
         before_end = self.end - clock
@@ -350,12 +352,14 @@ class Outlook:
         cls, departure: Departure, clock: float, law: Float[np.ndarray, " draw"]
     ) -> Outlook:
         """Predict at log tokens ``clock``; ``law``: the law's log loss at ``clock``."""
-        then = departure._moved(clock)
-        reading = then._reading(clock)
+        then = departure._move_to(clock)
+        reading = then._read_state(clock)
         state = np.einsum("gi,gij,gj->g", reading, then.covariance, reading)
         scale = departure.scales.noise_at(departure.end - clock)
         noise = departure.point_noise.independent * scale
-        return cls(law + then._at(clock), np.sqrt(state + noise**2), departure.weight)
+        return cls(
+            law + then._predict_mean(clock), np.sqrt(state + noise**2), departure.weight
+        )
 
     def average(self, values: Float[np.ndarray, "scale draw"]) -> float:
         """Average values over the parts of the mixture."""

@@ -233,17 +233,17 @@ class Following:
 
     def sentence(self) -> str:
         """Describe the answer in words."""
-        return "\n".join(map(printable, self._lines()))
+        return "\n".join(map(printable, self._list_lines()))
 
     def __repr__(self) -> str:
-        *_, decision = self._lines()
+        *_, decision = self._list_lines()
         return f"Following({decision})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the answer in words."""
         return paragraphs(self.sentence())
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         """Yield the lines of the answer: by domain, then the decision."""
         for name, domain in self.domains.items():
             unit = UNITS[domain.unit]

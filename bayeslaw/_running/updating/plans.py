@@ -59,7 +59,7 @@ class PlanChange:
             return before.D != after.D
         # the same factor up and down
         other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
-        other_replay = abs(_replay(after) - _replay(before)) > 0.05
+        other_replay = abs(_get_replay(after) - _get_replay(before)) > 0.05
         return other_tokens or other_replay
 
     @property
@@ -75,7 +75,7 @@ class PlanChange:
 
     def headline(self) -> str:
         """Describe how the plan changed."""
-        before, after = _words(self.before), _words(self.after)
+        before, after = _describe(self.before), _describe(self.after)
         return f"the plan goes from {before} to {after}"
 
     def stays(self) -> str:
@@ -88,11 +88,11 @@ class PlanChange:
         if not self.kept:
             if self.after.D is None:
                 return "No plan could be promised before, and none can be now."
-            return f"No plan could be promised before; now: {_words(self.after)}."
+            return f"No plan could be promised before; now: {_describe(self.after)}."
         then = format_chance(float(self.before.probability or 0.0))
         now = format_chance(self.kept["probability"])
         lines = [
-            f"The old plan ({_words(self.before)}) keeps its promises with probability "
+            f"The old plan ({_describe(self.before)}) keeps its promises with probability "
             f"{now}; {then} was foreseen."
         ]
         if self.regret is not None and self.before.D:
@@ -108,14 +108,14 @@ class PlanChange:
         return asdict(self) | {"moved": self.moved, "still_keeps": self.still_keeps}
 
 
-def _replay(record: Plan) -> float:
+def _get_replay(record: Plan) -> float:
     return float(record.replay or 0.0)
 
 
-def _words(record: Plan) -> str:
+def _describe(record: Plan) -> str:
     if record.D is None:
         return "none"
-    replay = f"{format_count(record.D)} tokens with {_replay(record):.0%} replay"
+    replay = f"{format_count(record.D)} tokens with {_get_replay(record):.0%} replay"
     return replay if record.feasible else f"{replay} (short of the confidence)"
 
 
@@ -140,7 +140,7 @@ def plan_change(
     problem = pose(of_new, model)
     log_tokens = math.log(before.D) if before.D else -math.inf
     # evaluated with the same pairs of draws and the same noise as the new plan
-    choice = Choice(log_tokens, _replay(before), 0.0)
+    choice = Choice(log_tokens, _get_replay(before), 0.0)
     probabilities = value.probabilities(problem, log_tokens, choice.replay)
     truth = value.perfect_information(problem, choice) if before.D else {}
     return PlanChange(
@@ -182,6 +182,6 @@ def planned_rows(
             for column, values in model.columns(name).items()
             if values is not None
         }
-        run = covariates | {"D": planned.D, "replay": _replay(planned)}
+        run = covariates | {"D": planned.D, "replay": _get_replay(planned)}
         rows[name] = pd.DataFrame([run], index=["the old plan"])
     return rows

@@ -70,14 +70,14 @@ class UpdatedDomain:
                 "same": self.changes.same,
             },
             "surprise": None if surprise is None else surprise.to_dict(),
-            "parameters": _records(self.parameters),
-            "laws": _records(self.laws),
-            "forecasts": _records(self.forecasts),
+            "parameters": _list_records(self.parameters),
+            "laws": _list_records(self.laws),
+            "forecasts": _list_records(self.forecasts),
             "attribution": None if attribution is None else attribution.to_dict(),
         }
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _list_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows = table.reset_index().to_dict(orient="records")
     return [{str(name): value for name, value in row.items()} for row in rows]
 
@@ -206,9 +206,9 @@ class Updated:
 
     def sentence(self) -> str:
         """Describe the answer in words, the verdict first."""
-        return "\n".join(map(printable, self._lines()))
+        return "\n".join(map(printable, self._list_lines()))
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         """Yield the lines of the answer: the verdict, then each domain, then the plan."""
         yield self.verdict()
         for name, domain in self.domains.items():
