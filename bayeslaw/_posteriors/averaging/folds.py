@@ -68,7 +68,7 @@ def stage_axis(runs: pd.DataFrame) -> str:
     return "N*ptpp" if are_tokens else "ptpp"
 
 
-def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
+def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " positive"]:
     """Round to three digits, as budgets are written."""
     positive = x[np.isfinite(x) & (x > 0)]
     size = 10.0 ** (np.floor(np.log10(positive)) - 2)
