@@ -35,16 +35,12 @@ check_shapes(
 def pytest_configure(config):
     import bayeslaw.models
     from bayeslaw._base.machine import runtime
-    from bayeslaw._base.programs import compiled
 
     ours = Path(__file__).parents[1] / "models"
     of_package = [Path(folder).resolve() for folder in bayeslaw.models.__path__]
     if ours.is_dir() and ours.resolve() not in of_package:
         pytest.exit(f"bayeslaw.models is of another checkout: {of_package[0]}", 3)
     runtime.start()
-    if "BAYESLAW_MUTANT" in os.environ:
-        # programs by their own text: those by the package's would all be made again
-        compiled.program_name = lambda static: None
 
 
 @pytest.hookimpl(tryfirst=True)  # before those marked are left out
@@ -66,10 +62,7 @@ def _let_go_of_programs():
     yield
     import jax
 
-    from bayeslaw._base.programs.compiled import forget_programs
-
     jax.clear_caches()
-    forget_programs()
 
 
 @pytest.fixture(scope="module")

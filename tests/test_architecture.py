@@ -199,7 +199,7 @@ def test_only_times_of_files_and_the_date_are_read_off_the_clock_on_the_wall():
         for name, path in FILES.items()
         if re.search(r"\btime\.time\(|\bdatetime\.", path.read_text())
     }
-    assert readers == {"bayeslaw._base.programs.folder", "bayeslaw._report.page"}
+    assert readers == {"bayeslaw._base.machine.cache", "bayeslaw._report.page"}
 
 
 def test_every_package_is_shipped():

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._law.law import Covariates, Law, Term, Values
 
 if TYPE_CHECKING:

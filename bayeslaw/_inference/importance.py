@@ -21,7 +21,7 @@ from jax import Array
 from scipy.special import gammaln
 
 from bayeslaw._base.machine.blas import one_thread
-from bayeslaw._base.programs.compiled import OFTEN, ONCE, compiled
+from bayeslaw._base.programs import OFTEN, ONCE, compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained

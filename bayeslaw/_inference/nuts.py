@@ -21,7 +21,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from bayeslaw._base.machine.runtime import WARMUP
-from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
@@ -92,7 +92,7 @@ class Chains(NamedTuple):
 
 class Program(NamedTuple):
     """The functions in which samplers differ. They must be functions of a module,
-    because compiled programs are named by them.
+    because programs are compiled for them.
 
     ``potential(law, problem)`` gives the negative log density as a function of whitened
     coordinates. ``kernel(potential)`` makes NUTS, or another kernel of NumPyro that takes

@@ -25,7 +25,7 @@ from jax import Array
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from scipy import stats
 
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.table import Padded

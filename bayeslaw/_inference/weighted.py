@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.programs.compiled import ONCE
+from bayeslaw._base.programs import ONCE
 from bayeslaw._inference import coordinates, diagnostics
 from bayeslaw._inference.importance import (
     Approximation,

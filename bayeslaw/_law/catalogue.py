@@ -8,8 +8,6 @@ import pkgutil
 from functools import cache, lru_cache
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.programs.compiled import program_name
-from bayeslaw._law.columns import share_domains
 from bayeslaw._law.law import Law
 
 PACKAGE = "bayeslaw.models"
@@ -78,26 +76,3 @@ def laws() -> tuple[Law, ...]:
     """
     names = law_names()
     return tuple(map(law, names))
-
-
-@program_name.register(Law)
-@lru_cache(maxsize=256)
-def _name_program(record: Law) -> str | None:
-    """Name compiled programs by the catalogue's law and its numbers; None if the law's
-    functions are not those of the catalogue.
-    """
-    if record.name not in law_names():
-        return None
-    own_law = law(record.name, share_domains(record.covariates))
-    if _collect_functions(record) != _collect_functions(own_law):
-        return None
-    numbers = (record.priors, dict(record.reference), dict(record.plausible))
-    return repr((record.name, numbers))
-
-
-def _collect_functions(record: Law) -> tuple:
-    """Collect everything of a law except its numbers."""
-    terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in record.terms]
-    exponents = [(e.name, e.covariate, e.also) for e in record.exponents]
-    names = (record.covariates, record.parameters)
-    return terms, exponents, names, record.offset, record.publish, record.unpublish

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -239,6 +240,29 @@ class Law:
     version: str = "1"
     origin: str = ""
     digest: str = ""
+
+    @cached_property
+    def _identity(self) -> tuple:
+        """Its functions and numbers, which are all that a compiled program depends on."""
+        numbers = {
+            "priors": [(name, p.family, p.args) for name, p in self.priors.items()],
+            "reference": [*self.reference.items()],
+            "plausible": [*self.plausible.items()],
+        }
+        # as text, because -0.0 and 0.0 are equal, and so are 1 and True
+        words = repr((self.name, self.covariates, self.digest, numbers))
+        terms = tuple((t.coefficient, t.basis, t.sign, t.in_nats) for t in self.terms)
+        exponents = tuple((e.name, e.covariate, e.also) for e in self.exponents)
+        return words, terms, exponents, self.offset, self.publish, self.unpublish
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two laws are the same, so that they share compiled programs."""
+        if not isinstance(other, Law):
+            return NotImplemented
+        return self is other or self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
     def __post_init__(self) -> None:
         missing = [c for c in self.covariates if c not in self.reference]

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._posteriors.posterior import along_tokens
 
 if TYPE_CHECKING:

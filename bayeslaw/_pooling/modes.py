@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import Law

@@ -17,7 +17,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import Draws, take_draws

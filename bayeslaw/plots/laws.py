@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import Z90, format_count
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._law.experience.priors import as_learned, own_populations, populations
 from bayeslaw._law.experience.tables import learned
 from bayeslaw._law.find import as_law

@@ -284,10 +284,7 @@ class Copy:
         there = [name for name in tests if (self.folder / name).exists()]
         options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
         command = [sys.executable, "-B", "-m", "pytest", *options, *there]
-        environment = os.environ | {
-            "PYTHONPATH": str(self.folder),
-            "BAYESLAW_MUTANT": "1",  # read by conftest
-        }
+        environment = os.environ | {"PYTHONPATH": str(self.folder)}
         try:
             result = subprocess.run(
                 command,

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from pathlib import Path
 
 from bayeslaw._base.machine import memory
-from bayeslaw._base.programs.folder import (
-    NO_FOLDER,
-    drop_damaged,
-    drop_foreign,
-    forget_unused,
+from bayeslaw._base.machine.cache import (
+    clean,
+    own_cache_folder,
+    programs_folder,
     why_not_ours,
 )
 
-CACHE_VARIABLE = "BAYESLAW_CACHE"
 # iterations of a chain; one number everywhere, because each number needs its own
 # compiled program
 WARMUP = 500
@@ -34,38 +30,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def cache_folder() -> Path | None:
-    """Find the folder of compiled programs: $BAYESLAW_CACHE, else the user's cache;
-    None if the variable is set but empty.
-    """
-    folder = os.environ.get(CACHE_VARIABLE)
-    if folder == "":
-        return None
-    if folder is not None:
-        return Path(folder)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "bayeslaw"
-
-
-def own_cache_folder(warn: bool = False) -> Path | None:
-    """Make `cache_folder` if it is missing. None if it cannot be made. None, with a
-    warning, if others than the user may write programs there.
-    """
-    folder = cache_folder()
-    doubt = None if folder is None else why_not_ours(folder)
-    if doubt is None:
-        return folder
-    if warn and doubt != NO_FOLDER:
-        warnings.warn(
-            f"compiled programs are neither read from {folder} nor kept there, as "
-            f"{doubt} and so could run code as you; give {CACHE_VARIABLE} a folder of "
-            "your own that only you may write to (chmod 700)",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return None
 
 
 @lru_cache(maxsize=1)
@@ -81,13 +45,13 @@ def start() -> None:
     with contextlib.suppress(RuntimeError):  # the backend already runs
         chains = 4  # each on its own core
         jax.config.update("jax_num_cpu_devices", min(cores(), chains))
-    folder = own_cache_folder(warn=True)
-    if folder is not None:
-        drop_foreign(folder)
-        drop_damaged(folder)
-        forget_unused(folder)
+    cache = own_cache_folder(warn=True)
+    folder = None if cache is None else programs_folder(cache)
+    if folder is not None and why_not_ours(folder) is None:
+        clean(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import Any
 
 from bayeslaw._base.files import atomic_write
-from bayeslaw._base.machine.runtime import cache_folder, own_cache_folder
+from bayeslaw._base.machine.cache import cache_folder, own_cache_folder
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
 from bayeslaw._base.terminal import printable
 

@@ -123,11 +123,6 @@ class Process:
     pairs: tuple[tuple[int, int], ...]
     fading: Fading | None = None
 
-    @cached_property
-    def program_name(self) -> str:
-        """Cache key of the compiled programs."""
-        return repr(self)
-
     @property
     def size(self) -> int:
         """Number of basis functions."""

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import SHARE
 from bayeslaw._posteriors.draws import Draws, shuffled, take_draws

@@ -18,7 +18,7 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import Range, of_saved

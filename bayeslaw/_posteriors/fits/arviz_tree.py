@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.likelihood import (

@@ -16,7 +16,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.programs.compiled import (
+from bayeslaw._base.programs import (
     FASTER_COMPILER,
     LEVEL,
     OFTEN,

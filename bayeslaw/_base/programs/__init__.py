@@ -1,1 +1,0 @@
-"""Keep programs that XLA compiled, so that each is compiled once on a machine."""
