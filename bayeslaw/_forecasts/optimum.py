@@ -131,10 +131,10 @@ class Search:
 
 def optimum(
     posterior: Posterior | str | Path,
-    budgets: Iterable[float] | float | None = None,
+    budgets: Iterable[float | str] | float | str | None = None,
     *,
     costs: Costs | None = None,
-    served_tokens: float = 0.0,
+    served_tokens: float | str = 0.0,
     covariates: Mapping[str, float] | None = None,
     prob: float | str = 0.9,
     search: Search = Search(),
@@ -295,7 +295,7 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
 
 
 def _choose_budgets(
-    budgets: Iterable[float] | float | None,
+    budgets: Iterable[float | str] | float | str | None,
     sweeps: Sequence[pd.DataFrame],
     costs: Costs,
 ) -> list[float]:

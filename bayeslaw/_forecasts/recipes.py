@@ -134,7 +134,7 @@ def recipes(
     table: pd.DataFrame | str | Path,
     *,
     source: Posterior | str | Path | None = None,
-    budget: float | None = None,
+    budget: float | str | None = None,
     costs: Costs | None = None,
     prob: float | str = 0.9,
     seed: int = 0,
@@ -289,7 +289,7 @@ def _compare(
 
 
 def _fill_tokens(
-    table: pd.DataFrame, budget: float | None, costs: Costs
+    table: pd.DataFrame, budget: float | str | None, costs: Costs
 ) -> pd.DataFrame:
     """Fill in the tokens that the budget pays for."""
     if len(table) < 2:

@@ -9,10 +9,8 @@ compute are imported inside the commands, so ``--help`` answers at once.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import warnings
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -121,55 +119,32 @@ def main(commands: typer.Typer | None = None) -> None:
     2, failed diagnostics exit 3.
     """
     forget_outputs()  # of an earlier command in the same process
+    # Tracing programs makes hundreds of thousands of objects, of which hardly any are
+    # garbage. By default Python collects after every 700.
+    gc.set_threshold(100_000)
     try:
-        with _garbage_seldom(), warnings.catch_warnings(), own_warnings():
+        with warnings.catch_warnings(), own_warnings():
             warnings.showwarning = keep_warning
             # Keep all warnings: Python's own filter against repeats is reset whenever
             # code catches warnings. The end prints each once.
             warnings.simplefilter("always")
             (commands or app)()
-    except DiagnosticsError as error:
-        raise _refusal(error, 3) from None
     except BayeslawError as error:
-        raise _refusal(error, 2) from None
-    except OSError as error:
-        raise _refusal(_of_system(error), 2) from None
+        say(f"error: {error}", to_stderr=True)
+        raise SystemExit(3 if isinstance(error, DiagnosticsError) else 2) from None
+    except OSError as error:  # of a file or a disk
+        where = f"{error.filename}: " if error.filename else ""
+        say(f"error: {where}{error.strerror or error}", to_stderr=True)
+        raise SystemExit(2) from None
     except (KeyboardInterrupt, SystemExit) as stopped:
-        raise _interruption(stopped) from None
-
-
-@contextlib.contextmanager
-def _garbage_seldom() -> Iterator[None]:
-    """Collect garbage rarely, and not at all when the process ends: Python would then
-    search all objects three times, which takes half a second after a preview.
-    """
-    # Tracing programs makes hundreds of thousands of objects, of which hardly any are
-    # garbage. By default Python collects after every 700.
-    gc.set_threshold(100_000)
-    try:
-        yield
+        # typer turns Ctrl-C into a silent exit; other exits are unchanged
+        by_key = isinstance(stopped, KeyboardInterrupt)
+        if not by_key and stopped.code != INTERRUPTED:
+            raise
+        if not isinstance(stopped, Resumable):
+            say(interruption(), to_stderr=True)
+        raise SystemExit(INTERRUPTED) from None
     finally:
+        # no collection when the process ends: Python would search all objects three
+        # times, which takes half a second after a preview
         gc.freeze()
-
-
-def _of_system(error: OSError) -> str:
-    """Turn an error of the operating system about a file or disk into one line."""
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
-
-
-def _refusal(error: Exception | str, code: int) -> SystemExit:
-    say(f"error: {error}", to_stderr=True)
-    return SystemExit(code)
-
-
-def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
-    """Print a line for an interrupted command, since typer turns Ctrl-C into a silent
-    exit; other exits are unchanged.
-    """
-    by_key = isinstance(stopped, KeyboardInterrupt)
-    if not by_key and stopped.code != INTERRUPTED:
-        return stopped
-    if not isinstance(stopped, Resumable):
-        say(interruption(), to_stderr=True)
-    return SystemExit(INTERRUPTED)

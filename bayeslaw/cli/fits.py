@@ -81,10 +81,6 @@ class FitOptions:
     )
     as_json: AsJson = False
 
-    @property
-    def on_failure(self) -> str:
-        return "warn" if self.accept_diagnostics else "raise"
-
 
 @command
 def fit(options: FitOptions) -> None:
@@ -95,16 +91,42 @@ def fit(options: FitOptions) -> None:
     (if the table holds sweeps of learning rates: --best-of lr, or --law chinchilla+lr;
     if it has the standard error of each loss: --column "loss_sd=eval/stderr")
     """
+    import bayeslaw
+    from bayeslaw._posteriors.averaging.compare import law_of_few
+
     options = with_file(options, options.runs)
     check_writable(options.output)
-    settings = prior_file(options.priors)
-    settings["reference"] |= assignments(options.reference)
+    stated = prior_file(options.priors)
     table = read_table(options.runs, options.where, options.column)
     table = best_of(table, options.best_of)
     _say_domains(table)
-    laws = options.law or _law_of_few(table)
+    laws = options.law
+    few = None if laws else law_of_few(table)  # too few runs for an average
+    if few is not None:
+        say(
+            f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
+            f"{few} (--law names another)",
+            to_stderr=True,
+        )
+        laws = [few]
+    settings = _settings(options)
+    settings["reference"] = stated["reference"] | settings["reference"]
+    posterior: Any
     if laws is not None and len(laws) == 1 and not options.drift:
-        posterior = _one_law(table, laws[0], settings, options)
+        kind = "preview of " if options.preview else ""
+        with progress_bar(f"{kind}{laws[0]} on {len(table)} runs") as progress:
+            posterior = bayeslaw.fit(
+                table,
+                laws[0],
+                priors=stated["priors"],
+                chains=options.chains,
+                warmup=options.warmup,
+                draws=options.draws,
+                max_draws=options.max_draws,
+                preview=options.preview,
+                progress=progress,
+                **settings,
+            )
         name = posterior.name
         narrowed = posterior.narrowed().drop(columns="source")
         more = {
@@ -113,7 +135,16 @@ def fit(options: FitOptions) -> None:
         }
         more |= {"preview": True} if options.preview else {}
     else:
-        posterior = _several_laws(table, settings, options)
+        if stated["priors"]:
+            raise LawError("priors belong to one law; name it (--law), without --drift")
+        if options.drift and options.preview:
+            raise LawError(
+                "a preview leaves no stage out to learn drift from: leave out --preview "
+                "or --drift"
+            )
+        which = len(laws) if laws else "the default"
+        with progress_bar(f"{which} laws on {len(table)} runs") as progress:
+            posterior = bayeslaw.average(table, laws, progress=progress, **settings)
         name, more = "average", {"weights": posterior.weights}
     if options.output is not None:
         posterior.save(options.output)
@@ -129,6 +160,18 @@ def fit(options: FitOptions) -> None:
     emit(record, options.as_json, lambda: _print_fit(posterior, record))
 
 
+def _settings(options: FitOptions | CompareOptions) -> dict[str, Any]:
+    """Collect what `fit` and `average` take under the same names."""
+    return {
+        "reference": assignments(options.reference),
+        "independent": options.independent,
+        "discrepancy": not options.plain,
+        "experience": options.experience,
+        "seed": options.seed,
+        "on_failure": "warn" if options.accept_diagnostics else "raise",
+    }
+
+
 def _say_domains(table: pd.DataFrame) -> None:
     """Say before a minute of work that a table is of several domains."""
     from bayeslaw._tables.fitting import domains_mixed
@@ -136,78 +179,6 @@ def _say_domains(table: pd.DataFrame) -> None:
     line = domains_mixed(table)
     if line is not None:
         say_at_once(line)
-
-
-def _one_law(
-    table: pd.DataFrame, law: str, settings: dict[str, dict], options: FitOptions
-) -> Any:
-    """Fit one law with the command's options, showing progress."""
-    import bayeslaw
-
-    kind = "preview of " if options.preview else ""
-    with progress_bar(f"{kind}{law} on {len(table)} runs") as progress:
-        return bayeslaw.fit(
-            table,
-            law,
-            priors=settings["priors"],
-            reference=settings["reference"],
-            independent=options.independent,
-            discrepancy=not options.plain,
-            seed=options.seed,
-            chains=options.chains,
-            warmup=options.warmup,
-            draws=options.draws,
-            max_draws=options.max_draws,
-            preview=options.preview,
-            experience=options.experience,
-            progress=progress,
-            on_failure=options.on_failure,
-        )
-
-
-def _law_of_few(table: pd.DataFrame) -> list[str] | None:
-    """Choose the law of a table that is too small for an average, and print which it
-    is; None for a larger table.
-    """
-    from bayeslaw._posteriors.averaging.compare import law_of_few
-
-    name = law_of_few(table)
-    if name is None:
-        return None
-    say(
-        f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
-        f"{name} (--law names another)",
-        to_stderr=True,
-    )
-    return [name]
-
-
-def _several_laws(
-    table: pd.DataFrame, settings: dict[str, dict], options: FitOptions
-) -> Any:
-    """Average several laws, or the default ones, with the command's options."""
-    import bayeslaw
-
-    if settings["priors"]:
-        raise LawError("priors belong to one law; name it (--law), without --drift")
-    if options.drift and options.preview:
-        raise LawError(
-            "a preview leaves no stage out to learn drift from: leave out --preview or --drift"
-        )
-    laws = options.law or None
-    which = len(laws) if laws else "the default"
-    with progress_bar(f"{which} laws on {len(table)} runs") as progress:
-        return bayeslaw.average(
-            table,
-            laws,
-            reference=settings["reference"],
-            independent=options.independent,
-            discrepancy=not options.plain,
-            experience=options.experience,
-            seed=options.seed,
-            progress=progress,
-            on_failure=options.on_failure,
-        )
 
 
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
@@ -224,9 +195,19 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
         say(f"weights: {', '.join(weights)}")
     if "narrowed" in record:
         if record["n"] <= HANDFUL:
-            _print_narrowed(posterior)
+            rows = posterior.narrowed()
+            say(f"what the runs narrowed (nats at {reference_run(posterior.law)}):")
+            rows = rows.assign(narrowed=[f"{share:.0%}" for share in rows["narrowed"]])
+            say_block(rows.to_string(float_format=lambda v: f"{v:.3g}"))
         else:
-            _print_of_the_prior(record["narrowed"])
+            narrowed = record["narrowed"].items()
+            names = [site for site, row in narrowed if row["whose"] == "prior"]
+            if names:
+                verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+                say(
+                    f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed "
+                    f"{them}"
+                )
     if "priors" in record and posterior.law.origin.startswith("formula:"):
         say(f"priors (contributions in nats at {reference_run(posterior.law)}):")
         for name, prior in record["priors"].items():
@@ -246,22 +227,6 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     say_block(posterior.goodness.sentence())
     if record["output"] is not None:
         say(f"-> {record['output']}")
-
-
-def _print_of_the_prior(narrowed: dict[str, dict[str, Any]]) -> None:
-    """Print the parameters that the runs hardly narrowed."""
-    names = [site for site, row in narrowed.items() if row["whose"] == "prior"]
-    if names:
-        verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
-        say(f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed {them}")
-
-
-def _print_narrowed(posterior: Any) -> None:
-    """Print what a handful of runs narrowed, and where the priors are from."""
-    table = posterior.narrowed()
-    say(f"what the runs narrowed (nats at {reference_run(posterior.law)}):")
-    printed = table.assign(narrowed=[f"{share:.0%}" for share in table["narrowed"]])
-    say_block(printed.to_string(float_format=lambda v: f"{v:.3g}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,15 +282,10 @@ def compare(options: CompareOptions) -> None:
         average = bayeslaw.average(
             table,
             None if names is None else [name.strip() for name in names],
-            reference=assignments(options.reference),
             hold_out=options.hold_out,
-            independent=options.independent,
-            discrepancy=not options.plain,
-            experience=options.experience,
-            seed=options.seed,
             executor=executor,
             progress=progress,
-            on_failure="warn" if options.accept_diagnostics else "raise",
+            **_settings(options),
         )
     if options.output is not None:
         average.save(options.output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -32,7 +32,7 @@ from bayeslaw.cli.options import (
 from bayeslaw.cli.output import (
     check_writable,
     emit,
-    keep_warning,
+    emit_answer,
     write_picture,
     write_table,
 )
@@ -43,14 +43,9 @@ from bayeslaw.cli.parsing import (
     link_of,
     load_befores,
     load_fit,
-    number,
-    number_or_none,
     prior_of,
     read_table,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +87,26 @@ def forecast(options: ForecastOptions) -> None:
     from bayeslaw._forecasts.misfits import drift_sentence, shift_sentence
     from bayeslaw._posteriors.chain import chain
 
-    path = _runs_to_forecast(options)
+    if not options.prior_only and (options.law or options.experience):
+        raise LawError(
+            "--law and --experience belong to --prior-only: a fit has its own"
+        )
+    if options.prior_only and options.runs is not None:
+        raise LawError("with --prior-only there is no fit: give the table of runs only")
+    if not options.prior_only and options.runs is None:
+        raise LawError(
+            "give a fit and a table: bayeslaw forecast FIT.nc RUNS; before the first run "
+            "a table, --law NAME --prior-only"
+        )
+    path = options.fit_file if options.runs is None else options.runs
     options = with_file(options, path)
     check_writable(options.output)
     trusted = options.trust_law_file
     table = read_table(path, options.where, options.column)
+    more = {}
     if options.prior_only:
         posterior = prior_of("--law", options.law, table, options)
+        more = {"prior_only": True, "warnings": list(posterior.warnings)}
     else:
         posterior = load_fit(options.fit_file, trusted)
     forecaster = posterior
@@ -113,15 +121,13 @@ def forecast(options: ForecastOptions) -> None:
         seed=options.seed,
     )
     write_table(pd.concat([table, rows], axis=1), options.output)
+    own = table.drop(columns=[name for name in rows if name in table])
+    own = own.astype(dict.fromkeys(own.select_dtypes("datetime").columns, str))
     record = {
         "law": posterior.name,
         "prob": options.prob,
-        **(
-            {"prior_only": True, "warnings": list(posterior.warnings)}
-            if options.prior_only
-            else {}
-        ),
-        "rows": _with_own(table, rows).reset_index().to_dict(orient="records"),
+        **more,
+        "rows": own.join(rows).reset_index().to_dict(orient="records"),
     }
 
     def show() -> None:
@@ -139,33 +145,6 @@ def forecast(options: ForecastOptions) -> None:
             say(sentence)
 
     emit(record, options.as_json, show)
-
-
-def _runs_to_forecast(options: ForecastOptions) -> Path:
-    """Read the table to forecast: the second argument, or the first if there is no fit."""
-    if options.prior_only:
-        if options.runs is not None:
-            raise LawError(
-                "with --prior-only there is no fit: give the table of runs only"
-            )
-        return options.fit_file
-    if options.law or options.experience:
-        raise LawError(
-            "--law and --experience belong to --prior-only: a fit has its own"
-        )
-    if options.runs is None:
-        raise LawError(
-            "give a fit and a table: bayeslaw forecast FIT.nc RUNS; before the first run "
-            "a table, --law NAME --prior-only"
-        )
-    return options.runs
-
-
-def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Put the table's own columns before those of the forecast."""
-    columns = table.drop(columns=[name for name in rows if name in table])
-    dates = columns.select_dtypes("datetime").columns
-    return columns.astype(dict.fromkeys(dates, str)).join(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,12 +179,11 @@ def optimum(options: OptimumOptions) -> None:
 
     check_writable(options.picture)
     posterior = load_fit(options.fit_file, options.trust_law_file)
-    budgets = [number("--budget", text) for text in options.budget or []]
     best = bayeslaw.optimum(
         posterior,
-        budgets or None,
+        options.budget,
         costs=costs_of(options),
-        served_tokens=number("--served-tokens", options.served_tokens),
+        served_tokens=options.served_tokens,
         covariates=assignments(options.covariate, "--covariate"),
         prob=options.prob,
         seed=options.seed,
@@ -213,14 +191,7 @@ def optimum(options: OptimumOptions) -> None:
     write_picture(
         options.picture, lambda ax: bayeslaw.plots.isoflops(ax, best, posterior.runs)
     )
-    for line in best.warnings:
-        keep_warning(line)
-
-    def show() -> None:
-        say_block(best.table().to_string(index=False))
-        say_block(best.sentence())
-
-    emit(best.to_dict(), options.as_json, show)
+    emit_answer(best, options.as_json, best.table())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,19 +241,12 @@ def recipes(options: RecipesOptions) -> None:
         posterior,
         table,
         source=source,
-        budget=number_or_none("--budget", options.budget),
+        budget=options.budget,
         costs=costs_of(options),
         prob=options.prob,
         seed=options.seed,
     )
-    for line in compared.warnings:
-        keep_warning(line)
-
-    def show() -> None:
-        say_block(compared.table().to_string(index=False))
-        say_block(compared.sentence())
-
-    emit(compared.to_dict(), options.as_json, show)
+    emit_answer(compared, options.as_json, compared.table())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +292,25 @@ def check(options: CheckOptions) -> None:
     posterior = load_fit(options.fit_file, options.trust_law_file)
     table = read_table(options.runs, options.where, options.column)
     result = bayeslaw.check(posterior, table, seed=options.seed)
-    further = _further_checks(posterior, table, options)
+    further: dict[str, Any] = {}
+    if options.replicates:
+        with progress_bar(f"{options.replicates} replicates", 120) as progress:
+            further["posterior_sbc"] = bayeslaw.check_inference(
+                posterior,
+                table,
+                replicates=options.replicates,
+                seed=options.seed,
+                progress=progress,
+            )
+    if options.conformal:
+        with progress_bar(f"stages of {posterior.name}", 120) as progress:
+            further["conformal"] = bayeslaw.check_stages(
+                posterior,
+                table,
+                column=options.hold_out,
+                seed=options.seed,
+                progress=progress,
+            )
 
     def show() -> None:
         say(f"{result.verdict.upper()}: {result.reason}")
@@ -352,32 +334,6 @@ def check(options: CheckOptions) -> None:
     record = {"law": posterior.name} | result.to_dict()
     record |= {name: test.to_dict() for name, test in further.items()}
     emit(record, options.as_json, show)
-
-
-def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
-    """Make the further checks that were asked for, by their names in JSON."""
-    import bayeslaw
-
-    checks = {}
-    if options.replicates:
-        with progress_bar(f"{options.replicates} replicates", 120) as progress:
-            checks["posterior_sbc"] = bayeslaw.check_inference(
-                posterior,
-                table,
-                replicates=options.replicates,
-                seed=options.seed,
-                progress=progress,
-            )
-    if options.conformal:
-        with progress_bar(f"stages of {posterior.name}", 120) as progress:
-            checks["conformal"] = bayeslaw.check_stages(
-                posterior,
-                table,
-                column=options.hold_out,
-                seed=options.seed,
-                progress=progress,
-            )
-    return checks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,42 +374,32 @@ def review(options: ReviewOptions) -> None:
         raise RunTableError("a file is named twice; name each once")
     are_fits = all(is_fit_file(path) for path in options.paths)
     options = with_file(options, options.held_out if are_fits else options.paths[0])
-    goal = _goal(options)
-    if are_fits:
+    if options.goal is not None and options.at:
+        raise RunTableError("give --goal or --at, not both")
+    goal = goal_at(options.at) if options.at else None
+    if options.goal is not None:
+        columns = columns_there(options.column, options.goal)
+        goal = read_table(options.goal, None, columns)
+    if not are_fits:
+        result = _review_of_table(options, goal)
+    else:
+        if options.held_out is None and (options.where or options.column):
+            raise RunTableError(
+                "--where and --column are about a table: give one, or --held-out RUNS"
+            )
+        held_out = options.held_out and read_table(
+            options.held_out, options.where, options.column
+        )
         result = bayeslaw.review(
             {str(p): load_fit(p, options.trust_law_file) for p in options.paths},
             goal=goal,
-            held_out=_held_out(options),
+            held_out=held_out,
             refit=options.refit,
             seed=options.seed,
         )
-    else:
-        result = _review_of_table(options, goal)
     emit(result.to_dict(), options.as_json, lambda: say_block(result.sentence()))
     exit_codes = {"pass": 0, "look": 4, "fail": 5}
     raise typer.Exit(exit_codes[result.verdict])
-
-
-def _goal(options: ReviewOptions) -> Any:
-    """Read the runs to forecast, if they were given."""
-    if options.goal is not None and options.at:
-        raise RunTableError("give --goal or --at, not both")
-    if options.goal is not None:
-        return read_table(
-            options.goal, None, columns_there(options.column, options.goal)
-        )
-    return goal_at(options.at) if options.at else None
-
-
-def _held_out(options: ReviewOptions) -> Any:
-    """Read the held-out runs of a review, if they are given."""
-    if options.held_out is not None:
-        return read_table(options.held_out, options.where, options.column)
-    if options.where or options.column:
-        raise RunTableError(
-            "--where and --column are about a table: give one, or --held-out RUNS"
-        )
-    return None
 
 
 def _review_of_table(options: ReviewOptions, goal: Any) -> Any:

@@ -26,6 +26,8 @@ from bayeslaw.cli.parsing import assignments, best_of, columns_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayeslaw._law.law import Law
+
 
 @dataclass(frozen=True, kw_only=True)
 class LawsOptions:
@@ -45,28 +47,21 @@ def laws(options: LawsOptions) -> None:
     """
     import bayeslaw
 
-    if options.name is not None:
-        law = bayeslaw.find_law(options.name)
-        emit(_law_record(law), options.as_json, lambda: _print_law(law))
+    def summary(law: Law) -> dict[str, Any]:
+        return {
+            "name": law.name,
+            "title": law.title,
+            "covariates": list(law.covariates),
+            "parameters": list(law.parameters),
+        }
+
+    if options.name is None:
+        rows = [summary(law) for law in bayeslaw.laws()]
+        columns = ("name", "title", "covariates")
+        emit(rows, options.as_json, lambda: print_table(rows, columns))
         return
-    rows = [_law_summary(law) for law in bayeslaw.laws()]
-    columns = ("name", "title", "covariates")
-    emit(rows, options.as_json, lambda: print_table(rows, columns))
-
-
-def _law_summary(law) -> dict[str, Any]:
-    """Collect the name, title, covariates and parameters of a law."""
-    return {
-        "name": law.name,
-        "title": law.title,
-        "covariates": list(law.covariates),
-        "parameters": list(law.parameters),
-    }
-
-
-def _law_record(law) -> dict[str, Any]:
-    """Collect the full description of a law."""
-    return _law_summary(law) | {
+    law = bayeslaw.find_law(options.name)
+    record = summary(law) | {
         "source": law.source,
         "latex": law.latex,
         "reference": dict(law.reference),
@@ -74,8 +69,19 @@ def _law_record(law) -> dict[str, Any]:
         "priors": priors_record(law),
     }
 
+    def show() -> None:
+        say(f"{law.name}: {law.title}", f"  loss = {law.latex}", f"  {law.source}")
+        say(f"  reference run: {reference_run(law)}")
+        say("  priors (contributions in nats at the reference run):")
+        for name, prior in law.priors.items():
+            low, high = prior.quantile(0.05), prior.quantile(0.95)
+            ends = f"90% {low:8.3g} to {high:8.3g}"
+            say(f"    {name:12} {prior!s:24} {ends}   {prior.source}")
 
-def priors_record(law) -> dict[str, dict[str, Any]]:
+    emit(record, options.as_json, show)
+
+
+def priors_record(law: Law) -> dict[str, dict[str, Any]]:
     """List each parameter's prior, its 90% interval, and where it comes from."""
     return {
         name: {
@@ -88,7 +94,7 @@ def priors_record(law) -> dict[str, dict[str, Any]]:
     }
 
 
-def reference_run(law) -> str:
+def reference_run(law: Law) -> str:
     """Write the run at which contributions are stated, with units of own columns."""
     from bayeslaw._law.formula import units_of
 
@@ -97,18 +103,6 @@ def reference_run(law) -> str:
         f"{column} {value:g} {units.get(column, '')}".rstrip()
         for column, value in law.reference.items()
     )
-
-
-def _print_law(law) -> None:
-    """Print a law for people."""
-    say(f"{law.name}: {law.title}", f"  loss = {law.latex}", f"  {law.source}")
-    say(f"  reference run: {reference_run(law)}")
-    say("  priors (contributions in nats at the reference run):")
-    for name, prior in law.priors.items():
-        low, high = prior.quantile(0.05), prior.quantile(0.95)
-        say(
-            f"    {name:12} {prior!s:24} 90% {low:8.3g} to {high:8.3g}   {prior.source}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,9 +267,7 @@ def _range(column: pd.Series) -> dict[str, Any]:
     """Find the range of a column of numbers, its number of levels, and its empty cells."""
     import pandas as pd
 
-    levels = int(column.nunique())
-    empty = int(column.isna().sum())
-    counted = {"levels": levels, "empty": empty}
+    counted = {"levels": int(column.nunique()), "empty": int(column.isna().sum())}
     if not pd.api.types.is_numeric_dtype(column):
         return counted
     return {"low": float(column.min()), "high": float(column.max())} | counted

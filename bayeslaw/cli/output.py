@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write, try_writing
-from bayeslaw._base.terminal import printable, say
+from bayeslaw._base.terminal import printable, say, say_block
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,6 +143,29 @@ def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
         print(json.dumps(finite(record), allow_nan=False))
     else:
         show()
+
+
+def emit_answer(
+    answer: Any,
+    as_json: bool,
+    table: pd.DataFrame | None = None,
+    lines: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """Print an answer as JSON with ``more`` keys; or its ``table``, if there is one with
+    rows, ``lines``, and its sentence. Its warnings come at the end of the command.
+    """
+    record = answer.to_dict()
+    for line in record.get("warnings", ()):
+        keep_warning(line)
+
+    def show() -> None:
+        if table is not None and len(table):
+            say_block(table.to_string(index=False))
+        say(*lines)
+        say_block(answer.sentence())
+
+    emit(record | more, as_json, show)
 
 
 def finite(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayeslaw._costs.costs import Costs
-    from bayeslaw._plans.constraint import UnitName
     from bayeslaw._posteriors.links.accuracy import AccuracyLink
     from bayeslaw.cli.options import AccuracyOptions, CostOptions
 
@@ -52,19 +52,12 @@ def limit(option: str, text: str, kind: Kind | None = None) -> float:
     return number(option, text) if kind is None else checked(option, text, kind)
 
 
-def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
-    """Parse the largest rise of the source loss, and tell whether it is in nats or
-    relative.
-    """
-    from bayeslaw._plans import constraint
-
-    return constraint.forgetting_limit(option, text)
-
-
 def forgetting_text(option: str, text: str) -> str:
     """Check the largest rise of the source loss, in its own unit, as `bayeslaw.plan`
     takes it; errors name the option.
     """
+    from bayeslaw._plans.constraint import forgetting_limit
+
     if not says_unit(text):
         forgetting_limit(option, text)
     return text
@@ -181,16 +174,29 @@ def costs_of(options: CostOptions) -> Costs | None:
     """Read the costs of training; None if no option is given."""
     from bayeslaw._costs.costs import Costs, Shape
 
+    def shape(text: str) -> Shape:
+        numbers = assignments(text.split(","), "--shape")
+        names = [field.name for field in fields(Shape)]
+        for name in numbers:
+            if name not in names:
+                raise LawError(f"--shape {name}: it takes {', '.join(names)}")
+        return Shape(**numbers)
+
+    option = "--tokens-per-second"
+    rates = values_by_name(options.tokens_per_second, option).items()
     settings: dict[str, Any] = {
-        name: number_or_none(f"--{name.replace('_', '-')}", getattr(options, name))
-        for name in ("mfu", "price", "fixed_cost", "side_by_side")
+        "hardware": options.hardware,
+        "mfu": number_or_none("--mfu", options.mfu),
+        "price": number_or_none("--price", options.price),
+        "fixed": number_or_none("--fixed-cost", options.fixed_cost),
+        "side_by_side": number_or_none("--side-by-side", options.side_by_side),
+        "tokens_per_second": {
+            number(option, N): number(f"{option} {N}", text) for N, text in rates
+        }
+        or None,
+        "shapes": [shape(text) for text in options.shape or []] or None,
+        "train_checkpoint": options.train_checkpoint or None,
     }
-    settings["fixed"] = settings.pop("fixed_cost")
-    settings["hardware"] = options.hardware
-    rates = assignments_by_number("--tokens-per-second", options.tokens_per_second)
-    settings["tokens_per_second"] = rates or None
-    settings["shapes"] = [Shape(**_shape(text)) for text in options.shape or []] or None
-    settings["train_checkpoint"] = options.train_checkpoint or None
     given = {name: value for name, value in settings.items() if value is not None}
     return Costs(**given) if given else None
 
@@ -206,26 +212,6 @@ def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:
     return bayeslaw.accuracy_link(
         options.accuracy, chance=options.chance or 0.0, seed=seed
     )
-
-
-def assignments_by_number(
-    option: str, texts: Sequence[str] | None
-) -> dict[float, float]:
-    """Parse assignments whose names are numbers, too: ``8.1B=120k``."""
-    return {
-        number(option, name): number(f"{option} {name}", text)
-        for name, text in values_by_name(texts, option).items()
-    }
-
-
-def _shape(text: str) -> dict[str, float]:
-    """Parse a model's shape: numbers by name."""
-    names = ("N", "active", "layers", "width", "context", "vocab")
-    shape = assignments(text.split(","), "--shape")
-    unknown = [name for name in shape if name not in names]
-    if unknown:
-        raise LawError(f"--shape {unknown[0]}: it takes {', '.join(names)}")
-    return shape
 
 
 # -- files -----------------------------------------------------------------------------
@@ -344,16 +330,6 @@ def load_befores(
         offered = ", ".join(sorted(columns)) or "no loss before adaptation"
         raise LawError(f"--before {unknown[0]}: the laws read {offered}")
     return {column: load_fit(path, trust_law_file) for column, path in pairs}
-
-
-def goal_of(
-    options: Sequence[str], where: str | None, column: Sequence[str] | None
-) -> Any:
-    """Read the goal: runs to forecast, or the question of a plan."""
-    table = table_of_goal(options)
-    if table is None:
-        return read_question(options, "--goal")
-    return read_table(table, where, column)
 
 
 def table_of_goal(options: Sequence[str]) -> Path | None:

@@ -181,7 +181,7 @@ def test_all_numbers_of_a_plan_may_stand_in_the_file(tmp_path):
     names = set(inspect.signature(plan).parameters) - no_number
     path = tmp_path / "bayeslaw.toml"
     path.write_text("[plan]\n" + "".join(f"{name} = 1\n" for name in sorted(names)))
-    assert read_file(path).plan == [f"{name}=1" for name in sorted(names)]
+    assert read_file(path)["question"] == [f"{name}=1" for name in sorted(names)]
 
 
 def test_remember_writes_what_is_read_again(folder):
@@ -207,7 +207,7 @@ def test_names_that_need_quotes_are_quoted(tmp_path):
 
     pairs = ['N=a "b"', "my law=x"]
     path = write_columns(tmp_path / "t.csv", pairs)
-    assert read_file(path).columns == pairs
+    assert read_file(path)["column"] == pairs
     assert columns_there(pairs, tmp_path / "t.csv") == pairs[:1]
 
 

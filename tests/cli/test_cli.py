@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import warnings
@@ -51,14 +52,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(folder):
     return run_json(
-        "fit",
-        folder / "runs.csv",
-        "--law",
-        "chinchilla",
-        "--where",
-        "N < 2e9",
-        "-o",
-        folder / "fit.nc",
+        *shlex.split(
+            f"fit {folder}/runs.csv --law chinchilla --where 'N < 2e9' -o "
+            f"{folder}/fit.nc"
+        )
     )
 
 
@@ -75,20 +72,12 @@ def test_several_laws_make_an_average_that_every_command_takes(folder):
     options = ["--where", "N < 2e9", "-o"]
     table = folder / "runs.csv"
     compared = run_json(
-        "compare",
-        table,
-        "--laws",
-        "chinchilla,coupled",
+        *f"compare {table} --laws chinchilla,coupled".split(),
         *options,
         folder / "compared.nc",
     )
     mixed = run_json(
-        "fit",
-        table,
-        "--law",
-        "chinchilla",
-        "--law",
-        "coupled",
+        *f"fit {table} --law chinchilla --law coupled".split(),
         *options,
         folder / "mixed.nc",
     )
@@ -150,13 +139,10 @@ def test_fit_prints_the_paper_s_parameters_and_diagnostics(fitted):
 
 def test_forecast_and_check_read_the_fit(folder, fitted):
     rows = run_json(
-        "forecast",
-        folder / "fit.nc",
-        folder / "runs.csv",
-        "--where",
-        "N > 2e9",
-        "-o",
-        folder / "f.csv",
+        *shlex.split(
+            f"forecast {folder}/fit.nc {folder}/runs.csv --where 'N > 2e9' -o "
+            f"{folder}/f.csv"
+        )
     )
     first = rows["rows"][0]
     assert (
@@ -231,36 +217,21 @@ def two_fits(folder):
         run_json(
             "fit",
             folder / f"{name}.csv",
-            "--law",
-            law,
-            "--independent",
-            "-o",
+            *f"--law {law} --independent -o".split(),
             folder / f"{name}.nc",
         )
     return ["--target", folder / "t.nc", "--source", folder / "s.nc"]
 
 
 def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
-    asked = [
-        "--N",
-        "1.4B",
-        "--ptpp",
-        "31",
-        "--max-forgetting",
-        "2%",
-        "--baseline-loss",
-        "2.0",
-        "--confidence",
-        "90%",
-    ]
+    asked = shlex.split(
+        "--N 1.4B --ptpp 31 --max-forgetting 2% --baseline-loss 2.0 --confidence 90%"
+    )
     out = run_json(
         "plan",
         *two_fits,
         *asked,
-        "--max-target-loss",
-        "2.02",
-        "-o",
-        folder / "plan.json",
+        *f"--max-target-loss 2.02 -o {folder}/plan.json".split(),
     )
     keys = {
         "feasible",
@@ -304,16 +275,8 @@ def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
 )
 def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
     """Without a baseline a law that diverges at D = 0 is refused (LAWS, trap 6)."""
-    asked = [
-        "--N",
-        "1.4B",
-        "--ptpp",
-        "50",  # which no table has: of 31 its own loss is taken
-        "--max-forgetting",
-        "2%",
-        "--max-target-loss",
-        "2.2",
-    ]
+    # no table has that stage: of 31 its own loss is taken
+    asked = shlex.split("--N 1.4B --ptpp 50 --max-forgetting 2% --max-target-loss 2.2")
     out = run("plan", *two_fits, *asked, *extra, "--json")
     assert out.returncode == 2
     assert out.stdout == ""
@@ -323,87 +286,47 @@ def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
 
 BAD = {
     "a law twice": (
-        ["fit", "runs.csv", "--law", "chinchilla", "--law", "chinchilla", "-o", "x.nc"],
+        "fit runs.csv --law chinchilla --law chinchilla -o x.nc",
         "named twice",
     ),
     "priors of several laws": (
-        ["fit", "runs.csv", "--priors", "priors.toml", "-o", "x.nc"],
+        "fit runs.csv --priors priors.toml -o x.nc",
         "belong to one law",
     ),
     "reference of no law": (
-        [
-            "compare",
-            "runs.csv",
-            "--laws",
-            "chinchilla,coupled",
-            "--reference",
-            "replay=.5",
-        ],
+        "compare runs.csv --laws chinchilla,coupled --reference replay=.5",
         "none of the laws chinchilla, coupled reads 'replay'",
     ),
     "no such experience": (
-        ["compare", "runs.csv", "--experience", "web"],
+        "compare runs.csv --experience web",
         "no experience is called 'web'",
     ),
     "no such law": (
-        ["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"],
+        "fit runs.csv --law chinchila -o x.nc",
         "did you mean 'chinchilla'",
     ),
-    "no such file": (
-        ["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"],
-        "no such file",
-    ),
-    "missing column": (
-        ["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"],
-        "needs column 'D'",
-    ),
-    "bad row": (
-        ["fit", "nan.csv", "--law", "chinchilla", "-o", "x.nc"],
-        "row 2, column 'loss'",
-    ),
+    "no such file": ("fit none.csv --law chinchilla -o x.nc", "no such file"),
+    "missing column": ("fit short.csv --law chinchilla -o x.nc", "needs column 'D'"),
+    "bad row": ("fit nan.csv --law chinchilla -o x.nc", "row 2, column 'loss'"),
     "bad query": (
-        [
-            "fit",
-            "runs.csv",
-            "--law",
-            "chinchilla",
-            "--where",
-            "nosuch > 1",
-            "-o",
-            "x.nc",
-        ],
+        "fit runs.csv --law chinchilla --where 'nosuch > 1' -o x.nc",
         "not a query",
     ),
     "no rows": (
-        ["fit", "runs.csv", "--law", "chinchilla", "--where", "N < 0", "-o", "x.nc"],
+        "fit runs.csv --law chinchilla --where 'N < 0' -o x.nc",
         "selects none",
     ),
     "bad prior file": (
-        [
-            "fit",
-            "runs.csv",
-            "--law",
-            "chinchilla",
-            "--priors",
-            "bad.toml",
-            "-o",
-            "x.nc",
-        ],
+        "fit runs.csv --law chinchilla --priors bad.toml -o x.nc",
         "no parameter 'alfa'",
     ),
-    "no fit": (["forecast", "runs.csv", "runs.csv"], "not a fit saved by bayeslaw"),
-    "bad assignment": (
-        ["simulate", "chinchilla", "-o", "x.csv", "--set", "alpha"],
-        "NAME=VALUE",
-    ),
+    "no fit": ("forecast runs.csv runs.csv", "not a fit saved by bayeslaw"),
+    "bad assignment": ("simulate chinchilla -o x.csv --set alpha", "NAME=VALUE"),
     "unknown parameter": (
-        ["simulate", "chinchilla", "-o", "x.csv", "--set", "gamma=1"],
+        "simulate chinchilla -o x.csv --set gamma=1",
         "unknown 'gamma'",
     ),
-    "negative loss": (
-        ["simulate", "chinchilla", "-o", "x.csv", "--set", "E=-9"],
-        "a loss is above 0",
-    ),
+    "negative loss": ("simulate chinchilla -o x.csv --set E=-9", "a loss is above 0"),
 }
 
 
@@ -419,7 +342,7 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(folder, tmp_path, name)
     (tmp_path / "priors.toml").write_text('[priors]\nalpha = "lognormal(0.3, 0.3)"\n')
     (tmp_path / "bad.toml").write_text('[priors]\nalfa = "lognormal(1, 1)"\n')
     before = sorted(os.listdir(tmp_path))
-    out = run(*args, "--json", cwd=tmp_path)
+    out = run(*shlex.split(args), "--json", cwd=tmp_path)
     assert out.returncode == 2
     assert out.stdout == ""
     errors = [line for line in out.stderr.splitlines() if line.startswith("error: ")]
@@ -434,16 +357,7 @@ def test_usage_errors_exit_2_too():
 
 
 def test_failed_diagnostics_exit_3_and_can_be_accepted(folder):
-    short = [
-        "--warmup",
-        "100",
-        "--draws",
-        "100",
-        "--chains",
-        "2",
-        "--law",
-        "chinchilla",
-    ]
+    short = shlex.split("--warmup 100 --draws 100 --chains 2 --law chinchilla")
     args = ["fit", folder / "runs.csv", *short, "-o", folder / "short.nc"]
     # one chain of 100 draws can never reach 400 effective draws, nor can the draws added up to the limit here
     out = run(*args, "--max-draws", "100")
@@ -459,14 +373,10 @@ def test_a_priors_file_replaces_priors_and_reference(folder):
         '[priors]\nbeta = "fixed(0.3)"\n[reference]\nN = "100M"\n'
     )
     out = run_json(
-        "fit",
-        folder / "runs.csv",
-        "--law",
-        "chinchilla",
-        "--priors",
-        folder / "p.toml",
-        "--independent",
-        "--preview",
+        *(
+            f"fit {folder}/runs.csv --law chinchilla --priors {folder}/p.toml "
+            "--independent --preview"
+        ).split()
     )
     assert out["parameters"]["beta"]["mean"] == pytest.approx(0.3)
 
@@ -474,13 +384,10 @@ def test_a_priors_file_replaces_priors_and_reference(folder):
 def test_a_formula_is_a_law_and_its_fit_reads_back(folder):
     formula = "E + A/N^alpha + B/D^beta"
     out = run_json(
-        "fit",
-        folder / "runs.csv",
-        "--law",
-        formula,
-        "--independent",
-        "-o",
-        folder / "formula.nc",
+        *(
+            f"fit {folder}/runs.csv --law {formula} --independent -o "
+            f"{folder}/formula.nc"
+        ).split()
     )
     named = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--independent")
     assert out["parameters"]["alpha"]["mean"] == pytest.approx(
@@ -507,26 +414,15 @@ def test_help_shows_an_example_and_starts_no_engine():
 def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
     """Keys of the contract, the budget kept, and a table of rows to measure."""
     table = folder / "runs.csv"
-    asked = [
-        "--candidates",
-        table,
-        "--where",
-        "N < 1e9",
-        "--goal",
-        table,
-        "--goal-where",
-        "N > 2e9",
-        "--least",
-        0,
-    ]
+    asked = shlex.split(
+        f"--candidates {table} --where 'N < 1e9' --goal {table} --goal-where "
+        "'N > 2e9' --least 0"
+    )
     out = run_json(
         "anchors",
         folder / "fit.nc",
         *asked,
-        "--budget",
-        "5e18",
-        "-o",
-        folder / "buy.csv",
+        *f"--budget 5e18 -o {folder}/buy.csv".split(),
     )
     assert {"row", "cost", "gain"} <= set(out["picks"][0])
     assert 0 < out["goal_sd_after"] < out["goal_sd_before"]
@@ -540,12 +436,7 @@ def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
         "anchors",
         folder / "fit.nc",
         *asked,
-        "--offer",
-        "atpp=1,5",
-        "--offer",
-        "N=50M",
-        "--budget",
-        "5e18",
+        *shlex.split("--offer atpp=1,5 --offer N=50M --budget 5e18"),
     )
     assert made.returncode == 0, made.stderr
     assert "of the loss" in made.stdout
@@ -572,14 +463,9 @@ def test_anchors_for_a_plan_are_priced_by_what_they_save(folder, two_fits):
         for name, value in question.items()
         for part in ("--goal", f"{name}={value}")
     ]
-    fits = [
-        "--source",
-        folder / "few_s.nc",
-        "--candidates",
-        folder / "t.csv",
-        "--where",
-        "N < 1e9",
-    ]
+    fits = shlex.split(
+        f"--source {folder}/few_s.nc --candidates {folder}/t.csv --where 'N < 1e9'"
+    )
     out = run_json(
         "anchors", folder / "few_t.nc", *fits, *asked, "--budget", "1e19", "--least", 0
     )
@@ -610,10 +496,7 @@ def test_anchors_that_cannot_be_chosen_say_why_in_one_line(
     table = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9]}).assign(**changed)
     table.to_csv(tmp_path / "c.csv", index=False)
     goal = [
-        "--goal",
-        folder / "runs.csv",
-        "--goal-where",
-        "N > 2e9",
+        *shlex.split(f"--goal {folder}/runs.csv --goal-where 'N > 2e9'"),
         *(more or ["--budget", "9"]),
     ]
     out = run("anchors", folder / "fit.nc", "--candidates", tmp_path / "c.csv", *goal)
@@ -687,16 +570,9 @@ def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):
     ],
 )
 def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
-    files = [
-        "--target",
-        folder / "fit.nc",
-        "--source",
-        folder / "fit.nc",
-        "--N",
-        "1B",
-        "--ptpp",
-        20,
-    ]
+    files = (
+        f"--target {folder}/fit.nc --source {folder}/fit.nc --N 1B --ptpp 20".split()
+    )
     out = run(
         "plan", *files, "--max-target-loss", limits[0], "--max-forgetting", limits[1]
     )

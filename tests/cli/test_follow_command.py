@@ -71,14 +71,9 @@ def test_json_has_the_keys_of_the_contract_and_says_what_python_says(folder):
     curve.write_text(lines(folder, 4))
     limit = 2.3
     out = run(
-        "follow",
-        folder / "target.nc",
-        curve,
-        "--until",
-        "200B",
-        "--max-loss",
-        limit,
-        "--json",
+        *(
+            f"follow {folder}/target.nc {curve} --until 200B --max-loss {limit} --json"
+        ).split()
     )
     assert out.returncode == 0, out.stderr
     said = json.loads(out.stdout)
@@ -178,14 +173,7 @@ def test_a_file_that_grows_is_watched_and_a_new_start_says_the_same(folder, tmp_
     again.communicate(timeout=PATIENCE)
     at_once = json.loads(
         run(
-            "follow",
-            folder / "target.nc",
-            curve,
-            "--until",
-            "200B",
-            "--max-loss",
-            "2.3",
-            "--json",
+            *f"follow {folder}/target.nc {curve} --until 200B --max-loss 2.3 --json".split()
         ).stdout
     )
     assert at_once == five
@@ -195,16 +183,9 @@ def test_watching_ends_when_the_run_does(folder, tmp_path):
     curve = tmp_path / "curve.csv"
     curve.write_text((folder / "whole.csv").read_text())
     out = run(
-        "follow",
-        folder / "target.nc",
-        curve,
-        "--until",
+        *f"follow {folder}/target.nc {curve} --until".split(),
         str(0.99 * 2e11),
-        "--watch",
-        "--every",
-        "0.1",
-        "-o",
-        tmp_path / "known.json",
+        *f"--watch --every 0.1 -o {tmp_path}/known.json".split(),
     )
     assert out.returncode == 0, out.stderr
     assert json.loads((tmp_path / "known.json").read_text())["points"] == 8
@@ -266,18 +247,10 @@ def test_both_domains_by_the_names_of_their_tables(folder, tmp_path):
     curve = tmp_path / "both.csv"
     pd.concat(both).to_csv(curve, index=False)
     out = run(
-        "follow",
-        tmp_path / "fi.nc",
-        curve,
-        "--until",
-        "200B",
-        "--source",
-        tmp_path / "en.nc",
-        "--max-loss",
-        "2.3",
-        "--max-forgetting",
-        "10%",
-        "--json",
+        *(
+            f"follow {tmp_path}/fi.nc {curve} --until 200B --source "
+            f"{tmp_path}/en.nc --max-loss 2.3 --max-forgetting 10% --json"
+        ).split()
     )
     assert out.returncode == 0, out.stderr
     domains = json.loads(out.stdout)["domains"]

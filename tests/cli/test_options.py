@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._base.arguments import command
+from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
-from bayeslaw.cli.parsing import forgetting_limit, forgetting_text, read_question
+from bayeslaw.cli.parsing import forgetting_text, read_question
 
 
 @dataclass(frozen=True, kw_only=True)

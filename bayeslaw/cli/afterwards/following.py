@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError, PlanError
-from bayeslaw._base.limits import COUNT, RATE
+from bayeslaw._base.limits import LOSS, checked
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
@@ -32,8 +32,6 @@ from bayeslaw.cli.output import (
     write_json,
 )
 from bayeslaw.cli.parsing import (
-    forgetting_limit,
-    limit,
     load_fit,
     number_or_none,
     read_table,
@@ -41,7 +39,6 @@ from bayeslaw.cli.parsing import (
 
 if TYPE_CHECKING:
     import pandas as pd
-    from jaxtyping import Float
     from rich.console import RenderableType
 
     from bayeslaw import Followed, Follower, Following
@@ -131,28 +128,31 @@ def follow(options: FollowOptions) -> None:
 def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
     """Start to follow the run, before its first point."""
     import bayeslaw
+    from bayeslaw._running.following.follow import domain_of
 
     posterior: Any = load_fit(options.fit_file, options.trust_law_file)
-    limits: dict[str, float] | float | None = None
+    limits: Any = None
     if options.max_loss is not None:
-        limits = limit("--max-loss", options.max_loss)
+        limits = checked("--max-loss", options.max_loss, LOSS)
     if options.source is not None:
         source = load_fit(options.source, options.trust_law_file)
-        target_name, source_name = _names(posterior, source)
-        posterior = {target_name: posterior, source_name: source}
-        limits = {} if limits is None else {target_name: limits}
+        names = domain_of(posterior), domain_of(source)  # as their tables do
+        if names[0] == names[1]:
+            names = "target", "source"
+        posterior = dict(zip(names, (posterior, source), strict=True))
+        limits = {} if limits is None else {names[0]: limits}
         if options.max_forgetting is not None:
-            limits[source_name] = _source_limit(options, curve)
+            limits[names[1]] = _source_limit(options, curve)
     elif options.max_forgetting is not None:
         raise PlanError("--max-forgetting is of the source loss: give --source S.nc")
     return bayeslaw.Follower.start(
         posterior,
         curve,
-        limit("--until", options.until, COUNT),
+        options.until,  # pyright: ignore[reportArgumentType] - text, as typed
         max_loss=limits,
-        confidence=limit("--confidence", options.confidence),
+        confidence=options.confidence,  # pyright: ignore[reportArgumentType]
         prob=options.prob,
-        within=limit("--within", options.within, RATE),
+        within=options.within,  # pyright: ignore[reportArgumentType]
         schedule=_schedules(options.schedule),
         refit=options.refit,
         seed=options.seed,
@@ -170,23 +170,14 @@ def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
     return {path.stem: read_table(path, None, None) for path in paths}
 
 
-def _names(target: Any, source: Any) -> tuple[str, str]:
-    """Name the domains of two fits as their tables do."""
-    from bayeslaw._running.following.follow import domain_of
-
-    names = domain_of(target), domain_of(source)
-    return names if names[0] != names[1] else ("target", "source")
-
-
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     """Read the largest source loss."""
-    from bayeslaw._plans.constraint import UNITS
+    from bayeslaw._plans.constraint import UNITS, forgetting_limit
 
     text = str(options.max_forgetting)
     most, unit = forgetting_limit("--max-forgetting", text)
-    if options.baseline_loss is not None:
-        baseline = limit("--baseline-loss", options.baseline_loss)
-    else:
+    baseline: Any = options.baseline_loss
+    if baseline is None:
         column = curve.get(SOURCE_LOSS_BEFORE)
         if column is None or column.nunique() != 1:
             raise PlanError(
@@ -194,51 +185,41 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
                 "--baseline-loss, or a column source_loss_before"
             )
         baseline = float(column.iloc[0])
-    return UNITS[unit].most_loss(most, baseline)
+    return UNITS[unit].most_loss(most, checked("--baseline-loss", baseline, LOSS))
 
 
 # -- watching ----------------------------------------------------------------------------
 
 
-def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> None:
-    """Keep one screen up to date until the run ends, or until Ctrl-C. The output file
-    has the last state.
+def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> None:
+    """Keep one screen up to date until the run ends, or until Ctrl-C: read the file
+    again whenever it changes. The output file has the last state.
     """
+    from rich.live import Live
+
     say_warnings()  # the end may be days away
+    state = follower.following()
+    last_stamp = None
     try:
-        _keep_watching(options, start, warmup)
+        with Live(screen(state), refresh_per_second=2) as live:
+            while not follower.is_done:
+                stamp = _stamp(options.curve)
+                if stamp != last_stamp:
+                    last_stamp, trouble = stamp, ""
+                    try:
+                        follower = follower.read(_curve_now(options), warmup)
+                        state = follower.following()
+                        write_json(state.to_dict(), options.output)
+                    except (BayeslawError, OSError) as error:
+                        trouble = str(error)
+                    live.update(screen(state, trouble), refresh=True)
+                time.sleep(options.every)
     except KeyboardInterrupt:
         where = (
             f"it is in {options.output}" if options.output else "no --output was given"
         )
         say(f"ended: of what was last known, {where}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
-
-
-def _keep_watching(
-    options: FollowOptions, start: Follower, warmup: float | None
-) -> None:
-    """Read the file again whenever it changes, and redraw the screen until the run
-    ends.
-    """
-    from rich.live import Live
-
-    follower = start
-    state = follower.following()
-    last_stamp = None
-    with Live(screen(state), refresh_per_second=2) as live:
-        while not follower.is_done:
-            stamp = _stamp(options.curve)
-            if stamp != last_stamp:
-                last_stamp, trouble = stamp, ""
-                try:
-                    follower = follower.read(_curve_now(options), warmup)
-                    state = follower.following()
-                    write_json(state.to_dict(), options.output)
-                except (BayeslawError, OSError) as error:
-                    trouble = str(error)
-                live.update(screen(state, trouble), refresh=True)
-            time.sleep(options.every)
 
 
 def _curve_now(options: FollowOptions) -> pd.DataFrame:
@@ -279,18 +260,14 @@ def screen(state: Following, trouble: str = "", width: int = 64) -> RenderableTy
         chart = Text(_chart(domain, state.until, width))
         parts.append(Panel(chart, title=title, width=width + 12))
     if state.probability == state.probability:
-        parts.append(Text(_bar(state.probability)))
+        filled = round(30 * state.probability)
+        bar = "█" * filled + "░" * (30 - filled)
+        parts.append(Text(f"limits kept {bar} {format_chance(state.probability)}"))
     parts.append(Text(state.sentence()))
     if trouble:
         parts.append(Text(f"not read: {trouble}", style="bold"))
     parts.append(Text("Ctrl-C ends", style="dim"))
     return Group(*parts)
-
-
-def _bar(probability: float, width: int = 30) -> str:
-    filled = round(width * probability)
-    bar = "█" * filled + "░" * (width - filled)
-    return f"limits kept {bar} {format_chance(probability)}"
 
 
 def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
@@ -301,50 +278,27 @@ def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
     limits = [] if domain.max_loss is None else [domain.max_loss]
     losses = [*history["loss"], *path["low"], *path["high"], *limits]
     low, high = min(losses), max(losses)
-    scale = Scale(np.log(first), np.log(until), low, high, width, height)
+    spread = (high - low) or 1.0
+    decades = (np.log(until) - np.log(first)) or 1.0
+
+    def line(loss: float) -> int:
+        share = min(max((high - loss) / spread, 0.0), 1.0)
+        return round((height - 1) * share)
+
     grid = np.full((height, width), " ")
     for loss in limits:
-        grid[scale.line(loss), :] = "─"
-    for column, at in enumerate(scale.tokens()):
+        grid[line(loss), :] = "─"
+    for column, at in enumerate(np.geomspace(first, until, width)):
         if at < tokens[0]:
             continue
         for edge, mark in (("before_", "·"), ("", "▒")):
             bottom = np.interp(at, tokens, path[f"{edge}low"])
             top = np.interp(at, tokens, path[f"{edge}high"])
-            lines = slice(scale.line(top), scale.line(bottom) + 1)
-            grid[lines, column] = mark
+            grid[line(top) : line(bottom) + 1, column] = mark
     for at, loss in zip(history["at"], history["loss"], strict=True):
-        grid[scale.line(loss), scale.column(at)] = "●"
+        share = (np.log(at) - np.log(first)) / decades
+        grid[line(loss), round((width - 1) * share)] = "●"
     labels = [f"{high:7.4g}", *[" " * 7] * (height - 2), f"{low:7.4g}"]
-    rows = ["".join(row) for row in grid]
-    text = [f"{label} {row}" for label, row in zip(labels, rows, strict=True)]
+    text = [f"{a} {''.join(row)}" for a, row in zip(labels, grid, strict=True)]
     ends = format_count(first).ljust(width - 6) + format_count(until).rjust(6)
     return "\n".join([*text, " " * 8 + ends])
-
-
-class Scale(NamedTuple):
-    """Map tokens and losses to a chart of characters: columns over log tokens, lines
-    from the highest loss down.
-    """
-
-    first: float
-    last: float
-    low: float
-    high: float
-    width: int
-    height: int
-
-    def column(self, tokens: float) -> int:
-        span = (self.last - self.first) or 1.0
-        share = (np.log(tokens) - self.first) / span
-        return round((self.width - 1) * share)
-
-    def line(self, loss: float) -> int:
-        span = (self.high - self.low) or 1.0
-        share = (self.high - loss) / span
-        inside = min(max(share, 0.0), 1.0)
-        return round((self.height - 1) * inside)
-
-    def tokens(self) -> Float[np.ndarray, " column"]:
-        """Compute the tokens at each column, shape (column,)."""
-        return np.geomspace(np.exp(self.first), np.exp(self.last), self.width)

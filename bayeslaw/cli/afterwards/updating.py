@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayeslaw._law.law import Law
-    from bayeslaw._running.updating.updated import Updated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,11 @@ def update(options: UpdateOptions) -> None:
     from bayeslaw._report.domains import laws_in
 
     options = with_file(options, options.runs)
-    _check(options)
+    if options.source is None and options.question:
+        raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
+    if options.source is None and options.source_output:
+        raise LawError("--source-output is of the source's fit: give --source OLD_S.nc")
+    check_writable(options.output, options.source_output, options.page)
     old = load_fit(options.fit_file, options.trust_law_file)
     laws = {"target": laws_in(old)}
     source = None
@@ -96,8 +99,16 @@ def update(options: UpdateOptions) -> None:
             progress=progress,
             tell=lambda line: say(line, to_stderr=True),
         )
-    # without new rows, neither fits nor a page are written
-    written = {} if updated.action == "nothing new" else _write(options, updated)
+    written: dict[str, Path] = {}
+    if updated.action != "nothing new":  # else neither fits nor a page are written
+        # in the order of `update`: target, then source
+        names = ("output", "source_output")
+        for name, domain in zip(names, updated.domains.values(), strict=False):
+            path = getattr(options, name)
+            if path is not None:
+                written[name] = domain.after.save(path)
+        if options.page is not None:
+            written["page"] = bayeslaw.update_page(updated, options.page)
     record = updated.to_dict() | written
 
     def show() -> None:
@@ -133,30 +144,3 @@ def _question(
     for line in notes:
         say(line, to_stderr=True)
     return question
-
-
-def _check(options: UpdateOptions) -> None:
-    """Refuse wrong options before anything is read."""
-    if options.source is None and options.question:
-        raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
-    if options.source is None and options.source_output:
-        raise LawError("--source-output is of the source's fit: give --source OLD_S.nc")
-    check_writable(options.output, options.source_output, options.page)
-
-
-def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
-    """Write the new fits and the page, and return their paths for the JSON."""
-    import bayeslaw
-
-    # in the order of `update`: target, then source
-    target, *sources = updated.domains.values()
-    posteriors: dict[str, Any] = {"output": (options.output, target.after)}
-    if sources:
-        posteriors["source_output"] = (options.source_output, sources[0].after)
-    written = {}
-    for name, (path, posterior) in posteriors.items():
-        if path is not None:
-            written[name] = posterior.save(path)
-    if options.page is not None:
-        written["page"] = bayeslaw.update_page(updated, options.page)
-    return written

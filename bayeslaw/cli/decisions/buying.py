@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,16 @@ from bayeslaw.cli.options import (
     Reference,
     SavedFitOptions,
 )
-from bayeslaw.cli.output import check_writable, emit, keep_warning, write_table
+from bayeslaw.cli.output import check_writable, emit_answer, write_table
 from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
-    goal_of,
     levels_of,
     load_fit,
     load_sources,
     number,
     prior_of,
+    read_question,
     read_table,
     table_of_goal,
 )
@@ -115,6 +115,12 @@ class AnchorsOptions(CostOptions, SavedFitOptions):
     output: Path | None = option("Table of the rows to measure.", "-o", "--output")
 
 
+# options that only suit some of the three ways to begin, by field
+OF_NEXT = ("measured", "batch", "enough", "reference")
+OF_LAWS = ("law", "source_law", "experience")
+OF_FITS = ("fit_file", "source", "max_picks", "replicates", "checks")
+
+
 @command
 def anchors(options: AnchorsOptions) -> None:
     """Choose the runs to buy next: those that improve a forecast, or lower the cost of
@@ -128,20 +134,61 @@ def anchors(options: AnchorsOptions) -> None:
 
     options = with_file(options, options.candidates)
     check_writable(options.output)
-    _check_asked(options)
-    _check_next(options)
-    if options.next_batch:
-        _next_batch(options)
-        return
-    budget, goal = number("--budget", options.budget or ""), _goal(options)
-    if options.prior_only:
-        table = _candidates(options, LOSSES_BEFORE, goal)
-        posterior, source = _priors_of_anchors(options, table, goal)
+    budget, goal_texts = _check(options)
+    # runs to forecast, with the candidates' column names, or the question of a plan
+    file = table_of_goal(goal_texts)
+    if file is None:
+        goal: Any = read_question(goal_texts, "--goal")
     else:
-        posterior, source = _fits_of_anchors(options)
-        table = _candidates(options, _losses_read(posterior, source), goal)
+        columns = columns_there(options.column, file)
+        goal = read_table(file, options.goal_where, columns)
+    posterior: Any = None
+    source: Any = None
+    losses_read: Collection[str] = LOSSES_BEFORE
+    if options.fit_file is not None:
+        posterior = load_fit(options.fit_file, options.trust_law_file)
+        if options.source:
+            source = load_sources(options.source, options.trust_law_file)
+        losses_read = _losses_read(posterior, source)
+    measured = _measured(options.measured)
+    table = _candidates(options, losses_read, goal)
+    if options.prior_only:
+        posterior, source = _priors_of_anchors(options, table, goal)
+    settings: dict[str, Any] = {
+        "gain": options.gain,
+        "seed": options.seed,
+        "costs": costs_of(options),
+    }
+    more: dict[str, Any] = {"output": options.output}
+    if options.next_batch:
+        if options.least is not None and not isinstance(goal, dict):
+            raise LawError(
+                "--least is of a plan: of a forecast, --enough says where to stop"
+            )
+        with progress_bar(f"anchors among {len(table)} runs, next", expected=60):
+            following = bayeslaw.next_runs(
+                table,
+                goal,
+                budget,
+                measured=measured,
+                laws=options.law,
+                source_laws=options.source_law,
+                batch=options.batch,
+                enough=number("--enough", options.enough or "0"),
+                least=1.0 if options.least is None else options.least,
+                reference=assignments(options.reference),
+                **settings,
+            )
+        write_table(following.runs, options.output)
+        lines = [
+            f"{what}: row {', '.join(map(str, rows))}"
+            for what, rows in (("failed", following.failed), ("odd", following.odd))
+            if rows
+        ]
+        emit_answer(following, options.as_json, following.table(), lines, **more)
+        return
     counts = {"replicates": options.replicates, "checks": options.checks}
-    counts_set = {name: count for name, count in counts.items() if count is not None}
+    settings |= {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
         picked = bayeslaw.anchors(
             posterior,
@@ -149,35 +196,59 @@ def anchors(options: AnchorsOptions) -> None:
             goal,
             budget,
             source=source,
-            gain=options.gain,  # pyright: ignore[reportArgumentType]
             max_picks=options.max_picks,
             least=options.least,
-            seed=options.seed,
-            costs=costs_of(options),
-            **counts_set,  # pyright: ignore[reportArgumentType]
+            **settings,
         )
     write_table(picked.runs(table), options.output)
-    for line in picked.warnings:
-        keep_warning(line)
-
-    def show() -> None:
-        if options.prior_only:
-            say_block("\n".join(posterior.warnings))
-        if picked.picks:
-            say_block(picked.table(table).to_string(index=False))
-        say_block(picked.sentence())
-
-    more = {"output": options.output, "prior_only": options.prior_only}
-    emit(picked.to_dict() | more, options.as_json, show)
+    if options.prior_only and not options.as_json:
+        say_block("\n".join(posterior.warnings))
+    more |= {"prior_only": options.prior_only}
+    emit_answer(picked, options.as_json, picked.table(table), **more)
 
 
-def _fits_of_anchors(options: AnchorsOptions) -> tuple[Any, Any]:
-    """Load the fit to improve, and for a plan the fits of the sources."""
-    assert options.fit_file is not None
-    posterior = load_fit(options.fit_file, options.trust_law_file)
-    if not options.source:
-        return posterior, None
-    return posterior, load_sources(options.source, options.trust_law_file)
+def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
+    """Check that all that is needed is given, typed or in the file beside the
+    candidates, and nothing that does not suit the way to begin: a fit, ``--next`` or
+    ``--prior-only``. Return the budget and the goal.
+    """
+    if not options.goal:
+        raise LawError(
+            "what are the runs for? give --goal planned.csv, or the plan: --goal N=8.1B "
+            "--goal max_forgetting=2% ... (or [plan] in bayeslaw.toml beside the "
+            "candidates)"
+        )
+    if options.budget is None:
+        raise LawError(
+            "give --budget 2e20, in the unit of the candidates' costs (or budget under "
+            "[anchors] in bayeslaw.toml beside them)"
+        )
+
+    def first_of(fields: Sequence[str]) -> str | None:
+        given = [f for f in fields if getattr(options, f) not in (None, [], "")]
+        names = {"fit_file": "FIT.nc"}
+        return names.get(given[0], f"--{given[0].replace('_', '-')}") if given else None
+
+    is_next, is_prior = options.next_batch, options.prior_only
+    if is_next and is_prior:
+        raise LawError("--next begins from priors itself: leave --prior-only out")
+    if is_next and (name := first_of(OF_FITS)):
+        raise LawError(
+            f"--next fits what is measured itself: leave {name} out, and give "
+            "the runs measured so far (--measured runs.csv)"
+        )
+    if not is_next and (name := first_of(OF_NEXT)):
+        raise LawError(f"{name} belongs to --next")
+    if not is_next and not is_prior and (name := first_of(OF_LAWS)):
+        raise LawError(f"{name} belongs to --next or --prior-only")
+    if is_prior and (options.fit_file or options.source):
+        raise LawError("with --prior-only there are no fits: leave them out")
+    if options.fit_file is None and not is_prior and not is_next:
+        raise LawError(
+            "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
+            "--prior-only for what the first runs are worth"
+        )
+    return number("--budget", options.budget), options.goal
 
 
 def _priors_of_anchors(
@@ -197,115 +268,6 @@ def _priors_of_anchors(
     return posterior, prior_of(
         "--source-law", options.source_law, of_source(runs), apart
     )
-
-
-def _check_asked(options: AnchorsOptions) -> None:
-    """Check that all required values are given, typed or in the file beside the
-    candidates.
-    """
-    if not options.goal:
-        raise LawError(
-            "what are the runs for? give --goal planned.csv, or the plan: --goal N=8.1B "
-            "--goal max_forgetting=2% ... (or [plan] in bayeslaw.toml beside the "
-            "candidates)"
-        )
-    if options.budget is None:
-        raise LawError(
-            "give --budget 2e20, in the unit of the candidates' costs (or budget under "
-            "[anchors] in bayeslaw.toml beside them)"
-        )
-
-
-def _goal(options: AnchorsOptions) -> Any:
-    """Read the goal: runs to forecast, with the candidates' column names, or the
-    question of a plan.
-    """
-    goal = options.goal or []
-    table = table_of_goal(goal)
-    columns = None if table is None else columns_there(options.column, table)
-    return goal_of(goal, options.goal_where, columns)
-
-
-def _check_next(options: AnchorsOptions) -> None:
-    """Refuse options that do not suit ``--next``, or that only suit it."""
-    of_next = {
-        "--measured": options.measured,
-        "--batch": options.batch,
-        "--enough": options.enough,
-        "--reference": options.reference,
-    }
-    of_laws = {"--law": options.law, "--source-law": options.source_law}
-    of_a_fit = {
-        "FIT.nc": options.fit_file,
-        "--source": options.source,
-        "--max-picks": options.max_picks,
-        "--replicates": options.replicates,
-        "--checks": options.checks,
-    }
-    if options.next_batch and options.prior_only:
-        raise LawError("--next begins from priors itself: leave --prior-only out")
-    if options.next_batch:
-        options_set = [name for name, value in of_a_fit.items() if value is not None]
-        if options_set:
-            raise LawError(
-                f"--next fits what is measured itself: leave {options_set[0]} out, and give "
-                "the runs measured so far (--measured runs.csv)"
-            )
-        return
-    options_set = [name for name, value in of_next.items() if value]
-    if options_set:
-        raise LawError(f"{options_set[0]} belongs to --next")
-    of_priors = of_laws | {"--experience": options.experience}
-    options_set = [name for name, value in of_priors.items() if value]
-    if options_set and not options.prior_only:
-        raise LawError(f"{options_set[0]} belongs to --next or --prior-only")
-    if options.prior_only and (options.fit_file or options.source):
-        raise LawError("with --prior-only there are no fits: leave them out")
-    if options.fit_file is None and not options.prior_only:
-        raise LawError(
-            "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
-            "--prior-only for what the first runs are worth"
-        )
-
-
-def _next_batch(options: AnchorsOptions) -> None:
-    """Run ``anchors --next``: one batch of a sequence."""
-    import bayeslaw
-
-    budget, goal = number("--budget", options.budget or ""), _goal(options)
-    measured = _measured(options.measured)
-    table = _candidates(options, LOSSES_BEFORE, goal)
-    if options.least is not None and not isinstance(goal, dict):
-        raise LawError(
-            "--least is of a plan: of a forecast, --enough says where to stop"
-        )
-    with progress_bar(f"anchors among {len(table)} runs, next", expected=60):
-        following = bayeslaw.next_runs(
-            table,
-            goal,
-            budget,
-            measured=measured,
-            laws=options.law,
-            source_laws=options.source_law,
-            batch=options.batch,
-            enough=number("--enough", options.enough or "0"),
-            least=1.0 if options.least is None else options.least,
-            gain=options.gain,  # pyright: ignore[reportArgumentType]
-            reference=assignments(options.reference),
-            seed=options.seed,
-            costs=costs_of(options),
-        )
-    write_table(following.runs, options.output)
-
-    def show() -> None:
-        if len(following.runs):
-            say_block(following.table().to_string(index=False))
-        for what, rows in (("failed", following.failed), ("odd", following.odd)):
-            if rows:
-                say(f"{what}: row {', '.join(map(str, rows))}")
-        say_block(following.sentence())
-
-    emit(following.to_dict() | {"output": options.output}, options.as_json, show)
 
 
 def _measured(paths: list[Path] | None) -> pd.DataFrame | None:

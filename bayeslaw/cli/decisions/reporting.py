@@ -102,18 +102,6 @@ def _read_tables(
     return table, measured
 
 
-def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
-    """Name the kind of page, which determines how long it takes."""
-    words = ["report"]
-    if table is not None:
-        words.append(f"on {len(table)} runs")
-    if options.law:
-        words.append(f"by {', '.join(options.law)}")
-    if options.question:
-        words.append("with a plan")
-    return " ".join(words)
-
-
 def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
     """Read the question of the page's plan, and its costs."""
     costs = costs_of(options)
@@ -123,12 +111,6 @@ def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
         return None
     question = read_question(options.question, "--plan")
     return question if costs is None else question | {"costs": costs}
-
-
-def _say_shown(path: Path, coming: Sequence[str]) -> None:
-    """Tell the user that the page is written, although parts are still missing."""
-    if coming:
-        say(f"-> {path} is there; to come: {', '.join(coming)}", to_stderr=True)
 
 
 def _report_of_priors(options: ReportOptions) -> None:
@@ -183,7 +165,19 @@ def report(options: ReportOptions) -> None:
         return
     path = options.runs
     table, measured = (None, None) if path is None else _read_tables(path, options)
-    with progress_bar(_name_of(options, table), expected=170) as progress:
+    words = ["report"]  # the kind of page, which determines how long it takes
+    if table is not None:
+        words.append(f"on {len(table)} runs")
+    if options.law:
+        words.append(f"by {', '.join(options.law)}")
+    if options.question:
+        words.append("with a plan")
+
+    def say_shown(page: Path, coming: Sequence[str]) -> None:
+        if coming:
+            say(f"-> {page} is there; to come: {', '.join(coming)}", to_stderr=True)
+
+    with progress_bar(" ".join(words), expected=170) as progress:
         page = bayeslaw.report(
             table,
             options.output,
@@ -195,7 +189,7 @@ def report(options: ReportOptions) -> None:
             quick=options.quick,
             seed=options.seed,
             progress=progress,
-            shown=_say_shown,
+            shown=say_shown,
             on_failure="warn" if options.accept_diagnostics else "raise",
             name=None if path is None else path.name,
             question=_question_of_page(options),
