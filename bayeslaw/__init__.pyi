@@ -61,9 +61,11 @@ from ._plans.plan import plan as plan
 from ._plans.result import Plan as Plan
 from ._plans.scenarios.whatif import WhatIf as WhatIf
 from ._plans.scenarios.whatif import what_if as what_if
-from ._pooling.domain import DomainPosterior as DomainPosterior
+from ._pooling.pool import DomainPosterior as DomainPosterior
 from ._pooling.pool import Pool as Pool
 from ._pooling.pool import pool as pool
+from ._posteriors.accuracy import AccuracyLink as AccuracyLink
+from ._posteriors.accuracy import accuracy_link as accuracy_link
 from ._posteriors.averaging.average import average as average
 from ._posteriors.averaging.compare import Comparison as Comparison
 from ._posteriors.averaging.compare import compare as compare
@@ -78,8 +80,6 @@ from ._posteriors.fits.record import Fit as Fit
 from ._posteriors.fits.refits import Refit as Refit
 from ._posteriors.fits.refits import bootstrap_weights as bootstrap_weights
 from ._posteriors.fits.refits import refits as refits
-from ._posteriors.links.accuracy import AccuracyLink as AccuracyLink
-from ._posteriors.links.accuracy import accuracy_link as accuracy_link
 from ._posteriors.prior import PriorOnly as PriorOnly
 from ._posteriors.prior import prior_only as prior_only
 from ._report.page import report as report

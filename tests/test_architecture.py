@@ -31,8 +31,7 @@ BY_NAME = {  # files that import what no test can read off them, and why
 PROTOCOL = {  # what rooms above the posteriors may know of them
     "bayeslaw._posteriors.posterior", "bayeslaw._posteriors.draws", "bayeslaw._posteriors.chain",
     "bayeslaw._posteriors.pairs", "bayeslaw._posteriors.outcomes", "bayeslaw._posteriors.answer",
-    "bayeslaw._base.streams", "bayeslaw._posteriors.repetition", "bayeslaw._posteriors.links.joint",
-    "bayeslaw._posteriors.links.accuracy",
+    "bayeslaw._base.streams", "bayeslaw._posteriors.repetition", "bayeslaw._posteriors.accuracy",
     "bayeslaw._posteriors.averaging.folds", "bayeslaw._posteriors.averaging.refitting",
     "bayeslaw._posteriors.averaging.loading", "bayeslaw._posteriors.averaging.checkpoint",
     "bayeslaw._posteriors.averaging.distance", "bayeslaw._law.columns",

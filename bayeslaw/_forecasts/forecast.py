@@ -14,9 +14,9 @@ import pandas as pd
 from bayeslaw._base.errors import FitWarning, warn
 from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import shuffled
-from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.pairs import new_sizes_of_plain_fits, own_far, table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond

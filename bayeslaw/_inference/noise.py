@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -337,10 +337,17 @@ class RunNoise:
         return self.sigma[:, None] * standard
 
     def draw_shared(
-        self, rows: pd.DataFrame, columns: Sequence[str], rng: np.random.Generator
+        self,
+        rows: pd.DataFrame,
+        columns: Sequence[str],
+        rng: np.random.Generator,
+        known: Mapping[
+            str, Mapping[str, Float[np.ndarray, " draw"]]
+        ] = MappingProxyType({}),
     ) -> Float[np.ndarray, "draw row"]:
         """Draw the effects that rows of one checkpoint, run or setting share, shape
-        (draw, row). All groups are new. ``columns`` are those that laws read.
+        (draw, row). ``columns`` are those that laws read; ``known``: by kind, effects of
+        groups by their label. All other groups are new.
         """
         total = np.zeros((len(self.sigma), len(rows)))
         for kind in KINDS:
@@ -349,9 +356,13 @@ class RunNoise:
                 continue
             names = group_labels(kind, rows, columns)
             # without the column, every row has its own effect
-            code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
-            groups = int(code.max(initial=-1)) + 1
-            total += draw_new_effects(scale, groups, rng)[:, code]
+            apart = np.arange(len(rows))
+            code, groups = pd.factorize(apart if names is None else names)
+            effects = draw_new_effects(scale, len(groups), rng)
+            for i, group in enumerate(groups if names is not None else ()):
+                if str(group) in known.get(kind, {}):
+                    effects[:, i] = known[kind][str(group)]
+            total += effects[:, code]
         return total
 
     def size_with(

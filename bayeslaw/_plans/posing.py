@@ -23,7 +23,7 @@ from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
-from bayeslaw._posteriors.links.joint import coupled
+from bayeslaw._posteriors.pairs import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
 

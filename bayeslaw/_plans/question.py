@@ -16,8 +16,8 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import Constraint
-from bayeslaw._posteriors.links.accuracy import AccuracyLink
-from bayeslaw._posteriors.links.joint import ErrorCorrelation
+from bayeslaw._posteriors.accuracy import AccuracyLink
+from bayeslaw._posteriors.pairs import ErrorCorrelation
 from bayeslaw._posteriors.posterior import Piece
 
 # names of constraints: on a target and a source without a name, on a mean, on an accuracy

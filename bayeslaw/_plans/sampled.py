@@ -29,7 +29,7 @@ from bayeslaw._plans.roots import (
     pad_columns,
     rise_and_fall,
 )
-from bayeslaw._posteriors.links.accuracy import AccuracyLink
+from bayeslaw._posteriors.accuracy import AccuracyLink
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

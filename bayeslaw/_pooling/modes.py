@@ -17,10 +17,10 @@ from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import Law
-from bayeslaw._pooling import leading
 from bayeslaw._pooling.coordinates import Expansion, WhitenedPool
 from bayeslaw._pooling.hierarchy import (
     Domains,
+    curve_at,
     pooled_priors,
     prior_moments,
     row_log_likelihood,
@@ -34,25 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeSearch:
-    """Set the search for the modes at which likelihoods are expanded.
-
-    Parameters
-    ----------
-    starts
-        Number of points from which the search for each domain's mode starts.
-    newton_steps
-        Newton steps under the law's prior.
-    population_steps
-        Further Newton steps, each followed by an update of the population's mean and
-        spread.
-    halvings
-        Number of shorter steps that are tried, too; each is half the one before.
-    longest_step
-        Longest step, in sds of the prior.
-    pseudo_domains
-        Number of domains that a spread's prior counts as.
-    dof_above_2
-        Degrees of freedom of the noise, less 2.
+    """Set the search for the modes at which likelihoods are expanded: Newton steps under
+    the law's prior from several starts, then more, each followed by an update of the
+    population's mean and spread. ``longest_step``: in sds of the prior.
+    ``pseudo_domains``: domains that a spread's prior counts as.
     """
 
     starts: int = 8
@@ -70,8 +55,7 @@ def expand(
     u: Float[Array, "domain site"],
     dof_above_2: Float[Array, ""],
 ) -> tuple[Float[Array, "domain site"], Float[Array, "domain site site"]]:
-    """Compute the gradient, shape (domain, site), and the expected curvature, shape
-    (domain, site, site), of each domain's log likelihood at u of shape (domain, site).
+    """Compute the gradient and the expected curvature of each domain's log likelihood at u.
 
     The expected curvature is never negative, and zero without rows. The Fisher
     information of a Student-t (Lange et al. 1989) is (dof + 1) / (dof + 3) / scale^2
@@ -111,10 +95,6 @@ def expand(
 
 
 class _Step(NamedTuple):
-    """Hold the end of a step, shape (domain, site), its height, shape (domain,), and
-    the expansion at its start.
-    """
-
     u: Float[Array, "domain site"]
     height: Float[Array, " domain"]
     precision: Float[Array, "domain site site"]
@@ -181,8 +161,8 @@ def _expand_at_modes(
     half_normal: Float[Array, " site"],
     starts: Float[Array, "start site"],
 ) -> WhitenedPool:
-    """Find each domain's mode from many starts, shape (start, site), under the law's
-    prior; then alternate between the population and the modes given it.
+    """Find each domain's mode from many starts under the law's prior; then alternate between
+    the population and the modes given it.
     """
     centre, sd = (jnp.asarray(a) for a in prior_moments(law))
     k = domains.count
@@ -217,7 +197,7 @@ def _expand_at_modes(
     step = _take_newton_step(law, search, domains, u, mean, spread)
     # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
     slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
-    curve = leading.curve_at(law, domains, u)
+    curve = curve_at(law, domains, u)
     near = Expansion(u, slope, step.information, curve)
     log_dof = jnp.log(search.dof_above_2)
     middle = jnp.concatenate([mean, jnp.log(spread), log_dof[None]])
@@ -255,11 +235,9 @@ def own_shares(
     dof_above_2: Float[Array, ""],
     spreads: Float[Array, "draw site"],
 ) -> Float[Array, "domain site"]:
-    """Compute the share of the information about each domain that comes from its own
-    runs, shape (domain, site). The rest comes from the population.
-
-    The weight is one minus the pooling factor of Gelman and Pardoe 2006: 1 - Var(z |
-    own runs, population), at u and averaged over spreads of shape (draw, site).
+    """Compute the share of the information about each domain that comes from its own runs:
+    one minus the pooling factor of Gelman and Pardoe 2006, 1 - Var(z | own runs,
+    population), at u and averaged over the spreads.
     """
     information = expand(law, domains, u, dof_above_2)[1]
 

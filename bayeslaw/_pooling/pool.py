@@ -5,9 +5,10 @@ others and states how much. A domain without runs is forecast from the populatio
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,27 +18,128 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import FitWarning, LawError, RunTableError, warn
+from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
 from bayeslaw._law.columns import LOSS_SD, share_domains
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._pooling.coordinates import POOLED
-from bayeslaw._pooling.domain import DomainPosterior
 from bayeslaw._pooling.hierarchy import Domains, pooled_priors, values_of
 from bayeslaw._pooling.modes import own_shares, prepare
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.misfit import TrainingRuns
-from bayeslaw._posteriors.fits.sampling import SamplingArguments
+from bayeslaw._posteriors.fits.candidates import law_for
+from bayeslaw._posteriors.fits.fit import SamplingArguments
+from bayeslaw._posteriors.fits.misfit import TrainingRuns, learn_misfit, with_misfit
+from bayeslaw._posteriors.posterior import LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
     from xarray import DataTree
+
+
+@dataclass(frozen=True, eq=False)
+class DomainPosterior(LawPosterior):
+    """Hold one domain's share of a `Pool`; forecast, check and plan take it like a
+    `Fit`.
+
+    Parameters
+    ----------
+    values
+        Draws of the law's values, ``sigma`` and ``dof``, each of shape (draw,).
+    domain, runs
+        The domain's name and its number of runs; an unseen domain has no name and no
+        runs.
+    own
+        Share of the information about each parameter that comes from the domain's own
+        runs, by name. The rest comes from the population.
+    others
+        Number of other domains in the pool.
+    training
+        The domain's own runs, from which the law's misfit on this domain is learned.
+        None for the law alone; ``sigma`` then holds the misfit.
+    training_rows
+        The domain's own rows of the table; None for an unseen domain.
+    """
+
+    law: Law
+    values: Mapping[str, Float[np.ndarray, " draw"]]
+    domain: str | None
+    runs: int
+    own: Mapping[str, float]
+    others: int
+    warnings: tuple[str, ...]
+    training: TrainingRuns | None = None
+    training_rows: pd.DataFrame | None = None
+
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """Learn the law's misfit on this domain, for each draw (`Fit.misfit`)."""
+        if self.training is None:
+            return None
+        runtime.start()
+        return learn_misfit(self.law, self.values, self.training, seed=0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.law.name} ({self.domain or 'another domain'})"
+
+    @cached_property
+    def members(self) -> tuple[Member]:
+        """The law with the domain's draws, and its misfit on this domain."""
+        process = None if self.misfit is None else self.misfit.process
+        values = with_misfit(self.values, self.misfit)
+        return (Member(self.law, 1.0, process, None, values),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
+        run, whose error does not fade with its tokens.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column that the law reads.
+        """
+        runtime.start()
+        (member,) = self.members
+        if member.process is not None:
+            process = replace(member.process, fading=None)
+            member = replace(member, process=process)
+        rng = generator(seed, Stream.NEW_RUN) if noise else None
+        return member.log_loss(runs, rng)
+
+    def statement(self, borrowed_below: float = 0.5) -> str:
+        """State how much of the information is from the domain's own runs, and list the
+        borrowed parameters, in which these runs have a weight below
+        ``borrowed_below``.
+        """
+        if not self.runs:
+            return (
+                "A domain without runs: all that is known of it is borrowed from "
+                f"{self.others} domains."
+            )
+        mean = float(np.mean(list(self.own.values())))
+        count = f"{self.runs} run{'s' * (self.runs > 1)}"
+        what = (
+            f"Domain {self.domain!r} has {count}: they carry {mean:.0%} of what is "
+            "known of its parameters"
+        )
+        other_domains = f"the other {self.others} domain{'s' * (self.others > 1)}"
+        borrowed = [
+            f"{name} ({weight:.0%} own)"
+            for name, weight in self.own.items()
+            if weight < borrowed_below
+        ]
+        if not borrowed:
+            return f"{what}, and most of each; the rest is from {other_domains}."
+        return f"{what}; mostly borrowed from {other_domains}: {', '.join(borrowed)}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,19 +271,13 @@ class Pool:
         """Summarise each domain's parameters, in the paper's units, and its noise:
         mean, sd and central interval, indexed by (domain, parameter).
         """
-        draws, rows, tail = self.posterior, {}, (1 - prob) / 2
-        for i, domain in enumerate(self.domains):
-            for name in (*self.law.parameters, "sigma"):
-                column = draws[name][:, i]
-                low, high = np.quantile(column, [tail, 1 - tail])
-                rows[domain, name] = {
-                    "mean": column.mean(),
-                    "sd": column.std(ddof=1),
-                    "low": low,
-                    "high": high,
-                }
-        table = pd.DataFrame.from_dict(rows, orient="index")
-        return table.rename_axis([self.by, "parameter"])
+        draws = self.posterior
+        by_name = {
+            (domain, name): draws[name][:, i]
+            for i, domain in enumerate(self.domains)
+            for name in (*self.law.parameters, "sigma")
+        }
+        return summarize(by_name, prob).rename_axis([self.by, "parameter"])
 
     def population(self, prob: float = 0.9) -> pd.DataFrame:
         """Summarise each sampled site between domains: posterior median and interval
@@ -233,9 +329,10 @@ class Pool:
         make = "save a pool there with Pool.save"
         tree = artifact.read(path, ["pool"], make)
         with artifact.readable(path):
-            law = artifact.law_of_tree(tree, path, trust_law_file)
+            recipe = json.loads(tree.attrs["law_recipe"])
+            law = artifact.law_from_recipe(recipe, path, trust_law_file)
             pool = cls(law, str(tree.attrs["pooled_by"]), tree)
-            artifact.check_draws(pool.posterior, (*law.priors, "sigma", "dof"))
+            artifact.check_draws(pool.posterior, law)
             for name in pool.domains:
                 pool.domain(name)
         return pool
@@ -301,17 +398,16 @@ def pool(arguments: PoolArguments) -> Pool:
     began = time.perf_counter()
     by, spread, seed = arguments.by, arguments.spread, arguments.seed
     runs = as_runs(arguments.runs)
-    law = arguments.find(arguments.law, runs)
-    names = _read_domain_names(runs, by)
-    _refuse_evaluation_sets(law, names)
+    law = arguments.replace_priors(law_for(arguments.law, runs))
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    _check_poolable(law, runs, names, arguments.requested)
+    names = _read_domains(law, runs, by, arguments.requested)
     runtime.start()
     domains, levels = _arrange_domains(law, runs, names)
+    problem = prepare(law, domains, spread, seed)
     chains = sample(
         law,
-        prepare(law, domains, spread, seed),
+        problem,
         arguments.nuts,
         seed=seed,
         program=POOLED,
@@ -329,8 +425,12 @@ def pool(arguments: PoolArguments) -> Pool:
     return result
 
 
-def _read_domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
-    """Read each row's domain as text; refuse a table of one domain."""
+def _read_domains(
+    law: Law, runs: pd.DataFrame, by: str, requested: list[str]
+) -> pd.Series:
+    """Read each row's domain as text. Refuse a table that cannot be pooled by it, and
+    warn if it hardly determines the spread between domains.
+    """
     if by not in runs:
         raise RunTableError(
             f"the table has no column {by!r} to pool by; "
@@ -348,57 +448,37 @@ def _read_domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
             f"column {by!r} has one domain only ({names.iloc[0]!r}): "
             "there is none to pool it with; use fit"
         )
-    return names
-
-
-def _refuse_evaluation_sets(law: Law, names: pd.Series) -> None:
-    """Refuse a law of mixtures for domains whose shares it reads: it begins with the
-    domain of the loss, so that each of them has another law.
-    """
+    # A law of mixtures begins with the domain of the loss, so that each domain has
+    # another law. A formula, or a file of one's own, names the shares that it reads.
     sets = sorted(set(names) & set(share_domains(law.covariates)))
-    # a formula, or a file of one's own, names the shares that it reads
-    is_own = law.origin.startswith(("formula:", "file:"))
-    if sets and not is_own:
+    if sets and not law.origin.startswith(("formula:", "file:")):
         raise LawError(
             f"law {law.name!r} is another law for each domain of the mixtures "
             f"({', '.join(sets)}), so that pool cannot share its parameters: fit each "
-            f"evaluation set by itself, fit(runs[runs[{names.name!r}] == {sets[0]!r}], "
+            f"evaluation set by itself, fit(runs[runs[{by!r}] == {sets[0]!r}], "
             f"{law.name!r})"
         )
-
-
-def _check_poolable(
-    law: Law, runs: pd.DataFrame, names: pd.Series, requested: list[str]
-) -> None:
-    """Refuse a table that cannot be pooled by the domains of its rows, and warn if it
-    hardly determines the spread between them.
-    """
-    count = names.nunique()
-    fitting.check_fittable(
-        law, runs, requested=requested, one_domain=False, apart=[str(names.name)]
-    )
-    # fewer than four domains hardly determine the spread between them
+    fitting.check_fittable(law, runs, requested=requested, one_domain=False, apart=[by])
+    lines = []
     if count < 4:
-        _warn(
-            f"column {names.name!r} has {count} domains only: "
+        lines.append(
+            f"column {by!r} has {count} domains only: "
             "how much they differ rests on the prior (spread)"
         )
     shared = [shared_error(rows) for _, rows in runs.groupby(names)]
     if any(error.kind is not None or error.along_run for error in shared):
-        _warn(
+        lines.append(
             "rows of one checkpoint or one training run share their error, which pool "
             "takes as independent: intervals may be too narrow; thin learning curves "
             "to a few points a run"
         )
     if LOSS_SD in runs:
-        _warn(
+        lines.append(
             f"pool takes the errors of all rows as alike: column {LOSS_SD!r} counts in a "
             "domain's misfit only; fit one domain (fit) for it to count in full"
         )
-
-
-def _warn(message: str) -> None:
-    warn(message, FitWarning)  # where `pool` was called
+    artifact.warn_each(lines)
+    return names
 
 
 def _arrange_domains(
@@ -430,33 +510,7 @@ def _to_arviz(
     """Arrange a pool's draws for ArviZ; ``chains.sites`` are the fields of a
     `hierarchy.State`.
     """
-    by_domain, common = _compute_posterior(law, chains.sites)
-    groups = {
-        "posterior": by_domain | common,
-        "sample_stats": dict(chains.stats),
-        "observed_data": {"log_loss": fitting.log_losses(runs)},
-    }
-    dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
-    coords = {"run_row": runs.index.to_numpy(), "domain": levels}
-    tree = artifact.tree_of(groups, dims, coords)
-    tree["constant_data"] = artifact.constant_data(runs)
-    import xarray
-
-    shares = _average_shares(law, domains, chains.sites)
-    by_site = {name: ("domain", share) for name, share in shares.items()}
-    tree["own"] = xarray.DataTree(xarray.Dataset(by_site, coords={"domain": levels}))
-    return tree
-
-
-def _compute_posterior(
-    law: Law, sites: Mapping[str, Float[np.ndarray, "chain draw ..."]]
-) -> tuple[
-    dict[str, Float[np.ndarray, "chain draw domain"]],
-    dict[str, Float[np.ndarray, "chain draw"]],
-]:
-    """Compute draws of each domain's values and parameters, each of shape (chain, draw,
-    domain), and of what domains have in common, each of shape (chain, draw).
-    """
+    sites = chains.sites
     values = values_of(law, jnp.asarray(sites["u"]))
     shape = sites["u"].shape[:3]
     values = {name: jnp.broadcast_to(v, shape) for name, v in values.items()}
@@ -468,24 +522,26 @@ def _compute_posterior(
     for i, name in enumerate(pooled_priors(law)):
         common[f"population_{name}"] = sites["mean"][..., i]
         common[f"spread_{name}"] = sites["spread"][..., i]
-    return by_domain, common
+    groups = {
+        "posterior": by_domain | common,
+        "sample_stats": dict(chains.stats),
+        "observed_data": {"log_loss": fitting.log_losses(runs)},
+    }
+    dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
+    coords = {"run_row": runs.index.to_numpy(), "domain": levels}
+    tree = artifact.tree_of(groups, dims, coords)
+    tree["constant_data"] = artifact.constant_data(runs)
+    import xarray
 
-
-def _average_shares(
-    law: Law,
-    domains: Domains,
-    sites: Mapping[str, Float[np.ndarray, "chain draw ..."]],
-    draws: int = 200,
-) -> dict[str, Float[np.ndarray, " domain"]]:
-    """Compute `own_shares` by parameter, averaged over a number of draws of the
-    spreads; each of shape (domain,).
-    """
+    # the domains' own shares of what is known, averaged over 200 draws of the spreads
     spreads = sites["spread"].reshape(-1, sites["spread"].shape[-1])
-    few = np.linspace(0, len(spreads) - 1, draws).astype(int)
+    few = np.linspace(0, len(spreads) - 1, 200).astype(int)
     u, above_2 = sites["u"].mean((0, 1)), sites["dof_above_2"].mean()
     weights = np.asarray(own_shares(law, domains, u, above_2, spreads[few]))
-    return {
-        name.removesuffix(NATS): weights[:, i]
+    by_site = {
+        name.removesuffix(NATS): ("domain", weights[:, i])
         for i, name in enumerate(pooled_priors(law))
         if name != "sigma"
     }
+    tree["own"] = xarray.DataTree(xarray.Dataset(by_site, coords={"domain": levels}))
+    return tree

@@ -8,7 +8,7 @@ and D forecasts them. It is fitted to the existing checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +24,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
-from bayeslaw._posteriors.draws import Draws, places, shuffled
+from bayeslaw._posteriors.draws import Draws, pair_draws, places
 from bayeslaw._posteriors.posterior import (
     Draw,
     Piece,
@@ -36,7 +36,7 @@ from bayeslaw._posteriors.posterior import (
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -53,16 +53,6 @@ class Link(NamedTuple):
 
     column: str
     log_loss: Any
-
-    def leaves(self, draw: Draw) -> dict[str, Float[Array, " ..."]]:
-        """Select the leaves of this link, under their names in its fit."""
-        return without_prefix(f"{self.column}:", draw)
-
-    def prefixed(
-        self, draw: Mapping[str, Float[np.ndarray, "draw ..."]]
-    ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-        """Add the column to names of leaves: the inverse of `leaves`."""
-        return {f"{self.column}:{name}": leaf for name, leaf in draw.items()}
 
 
 def chain(
@@ -149,7 +139,7 @@ class Chain:
         not share the checkpoint's error. To share it, give `losses_before` as
         covariates.
         """
-        return tuple(draws.piece for draws in self._joint(None))
+        return tuple(draws.piece for draws in self._join_draws(None))
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
@@ -168,12 +158,16 @@ class Chain:
             row that needs it.
         """
         runtime.start()
-        codes = pd.factorize(_identity(runs))[0]
-        joint = self._joint(int(codes.max()) + 1)
-        covariates = sorted({c for draws in joint for c in draws.piece.covariates})
-        table = self._table(runs, covariates)
-        count = sum(draws.piece.draws for draws in joint)
-        log_loss = np.empty((count, len(runs)))
+        # checkpoints by their column, else by N and ptpp, else all rows are of one
+        names = runs.get("checkpoint")
+        if names is None or names.isna().any():
+            nothing = [""] * len(runs)
+            parts = [runs[c].map(str) if c in runs else nothing for c in CHECKPOINT]
+            names = pd.Series([" ".join(row) for row in zip(*parts, strict=True)])
+        codes, checkpoints = pd.factorize(names)
+        joint = self._join_draws(len(checkpoints))
+        table = self._read_columns(runs, {c for d in joint for c in d.piece.covariates})
+        log_loss = np.empty((sum(draws.piece.draws for draws in joint), len(runs)))
         for draws in joint:
             # each row has the error of its own checkpoint
             values = {
@@ -181,15 +175,19 @@ class Chain:
                 for name, leaf in draws.piece.values.items()
             }
             log_loss[draws.rows] = replace(draws.piece, values=values).at(table)
-        return log_loss + self._noise(runs, seed) if noise else log_loss
+        return log_loss + self._draw_noise(runs, seed) if noise else log_loss
 
-    def _joint(self, checkpoints: int | None) -> list[Draws]:
+    def _join_draws(self, checkpoints: int | None) -> list[Draws]:
         """Build joint draws of all fits, in the order of the posterior's draws, with
         errors of a number of checkpoints; None: of one checkpoint, without an axis.
         """
         rng = generator(self.seed, Stream.CHAINED)
         fits = [fit.pieces() for fit in (self.posterior, *self.before.values())]
-        which, place = self._paired(fits, rng)
+        counts = [sum(piece.draws for piece in pieces) for pieces in fits]
+        orders = pair_draws(counts, rng, counts[0])
+        # the piece of each fit, and the draw's place in it, of each joint draw
+        found = [places(fit, order) for fit, order in zip(fits, orders, strict=True)]
+        which, place = (np.stack(each) for each in zip(*found, strict=True))
         joint = []
         # draws that come from the same piece of every fit share a formula
         for combination in np.unique(which, axis=1).T:
@@ -198,62 +196,32 @@ class Chain:
                 fit[number].take(index[rows])
                 for fit, number, index in zip(fits, combination, place, strict=True)
             ]
-            piece = self._linked(main, before, checkpoints, rng)
-            joint.append(Draws(piece, rows))
+            values = dict(main.values)
+            for column, piece in zip(self.before, before, strict=True):
+                error = piece.noise.draw(checkpoints or 1, rng)
+                leaves = {**piece.values, ERROR: error if checkpoints else error[:, 0]}
+                values |= {f"{column}:{name}": leaf for name, leaf in leaves.items()}
+            formulas = [piece.log_loss for piece in before]
+            formula = ChainLogLoss(
+                main.log_loss, tuple(map(Link, self.before, formulas))
+            )
+            unchained = [c for c in main.covariates if c not in self.before]
+            covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
+            joint.append(Draws(Piece(formula, values, covariates), rows))
         return joint
 
-    def _linked(
-        self,
-        main: Piece,
-        before: Sequence[Piece],
-        checkpoints: int | None,
-        rng: np.random.Generator,
-    ) -> Piece:
-        """Join the formula of the posterior with those of the forecasting fits, for the
-        draws that share these formulas, row by row.
-        """
-        formulas = [piece.log_loss for piece in before]
-        links = tuple(map(Link, self.before, formulas))
-        values = dict(main.values)
-        for link, piece in zip(links, before, strict=True):
-            error = piece.noise.draw(checkpoints or 1, rng)
-            error = error if checkpoints else error[:, 0]
-            leaves = {**piece.values, ERROR: error}
-            values |= link.prefixed(leaves)
-        unchained = [c for c in main.covariates if c not in self.before]
-        covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
-        return Piece(ChainLogLoss(main.log_loss, links), values, covariates)
-
-    @staticmethod
-    def _paired(
-        fits: Sequence[Sequence[Piece]], rng: np.random.Generator
-    ) -> tuple[Int[np.ndarray, "fit draw"], Int[np.ndarray, "fit draw"]]:
-        """Choose the piece of each fit, and the draw's place in the piece, for each
-        joint draw; each of shape (fit, draw). Draws of the first fit are in order,
-        those of the others in random order.
-        """
-        first, *further = fits
-        size = sum(piece.draws for piece in first)
-        pairs = [places(first, np.arange(size))]
-        for fit in further:
-            draws = sum(piece.draws for piece in fit)
-            order = shuffled(rng, draws, size)
-            pairs.append(places(fit, order))
-        which, place = zip(*pairs, strict=True)
-        return np.stack(which), np.stack(place)
-
-    def _table(
-        self, runs: pd.DataFrame, covariates: list[str]
+    def _read_columns(
+        self, runs: pd.DataFrame, covariates: set[str]
     ) -> dict[str, Float[np.ndarray, " run"]]:
         """Read the columns, each of shape (run,): those that every row has, and the
         measured values of the chained ones, with NaN for the rest.
         """
-        measured = {c: _column(runs, c) for c in self.before}
+        measured = {c: _read_column(runs, c) for c in self.before}
         unknown = np.isnan(np.stack(list(measured.values()))).any(axis=0)
         of_law = columns_read(self.posterior)
         table = {}
-        for name in covariates:
-            table[name] = _column(runs, name)
+        for name in sorted(covariates):
+            table[name] = _read_column(runs, name)
             needed = True if name in of_law else unknown
             bad = np.isnan(table[name]) & needed
             if not bad.any():
@@ -267,7 +235,9 @@ class Chain:
             raise RunTableError(f"the chain needs column {what}{why}; {where}")
         return table | measured
 
-    def _noise(self, runs: pd.DataFrame, seed: int) -> Float[np.ndarray, "draw run"]:
+    def _draw_noise(
+        self, runs: pd.DataFrame, seed: int
+    ) -> Float[np.ndarray, "draw run"]:
         """Draw a new run's noise on log loss, shape (draw, run); it does not depend on
         the losses before.
         """
@@ -276,7 +246,7 @@ class Chain:
             at = runs.assign(D=runs["N"] * runs["ptpp"])
         losses = {}
         for column, fit in self.before.items():
-            losses[column] = _column(runs, column)
+            losses[column] = _read_column(runs, column)
             empty = np.isnan(losses[column])
             if empty.any():
                 middle = np.median(fit.log_loss(at[empty]), axis=0)
@@ -284,6 +254,13 @@ class Chain:
         filled = runs.assign(**losses)
         new = self.posterior.log_loss(filled, noise=True, seed=seed)
         return new - self.posterior.log_loss(filled)
+
+
+def _read_column(runs: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
+    """Convert a column to numbers, shape (run,); NaN if the table lacks it."""
+    if name not in runs:
+        return np.full(len(runs), np.nan)
+    return runs[name].to_numpy(float, copy=True)
 
 
 def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.DataFrame:
@@ -387,22 +364,11 @@ def losses_before(
     return draws
 
 
-# -- formula ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ChainLogLoss:
-    """A chain's log loss of one draw, with given or forecast losses before; a pure
-    function.
-
-    The record is frozen, so equal records share a compiled program.
-
-    Parameters
-    ----------
-    main
-        The log loss that starts from the checkpoint's.
-    links
-        The covariates of the checkpoint that are forecast.
+    """A chain's log loss of one draw: ``main`` starts from the checkpoint's losses, which
+    are given or forecast by ``links``. The record is frozen, so equal records share a
+    compiled program.
     """
 
     main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
@@ -412,7 +378,7 @@ class ChainLogLoss:
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
         """Evaluate the log loss at each run, shape (run,)."""
-        return self.main(draw, self._known(draw, covariates))
+        return self.main(draw, self._complete(draw, covariates))
 
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
@@ -421,48 +387,26 @@ class ChainLogLoss:
         is forecast once for all tokens.
         """
         run = {name: column[None] for name, column in covariates.items()}
-        completed = self._known(draw, run)
+        completed = self._complete(draw, run)
         point = {name: column[0] for name, column in completed.items()}
         return along_tokens(self.main, draw, point)
 
-    def _known(
+    def _complete(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> dict[str, Float[AnyArray, " run"]]:
-        """Complete the covariates by the forecasts of the checkpoint, each of shape
-        (run,).
+        """Complete the covariates, each of shape (run,), by the forecasts of the
+        checkpoint.
         """
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
         completed = dict(covariates)
         for link in self.links:
-            leaves = link.leaves(draw)
+            leaves = without_prefix(f"{link.column}:", draw)
             forecast = jnp.exp(link.log_loss(leaves, checkpoint) + leaves[ERROR])
             measured = covariates.get(link.column)
             if measured is not None:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)
             completed[link.column] = forecast
         return completed
-
-
-# -- draws and rows --------------------------------------------------------------------
-
-
-def _column(runs: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
-    """Convert a column to numbers, shape (run,); NaN if the table lacks it."""
-    if name not in runs:
-        return np.full(len(runs), np.nan)
-    return runs[name].to_numpy(float, copy=True)
-
-
-def _identity(runs: pd.DataFrame) -> pd.Series:
-    """Identify the checkpoints of a table: by its column, else by N and ptpp, else all
-    rows are one checkpoint.
-    """
-    if "checkpoint" in runs and runs["checkpoint"].notna().all():
-        return runs["checkpoint"]
-    nothing = [""] * len(runs)
-    parts = [runs[c].map(str) if c in runs else nothing for c in CHECKPOINT]
-    rows = [" ".join(row) for row in zip(*parts, strict=True)]
-    return pd.Series(rows, index=runs.index)
 
 
 def models_of(

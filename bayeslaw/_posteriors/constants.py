@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.limits import NUMBER, POSITIVE, checked
@@ -20,7 +19,7 @@ from bayeslaw._base.numbers import format_level, parse_number
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law, as_arrays
-from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
+from bayeslaw._posteriors.posterior import LawPosterior, Member
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,18 +32,9 @@ NO_DOUBT = (
 
 
 @dataclass(frozen=True, eq=False)
-class LawAt:
-    """A law at given constants, as a posterior. Made by `law_at`.
-
-    Parameters
-    ----------
-    law
-        The law.
-    values
-        Its sampled values, and ``sigma`` if a new run's noise was given, each of shape
-        (draw,).
-    warnings
-        A line if no uncertainty of the constants was stated.
+class LawAt(LawPosterior):
+    """A law at given constants, as a posterior: its sampled values, and ``sigma`` if a new
+    run's noise was given. Made by `law_at`.
     """
 
     law: Law
@@ -56,23 +46,10 @@ class LawAt:
         """Name of the law."""
         return self.law.name
 
-    def pieces(self) -> tuple[Piece, ...]:
-        """The draws of the constants."""
-        return (Piece(LogLoss(self.law), self.values, self.law.covariates),)
-
-    def log_loss(
-        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
-        run.
-
-        Raises
-        ------
-        RunTableError
-            The table lacks a column the law reads.
-        """
-        (piece,) = self.pieces()
-        return log_loss_at(self.law, piece, runs, noise=noise, seed=seed)
+    @property
+    def members(self) -> tuple[Member]:
+        """The law at its constants."""
+        return (Member(self.law, 1.0, None, None, self.values),)
 
 
 def law_at(
@@ -129,9 +106,18 @@ def law_at(
         raise LawError(f"sd names {unknown[0]!r}, which is none of the constants")
     if draws < 1:
         raise LawError(f"draws must be at least 1, got {draws}")
+    supports = {term.coefficient: term.prior.support for term in record.terms}
+    supports |= {exponent.name: exponent.prior.support for exponent in record.exponents}
     by_name = {}
     for name, constant in constants.items():
-        value = _checked(record, name, constant)
+        value = checked(f"{record.name}@{name}", constant, NUMBER)
+        # the sign of its plausible value, if its prior has one sign
+        usual = record.plausible.get(name, value)
+        if supports.get(name) in ("positive", "unit") and usual * value < 0:
+            raise LawError(
+                f"{record.name}@{name}: it is {'below' if usual < 0 else 'above'} 0, got "
+                f"{value:g}: the sign of a term is in the law's formula"
+            )
         center = np.full(draws, value)
         if errors.get(name):
             if value <= 0:
@@ -149,52 +135,23 @@ def law_at(
     runtime.start()
     values = {name: np.asarray(x) for name, x in record.from_paper(by_name).items()}
     values = {name: np.broadcast_to(x, (draws,)) for name, x in values.items()}
-    _check_loss(record, values)
+    medians = {name: np.median(by_draw) for name, by_draw in values.items()}
+    with np.errstate(all="ignore"):
+        loss = float(record.loss(as_arrays(record.reference), as_arrays(medians)))
+    if not 0 < loss <= 100:
+        run = [f"{c} = {format_level(c, x)}" for c, x in record.reference.items()]
+        raise LawError(
+            f"law {record.name!r} at these constants has a loss of {loss:.3g} nats at "
+            f"{', '.join(run)}: a digit or a sign wrong, or constants of other units?"
+        )
     if sigma is not None:
         values["sigma"] = np.full(draws, checked("sigma", sigma, POSITIVE))
     return LawAt(record, values, () if errors else (NO_DOUBT,))
 
 
-def _checked(law: Law, name: str, constant: object) -> float:
-    """Check that a constant is a number that this parameter can be: it has the sign of
-    its plausible value, if its prior has one sign.
-    """
-    value = checked(f"{law.name}@{name}", constant, NUMBER)
-    supports = {t.coefficient: t.prior.support for t in law.terms}
-    supports |= {e.name: e.prior.support for e in law.exponents}
-    has_sign = supports.get(name) in ("positive", "unit")
-    usual = law.plausible.get(name, value)
-    if has_sign and usual * value < 0:
-        raise LawError(
-            f"{law.name}@{name}: it is {'below' if usual < 0 else 'above'} 0, got "
-            f"{value:g}: the sign of a term is in the law's formula"
-        )
-    return value
-
-
-def _check_loss(
-    law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], most: float = 100.0
-) -> None:
-    """Refuse constants at which the loss of the law's reference run is none."""
-    medians = {name: np.median(draws) for name, draws in values.items()}
-    with np.errstate(all="ignore"):
-        loss = float(law.loss(as_arrays(law.reference), as_arrays(medians)))
-    if not 0 < loss <= most:
-        at = ", ".join(f"{c} = {format_level(c, x)}" for c, x in law.reference.items())
-        raise LawError(
-            f"law {law.name!r} at these constants has a loss of {loss:.3g} nats at {at}: "
-            "a digit or a sign wrong, or constants of other units?"
-        )
-
-
 def law_as_written(text: str) -> LawAt | None:
     """Read ``chinchilla@E=1.69,A=406.4,B=410.7,alpha=0.34+-0.02,beta=0.28,sigma=0.5%``;
-    None for any other text.
-
-    Raises
-    ------
-    LawError
-        A constant is missing, unknown, or not a number.
+    None for any other text; raises as `law_at` does.
     """
     written = WRITTEN.fullmatch(text.strip())
     if written is None:

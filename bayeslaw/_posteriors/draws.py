@@ -67,16 +67,16 @@ def places(
 
 
 def pair_draws(
-    counts: Sequence[int], rng: np.random.Generator
+    counts: Sequence[int], rng: np.random.Generator, size: int | None = None
 ) -> list[Int[np.ndarray, " pair"]]:
     """Pair draws of independent posteriors at random: those of the first in order, with
     those of each other shuffled. ``counts``: their numbers of draws. Returns the
-    indices of each one's draws, shape (pair,), as many as the largest number.
+    indices of each one's draws, shape (pair,): ``size`` of them, by default as many as
+    the largest number.
     """
-    first, *others = counts
-    most = max(counts)
-    in_order = np.resize(np.arange(first), most)
-    return [in_order, *(shuffled(rng, count, most) for count in others)]
+    size = max(counts) if size is None else size
+    in_order = np.resize(np.arange(counts[0]), size)
+    return [in_order, *(shuffled(rng, count, size) for count in counts[1:])]
 
 
 def shuffled(

@@ -31,20 +31,15 @@ BATCHES = 10  # batches of draws, for the Monte Carlo error of gains
 
 
 def _count(parts: Sequence[Draws]) -> int:
-    counts = [len(part.rows) for part in parts]
-    return sum(counts)
+    return sum(len(part.rows) for part in parts)
 
 
 def log_losses(
     parts: Sequence[Draws], table: pd.DataFrame, what: str
 ) -> Float[np.ndarray, "draw row"]:
-    """Compute the law's log loss at each row of a table, shape (draw, row).
-
-    Raises
-    ------
-    RunTableError
-        The table lacks a column that a law reads, or a number in it. ``what`` names the
-        table.
+    """Compute the law's log loss at each row of a table, shape (draw, row), or raise a
+    `RunTableError` if it lacks a column that a law reads, or a number in it. ``what``
+    names the table.
     """
     log_loss = np.empty((_count(parts), len(table)))
     # repeat the last row up to one of a few sizes, so that tables share compiled
@@ -74,13 +69,8 @@ def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None
 def error_sizes(
     parts: Sequence[Draws], table: pd.DataFrame, what: str
 ) -> Float[np.ndarray, "draw row"]:
-    """Compute the scale of each row's error relative to the longest training runs,
-    shape (draw, row).
-
-    Raises
-    ------
-    RunTableError
-        As for `log_losses`.
+    """Compute the scale of each row's error relative to the longest training runs, shape
+    (draw, row); raises as `log_losses` does.
     """
     sizes = np.empty((_count(parts), len(table)))
     for part in parts:
@@ -98,25 +88,19 @@ def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " ro
         )
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
-        first = table[~np.isfinite(values)].iloc[0]
+        first, how = table[~np.isfinite(values)].iloc[0], ""
+        of_checkpoint = name in (LOSS_BEFORE, SOURCE_LOSS_BEFORE)
+        if of_checkpoint and first.get("checkpoint_cost", 0) > 0:
+            at = [f"{c} {format_count(first[c])}" for c in ("N", "ptpp") if c in first]
+            how = (
+                f"; its checkpoint ({', '.join(at)}) does not exist yet: offer "
+                "checkpoints that do, give its loss in the table, or that of six other "
+                "checkpoints, from which `bayeslaw anchors --offer` forecasts it"
+            )
         raise RunTableError(
-            f"{what}, row {first.name}, column {name!r}: empty or not a number"
-            f"{_missing_checkpoint(name, first)}"
+            f"{what}, row {first.name}, column {name!r}: empty or not a number{how}"
         )
     return values
-
-
-def _missing_checkpoint(column: str, row: pd.Series) -> str:
-    """Advise what to do if a checkpoint that is not trained yet has no loss."""
-    of_checkpoint = column in (LOSS_BEFORE, SOURCE_LOSS_BEFORE)
-    if not (of_checkpoint and row.get("checkpoint_cost", 0) > 0):
-        return ""
-    at = [f"{c} {format_count(row[c])}" for c in ("N", "ptpp") if c in row]
-    return (
-        f"; its checkpoint ({', '.join(at)}) does not exist yet: offer checkpoints "
-        "that do, give its loss in the table, or that of six other checkpoints, from "
-        "which `bayeslaw anchors --offer` forecasts it"
-    )
 
 
 def batches(parts: Sequence[Draws]) -> Int[np.ndarray, " draw"]:
@@ -168,9 +152,7 @@ def noise_of(
 def _leaf(
     parts: Sequence[Draws], name: str, otherwise: float
 ) -> Float[np.ndarray, " draw"]:
-    """Collect one leaf of every draw, shape (draw,), with ``otherwise`` for formulas
-    without it.
-    """
+    """Collect one leaf of every draw, with ``otherwise`` for formulas without it."""
     leaf = np.full(_count(parts), otherwise)
     for part in parts:
         if name in part.piece.values:

@@ -1,12 +1,12 @@
-"""Define the protocol of posteriors: draws of the log loss at any table of runs.
+"""Define posteriors: laws with draws, and the log loss of a draw at any table of runs.
 Forecasts, plans and designs read laws only through it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
@@ -16,17 +16,19 @@ import pandas as pd
 from jax import Array
 from jax.tree_util import Partial
 
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import NOISE, RunNoise
+from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from xarray import DataTree
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -39,17 +41,10 @@ WEIGHTS, DRIFT = "misfit", "drift"
 class Piece:
     """Draws that share one formula: those of a `Fit`, or of one law in an `Average`.
 
-    Parameters
-    ----------
-    log_loss
-        Pure function ``log_loss(draw, covariates)`` that returns the law's log loss for
-        one draw at each run, shape (run,).
-    values
-        Leaves of shape (draw, ...), by name; index i of every leaf is draw i. ``sigma``
-        and ``dof`` are the scale and degrees of freedom of a new run's Student-t noise
-        on log loss.
-    covariates
-        Columns that ``log_loss`` reads.
+    ``log_loss(draw, covariates)`` is a pure function that returns the law's log loss for
+    one draw at each run. Index i of every leaf of ``values`` is draw i; ``sigma`` and
+    ``dof`` are the scale and degrees of freedom of a new run's Student-t noise on log
+    loss. ``covariates``: columns that ``log_loss`` reads.
     """
 
     log_loss: Callable[
@@ -65,7 +60,6 @@ class Piece:
 
     @property
     def noise(self) -> RunNoise:
-        """Error of a new run."""
         return RunNoise.of_piece(self.values)
 
     def at(
@@ -91,20 +85,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogLoss:
-    """A law's log loss for one draw, plus misfit and drift.
-
-    Equal records share a compiled program.
-
-    Parameters
-    ----------
-    law
-        The law, which reads the leaves with the names of its priors.
-    process
-        Basis of the misfit, with weights in the leaf `WEIGHTS` of shape (function,).
-        None: no misfit.
-    training_range
-        Range of the training runs. Outside it the leaf `DRIFT`, shape (side,), times
-        the distance is added. None: no drift.
+    """A law's log loss for one draw, plus misfit (weights in the leaf `WEIGHTS`, shape
+    (function,)) and drift: outside the range of the training runs, the leaf `DRIFT`,
+    shape (side,), times the distance. Equal records share a compiled program.
     """
 
     law: Law
@@ -143,15 +126,14 @@ class LogLoss:
         return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
-        """Build the piece of a law's draws, by name. Its ``sigma`` is the total scale
-        of a new run's error: effects of checkpoint and run included.
+        """Build the piece of a law's draws, by name. Its ``sigma``, if a run has noise,
+        is the total scale of a new run's error: effects of checkpoint and run included.
         """
-        law = self.law
-        names = {*law.priors, *NOISE, WEIGHTS, DRIFT}
+        names = {*self.law.priors, *NOISE, WEIGHTS, DRIFT}
         values = {name: leaf for name, leaf in draws.items() if name in names}
-        noise = RunNoise.of(draws)
-        values["sigma"] = noise.scale
-        return Piece(self, values, law.covariates)
+        if "sigma" in draws:
+            values["sigma"] = noise_of(draws).scale
+        return Piece(self, values, self.law.covariates)
 
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
@@ -191,7 +173,6 @@ def _at_tokens(
     covariates: Mapping[str, Float[AnyArray, ""]],
     tokens: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """Evaluate a log loss at one run with these tokens, shape ()."""
     run = {**covariates, "D": tokens}
     return log_loss(draw, {name: column[None] for name, column in run.items()})[0]
 
@@ -213,8 +194,13 @@ def _over_draws(
     draws: Draw,
     covariates: Mapping[str, Float[AnyArray, " run"]],
 ) -> Float[Array, "draw run"]:
-    """Map a log loss over draws at a table, shape (draw, run)."""
     return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
+
+
+def noise_of(draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> RunNoise:
+    """Read the error of a run off a law's draws; Gaussian without ``dof``."""
+    gaussian = {"dof": np.full(len(draws["sigma"]), GAUSSIAN)}
+    return RunNoise.of(gaussian | dict(draws))
 
 
 def row_sds(
@@ -228,28 +214,147 @@ def row_sds(
     return np.zeros(len(runs)) if row_sd is None else row_sd
 
 
-def log_loss_at(
-    law: Law, piece: Piece, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-) -> Float[np.ndarray, "draw run"]:
-    """Draw a law's log loss at a table of runs, shape (draw, run): of the law, or with
-    ``noise`` of a new run, if the draws have its scale.
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A law's share of a posterior.
 
-    Raises
-    ------
-    RunTableError
-        The table lacks a column the law reads.
+    ``process``: basis of its misfit. ``training_range``: range beyond which it drifts.
+    ``values``: draws by name: parameters and noise, shape (draw,); weights of the
+    misfit, (draw, function); drifts, (draw, side). ``effects``: learned effects by kind
+    of group (checkpoint, run) and label, shape (draw,).
     """
-    runtime.start()
-    log_loss = piece.at(fitting.covariates(law, runs))
-    if not noise or "sigma" not in piece.values:
-        return log_loss
-    size = piece.noise.size_with(np.ones(len(runs)), row_sds(runs, log_loss))
-    rng = generator(seed, Stream.NEW_RUN)
-    return log_loss + size * piece.noise.draw(len(runs), rng)
+
+    law: Law
+    weight: float
+    process: Process | None
+    training_range: Range | None
+    values: Mapping[str, Float[np.ndarray, "draw ..."]]
+    effects: Mapping[str, Mapping[str, Float[np.ndarray, " draw"]]] = field(
+        default_factory=dict
+    )
+
+    def __repr__(self) -> str:
+        draws = self.piece.draws
+        return f"Member({self.law.name!r} at weight {self.weight:.2f}, {draws} draws)"
+
+    def _repr_html_(self) -> str:
+        table = self.draws().describe().loc[["mean", "std", "min", "max"]].T
+        return paragraphs(repr(self)) + table_html(table)
+
+    @property
+    def posterior(self) -> Mapping[str, Float[np.ndarray, "draw ..."]]:
+        """The draws by name, as in a `Fit`."""
+        return self.values
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws of this law alone."""
+        return (self.piece,)
+
+    @cached_property
+    def piece(self) -> Piece:
+        formula = LogLoss(self.law, self.process, self.training_range)
+        return formula.piece(self.values)
+
+    def log_loss(
+        self, runs: pd.DataFrame, rng: np.random.Generator | None
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draw the log loss, shape (draw, run): of the law, or with ``rng`` of a new run,
+        if the draws have its noise.
+        """
+        columns = fitting.covariates(self.law, runs)
+        log_loss = self.piece.at(columns)
+        if rng is None or "sigma" not in self.values:
+            return log_loss
+        noise, size = noise_of(self.values), self.piece.error_size(columns)
+        own_size = noise.size_with(size, row_sds(runs, log_loss))
+        own = own_size * noise.draw(len(runs), rng)
+        shared = noise.draw_shared(runs, self.law.covariates, rng, self.effects)
+        return log_loss + own + size * shared
+
+    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Draws of each parameter in the paper's units and of the scales of the noise, by
+        name, each of shape (draw,).
+        """
+        of_law = {name: self.values[name] for name in self.law.priors}
+        published = _convert_to_paper(self.law, of_law)
+        draws = {name: np.asarray(published[name]) for name in self.law.parameters}
+        # the sampler's scales of errors may be negative
+        noise = {n: np.abs(self.values[n]) for n in NOISE if n in self.values}
+        return draws | noise
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each parameter in the paper's units, and of the noise: a row for each
+        draw.
+        """
+        return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
+
+    @property
+    def inference_data(self) -> DataTree:
+        """ArviZ data (a DataTree) of this law's share, with one chain: ``posterior`` has
+        the parameters in the paper's units.
+        """
+        from xarray import Dataset, DataTree
+
+        draws = self.parameter_draws()
+        arrays = {n: (("chain", "draw"), v[None]) for n, v in draws.items()}
+        labels = {"chain": np.arange(1), "draw": np.arange(self.piece.draws)}
+        return DataTree.from_dict({"posterior": Dataset(arrays, labels)})
+
+
+@compiled(static_argnums=0)
+def _convert_to_paper(
+    law: Law, values: Mapping[str, Float[AnyArray, " draw"]]
+) -> Mapping[str, Float[AnyArray, " draw"]]:
+    return law.to_paper(values)
+
+
+def summarize(draws: Mapping[Any, Any], prob: float) -> pd.DataFrame:
+    """Summarise draws, by name, by mean, sd and central interval."""
+    rows, tail = {}, (1 - prob) / 2
+    for name, values in draws.items():
+        low, high = np.quantile(values, [tail, 1 - tail])
+        sd = values.std(ddof=1) if values.size > 1 else 0.0
+        rows[name] = {"mean": values.mean(), "sd": sd, "low": low, "high": high}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+class LawPosterior:
+    """Laws with draws: what a `Fit`, an `Average`, a prior, a law at given constants and
+    a pool's domain have in common.
+    """
+
+    if TYPE_CHECKING:
+        # a field or a property of each
+        @property
+        def members(self) -> Sequence[Member]: ...
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws of each law. The noise of a new run includes the effects of a new
+        checkpoint and a new run, whose scales are also given.
+        """
+        return tuple(member.piece for member in self.members)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draw the log loss, shape (draw, run): of the laws, or with ``noise`` of a new
+        run.
+
+        Rows of one checkpoint or run share its effect: the learned one if the posterior
+        keeps it (a `Fit` does), else a new one.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column that one of the laws reads.
+        """
+        runtime.start()
+        rng = generator(seed, Stream.NEW_RUN) if noise else None
+        return np.concatenate([member.log_loss(runs, rng) for member in self.members])
 
 
 class Posterior(Protocol):
-    """A `Fit` or an `Average`."""
+    """A `Fit`, an `Average` or anything else that has draws of laws."""
 
     @property
     def name(self) -> str:
@@ -276,30 +381,18 @@ class KeptPosterior(Posterior, Protocol):
     """A posterior that keeps its training runs and can be saved to a file."""
 
     @property
-    def runs(self) -> pd.DataFrame:
-        """The training runs."""
-        ...
+    def runs(self) -> pd.DataFrame: ...
 
     @property
-    def seconds(self) -> float:
-        """Duration of the fit."""
-        ...
+    def seconds(self) -> float: ...
 
-    def parameters(self, prob: float = 0.9) -> pd.DataFrame:
-        """Summarize each parameter in the paper's units."""
-        ...
+    def parameters(self, prob: float = 0.9) -> pd.DataFrame: ...
 
-    def parameter_draws(self) -> Mapping[str, Any]:
-        """Collect draws of each parameter in the paper's units, each of shape (draw,)."""
-        ...
+    def parameter_draws(self) -> Mapping[str, Any]: ...
 
-    def draws(self) -> pd.DataFrame:
-        """Tabulate draws of each parameter in the paper's units, a row for each draw."""
-        ...
+    def draws(self) -> pd.DataFrame: ...
 
-    def save(self, path: str | Path) -> Path:
-        """Write the posterior to a NetCDF file."""
-        ...
+    def save(self, path: str | Path) -> Path: ...
 
 
 def columns_read(*posteriors: Posterior) -> list[str]:

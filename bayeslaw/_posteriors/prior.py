@@ -1,58 +1,121 @@
-"""Make a posterior from laws' priors alone, before any run is measured."""
+"""Choose the priors of a fit: learned ones that the user names, or, for a handful of
+runs, those for the kind of table that the columns show. Make a posterior from priors
+alone, before any run is measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.machine import runtime
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.process import (
     PRIORS,
     process_of,
 )
 from bayeslaw._inference.noise import ERROR
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.catalogue import law_names
+from bayeslaw._law.experience.priors import NONE, Measured, experienced, populations
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
-from bayeslaw._posteriors.experience import choose_priors
-from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece
+from bayeslaw._posteriors.posterior import WEIGHTS, LawPosterior, Member
 from bayeslaw._tables import fitting
+from bayeslaw._tables.fitting import HANDFUL
+from bayeslaw._tables.kinds import kind_of
 from bayeslaw._tables.runs import as_design
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from bayeslaw._law.experience.tables import TableFits
 
-NOTHING_MEASURED = (
-    "nothing is measured yet: this is what the priors of {laws} say{source}; the first "
-    "runs will change it"
-)
+
+FEWEST_LABS = 3  # least number of labs behind default priors
+
+
+class ChosenPriors(NamedTuple):
+    """A law with its priors, the ``name`` of the experience that they come from, and
+    ``why`` it was chosen.
+    """
+
+    law: Law
+    name: str
+    why: str
+
+
+def choose_priors(
+    law: Law,
+    runs: pd.DataFrame | None,
+    asked: str | None = None,
+    *,
+    reference: Mapping[str, float] | None = None,
+    experience: TableFits | None = None,
+) -> ChosenPriors:
+    """Take a law's priors from fits of other tables.
+
+    ``asked``: a kind of tables, a lab, a table, or ``"none"``. By default, for up to
+    `HANDFUL` runs, the kind that the columns show; a law with changed priors keeps them.
+    The losses of ``runs`` determine the level; ``reference`` is the run at which
+    contributions are stated.
+
+    Raises
+    ------
+    LawError
+        No kind, lab or table has this name.
+    """
+    name, why = asked, "asked for"
+    if name is None:
+        many = runs is not None and len(runs) > HANDFUL
+        # the catalogue's priors and reference run, or the user's own?
+        is_own = law.name not in law_names()
+        if not is_own:
+            shipped = law_by_name(law.name)
+            is_own = law.priors != shipped.priors
+            is_own |= dict(law.reference) != dict(shipped.reference)
+        if many or is_own:
+            return ChosenPriors(law, NONE, "the law's own priors")
+        name, why = kind_of(law, runs)
+    if name == NONE:
+        return ChosenPriors(law, NONE, why)
+    found = populations(law, name, experience)
+    labs = max((population.labs for population in found.values()), default=0)
+    if not labs or (asked is None and labs < FEWEST_LABS):
+        return ChosenPriors(law, NONE, f"{labs} labs of {name} teach of law {law.name}")
+    measured = None
+    if runs is not None and "loss" in runs:
+        measured = Measured(fitting.covariates(law, runs), fitting.losses(runs))
+    learned = experienced(
+        law, name, reference=reference, measured=measured, experience=experience
+    )
+    return ChosenPriors(learned, name, why)
 
 
 @dataclass(frozen=True, eq=False)
-class PriorOnly:
+class PriorOnly(LawPosterior):
     """Laws' priors as a posterior. Made by `prior_only`.
 
     Parameters
     ----------
-    parts
-        The laws, each with draws from the priors of its parameters, its misfit and its
-        noise.
-    laws
-        The laws with the priors that were used.
+    members
+        The laws with the priors that were used, each with draws from the priors of its
+        parameters, its misfit and its noise.
     experience
         Name of the tables that the priors were learned from; ``"none"`` for the laws'
         own priors.
     """
 
-    parts: tuple[Piece, ...]
-    laws: tuple[Law, ...]
+    members: tuple[Member, ...]
     experience: str = "none"
     is_prior_only: ClassVar[bool] = True
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws with the priors that were used."""
+        return tuple(member.law for member in self.members)
 
     @property
     def name(self) -> str:
@@ -62,33 +125,13 @@ class PriorOnly:
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line: nothing is measured. Every result repeats it."""
-        names = ", ".join(law.name for law in self.laws)
+        laws = ", ".join(law.name for law in self.laws)
         learned = self.experience != "none"
         source = f", learned from {self.experience}" if learned else ""
-        return (NOTHING_MEASURED.format(laws=names, source=source),)
-
-    def pieces(self) -> tuple[Piece, ...]:
-        """The draws of each law."""
-        return self.parts
-
-    def log_loss(
-        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run); with ``noise``, of a new run.
-
-        Raises
-        ------
-        RunTableError
-            The table lacks a column that a law reads.
-        """
-        runtime.start()
-        rng, parts = generator(seed, Stream.NEW_RUN), []
-        for law, piece in zip(self.laws, self.parts, strict=True):
-            log_loss = piece.at(fitting.covariates(law, runs))
-            if noise:
-                log_loss = log_loss + piece.noise.draw(len(runs), rng)
-            parts.append(log_loss)
-        return np.concatenate(parts)
+        return (
+            f"nothing is measured yet: this is what the priors of {laws} say{source}; the "
+            "first runs will change it",
+        )
 
 
 def prior_only(
@@ -149,41 +192,26 @@ def from_priors(
     draws: int = 2000,
     experience: str = "none",
 ) -> PriorOnly:
-    """Draw from the priors of each law, in equal numbers.
-
-    Parameters
-    ----------
-    offered
-        Runs on offer; the misfit's prior spans their range.
-    draws
-        Draws of each law's prior.
-    experience
-        Name of the tables that the priors were learned from.
+    """Draw from the priors of each law, in equal numbers; the misfit's prior spans the
+    range of the runs on offer.
     """
-    rng = generator(seed, Stream.PRIORS)
-    parts = tuple(_of_law(law, offered, draws, rng) for law in laws)
-    return PriorOnly(parts, tuple(laws), experience)
-
-
-def _of_law(
-    law: Law, offered: pd.DataFrame | None, draws: int, rng: np.random.Generator
-) -> Piece:
-    """Draw one law's parameters, misfit and noise from their priors."""
-    values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
-    columns = {} if offered is None else fitting.covariates(law, offered)
-    process = process_of(columns) if columns else None
-    if process is not None:
-        scales = [np.log(prior.draw(rng, draws)) for prior in process.priors.values()]
-        # Weights of the basis are normal given the scales, and each draw has its own
-        # scales. So a draw is one function from the misfit's whole prior.
-        by_draw = np.stack(scales, axis=1)
-        sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
-        values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
-    values["sigma"] = ERROR.sigma.draw(rng, draws)
-    if not columns:
-        total = PRIORS.of_all_pieces(law.covariates)
-        values["sigma"] = np.hypot(values["sigma"], total.draw(rng, draws))
-    values["dof"] = ERROR.dof_min + rng.gamma(
-        ERROR.dof_shape, 1 / ERROR.dof_rate, draws
-    )
-    return LogLoss(law, process).piece(values)
+    rng, members = generator(seed, Stream.PRIORS), []
+    for law in laws:
+        values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
+        columns = {} if offered is None else fitting.covariates(law, offered)
+        process = process_of(columns) if columns else None
+        if process is not None:
+            scales = [np.log(p.draw(rng, draws)) for p in process.priors.values()]
+            # Weights of the basis are normal given the scales, and each draw has its own
+            # scales. So a draw is one function from the misfit's whole prior.
+            by_draw = np.stack(scales, axis=1)
+            sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
+            values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
+        values["sigma"] = ERROR.sigma.draw(rng, draws)
+        if not columns:
+            total = PRIORS.of_all_pieces(law.covariates)
+            values["sigma"] = np.hypot(values["sigma"], total.draw(rng, draws))
+        above_2 = rng.gamma(ERROR.dof_shape, 1 / ERROR.dof_rate, draws)
+        values["dof"] = ERROR.dof_min + above_2
+        members.append(Member(law, 1 / len(laws), process, None, values))
+    return PriorOnly(tuple(members), experience)

@@ -31,17 +31,9 @@ LAWS = "data-constrained, or another that reads U"
 
 @dataclass(frozen=True)
 class Repeating:
-    """A piece's log loss in a mixture that repeats a target set. Its law reads U, the
-    size of the set over its share of the mixture; D / U is the number of epochs.
-
-    The record is frozen, so equal records share a compiled program.
-
-    Parameters
-    ----------
-    log_loss
-        As in a `Piece`; it reads U.
-    unique_tokens
-        Tokens in the target set.
+    """A piece's log loss in a mixture that repeats a target set. Its law reads U, the size
+    of the set (``unique_tokens``) over its share of the mixture; D / U is the number of
+    epochs. The record is frozen, so equal records share a compiled program.
     """
 
     log_loss: Callable[..., Float[Array, " run"]]
@@ -55,28 +47,19 @@ class Repeating:
         return self.log_loss(draw, {**covariates, UNIQUE: self.unique_tokens / share})
 
 
-def is_of_repetition(pieces: Sequence[Piece]) -> bool:
-    """Tell whether all laws are laws of repetition."""
-    return all(UNIQUE in piece.covariates for piece in pieces)
-
-
 def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...]:
     """Fix the number of unique target tokens in the pieces whose law reads U."""
-    return tuple(
-        replace(
-            piece,
-            log_loss=Repeating(piece.log_loss, float(unique_tokens)),
-            covariates=_with_replay(piece.covariates),
-        )
-        if UNIQUE in piece.covariates
-        else piece
-        for piece in pieces
-    )
-
-
-def _with_replay(covariates: Sequence[str]) -> tuple[str, ...]:
-    columns = [column for column in covariates if column != UNIQUE]
-    return tuple(dict.fromkeys([*columns, "replay"]))
+    fixed = []
+    for piece in pieces:
+        if UNIQUE in piece.covariates:
+            columns = [column for column in piece.covariates if column != UNIQUE]
+            piece = replace(
+                piece,
+                log_loss=Repeating(piece.log_loss, float(unique_tokens)),
+                covariates=tuple(dict.fromkeys([*columns, "replay"])),
+            )
+        fixed.append(piece)
+    return tuple(fixed)
 
 
 def epochs_measured(table: pd.DataFrame | None) -> float | None:
@@ -102,16 +85,9 @@ NO_CORPUS = (
 def epochs_allowed(
     asked: float | None, pieces: Sequence[Piece], table: pd.DataFrame | None
 ) -> tuple[float, list[str]]:
-    """Decide how many epochs of the target set a plan may have. Also returns notes for
-    the user, a line each.
-
-    Parameters
-    ----------
-    asked
-        Number of epochs that the user allows. None: one, or with a law of repetition as
-        many as in the table.
-    pieces, table
-        The target's draws, and its training runs if they are kept.
+    """Decide how many epochs of the target set a plan may have: those ``asked`` for, else
+    one, or with a law of repetition as many as in the table. Also returns notes for the
+    user, a line each.
 
     Raises
     ------
@@ -120,7 +96,7 @@ def epochs_allowed(
         for.
     """
     measured = epochs_measured(table)
-    if is_of_repetition(pieces):
+    if all(UNIQUE in piece.covariates for piece in pieces):
         most = measured or 1.0
         if asked is None or asked <= ROUNDING * most:
             return asked or most, []

@@ -15,7 +15,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.draws import Draws, take_draws
+from bayeslaw._posteriors.draws import Draws, pair_draws, take_draws
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
 from bayeslaw._schedules.phases import finite_number
 from bayeslaw._tables.rates.areas import COLUMNS
@@ -124,18 +124,12 @@ def sides_of(
                 f"the {name} loss has weight {weights[name]:g}, but no posterior of it "
                 "is given"
             )
-    pairs = max(
-        sum(piece.draws for piece in of_domain) for of_domain in pieces.values()
-    )
+    counts = [sum(piece.draws for piece in of_domain) for of_domain in pieces.values()]
+    orders = pair_draws(counts, generator(seed, Stream.PAIRS))
     sides = []
-    for name, of_domain in pieces.items():
-        # keep the source's order, permute the target's, and recycle the shorter side
-        total = sum(piece.draws for piece in of_domain)
-        order = np.arange(total)
-        if name == "target":
-            order = generator(seed, Stream.PAIRS).permutation(total)
-        parts = take_draws(of_domain, np.resize(order, pairs))
-        sides.append(WeightedDomain(name, weights[name], tuple(parts), pairs))
+    for (name, of_domain), order in zip(pieces.items(), orders, strict=True):
+        parts = tuple(take_draws(of_domain, order))
+        sides.append(WeightedDomain(name, weights[name], parts, len(order)))
     covariates = {c for piece in chain(*pieces.values()) for c in piece.covariates}
     if not covariates & set(reads):
         raise PlanError(

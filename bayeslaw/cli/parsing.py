@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayeslaw._costs.costs import Costs
-    from bayeslaw._posteriors.links.accuracy import AccuracyLink
+    from bayeslaw._posteriors.accuracy import AccuracyLink
     from bayeslaw.cli.options import AccuracyOptions, CostOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")

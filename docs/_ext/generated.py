@@ -222,7 +222,10 @@ def directive(name: str) -> str:
     if isinstance(what, type) and issubclass(what, Exception):
         return f".. autoexception:: bayeslaw.{name}"
     if isinstance(what, type):
-        return f".. autoclass:: bayeslaw.{name}\n   :members:"
+        # what fits, averages and priors have in common is said of each
+        has_more = any(base.__name__ == "LawPosterior" for base in what.__mro__)
+        more = "\n   :inherited-members: object" if has_more else ""
+        return f".. autoclass:: bayeslaw.{name}\n   :members:{more}"
     return f".. autofunction:: bayeslaw.{name}"
 
 

@@ -14,7 +14,7 @@ from scipy.special import expit
 from bayeslaw._base.errors import FitWarning, PlanError, RunTableError
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._posteriors.links.accuracy import (
+from bayeslaw._posteriors.accuracy import (
     _covariance,
     _floor_missed,
     _invertible,

@@ -11,7 +11,7 @@ import pytest
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._plans.sampled import intersect
-from bayeslaw._posteriors.links.joint import coupled, error_correlation
+from bayeslaw._posteriors.pairs import coupled, error_correlation
 from bayeslaw.cli.parsing import question_value
 from known.plans import DRAWS, STATE, Draws, source_piece, state_source, target_piece
 

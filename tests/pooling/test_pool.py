@@ -27,7 +27,7 @@ from bayeslaw._inference import nuts
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import log_loss
 from bayeslaw._pooling import coordinates, hierarchy, modes
-from bayeslaw._pooling.pool import _arrange_domains, _check_poolable
+from bayeslaw._pooling.pool import _arrange_domains, _read_domains
 
 DOMAINS = 12
 short = partial(pool, chains=2, warmup=500)
@@ -383,6 +383,6 @@ def test_what_pooling_cannot_tell_is_warned_about(five):
     """Three domains do not tell their spread; rows of one checkpoint are not independent."""
     law, few = bayeslaw.law("forgetting"), five[five["domain"] < "domain 03"]
     with pytest.warns(FitWarning, match="3 domains only"):
-        _check_poolable(law, few, few["domain"], [])
+        _read_domains(law, few, "domain", [])
     with pytest.warns(FitWarning, match="share their error"):
-        _check_poolable(law, five.assign(ptpp=100.0), five["domain"], [])
+        _read_domains(law, five.assign(ptpp=100.0), "domain", [])

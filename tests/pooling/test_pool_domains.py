@@ -9,7 +9,7 @@ import pytest
 import bayeslaw
 from bayeslaw import BayeslawError, LawError
 from bayeslaw._pooling import pool
-from bayeslaw._pooling.domain import DomainPosterior
+from bayeslaw._pooling.pool import DomainPosterior
 from bayeslaw._tables.simulate import mixture_grid
 from known import saved
 
@@ -57,6 +57,7 @@ def test_what_needs_a_fit_says_so_in_a_line(name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_evaluation_sets_of_a_mixture_are_fitted_apart():
     """A law of mixtures is another law for each domain; other domains are pooled as they are."""
     grid = mixture_grid().assign(loss=3.0)
@@ -66,10 +67,12 @@ def test_evaluation_sets_of_a_mixture_are_fitted_apart():
     law = bayeslaw.law("mixture-coupled")
     with pytest.raises(LawError, match=r"fit\(runs\[runs\['domain'\] == 'code'\]"):
         bayeslaw.pool(runs, law.with_priors({"q": "lognormal(0.5, 0.3)"}))
-    pool._refuse_evaluation_sets(law, pd.Series(["a", "b"], name="team"))
+    teams = runs.assign(domain=runs["domain"].map({"web": "a", "code": "b"}))
     # a formula names the shares that it reads
     formula = replace(law, origin="formula:E + A/N^alpha + C*(1 - share_web)^gamma")
-    pool._refuse_evaluation_sets(formula, runs["domain"])
+    for of, table in ((law, teams), (formula, runs)):
+        names = pool._read_domains(of, table, "domain", [])
+        assert set(names) == set(table["domain"])
 
 
 def test_what_is_followed_has_the_name_of_the_domain():
@@ -86,5 +89,5 @@ def test_the_domains_that_are_pooled_are_no_settings():
     table = pd.concat(each, ignore_index=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        pool._check_poolable(LAW, table, table["language"], [])
+        pool._read_domains(LAW, table, "language", [])
     assert not [w for w in caught if "alike in all" in str(w.message)]

@@ -17,7 +17,7 @@ import bayeslaw
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import pad
 from bayeslaw._law.law import log_loss
-from bayeslaw._pooling import coordinates, hierarchy, leading
+from bayeslaw._pooling import coordinates, hierarchy
 
 POINTS = 6
 ROWS_OF_DOMAINS = (5, 1, 9)  # less than the law has parameters, and more
@@ -56,14 +56,14 @@ def problem(law):
     sites = len(centre)
     root = rng.normal(size=(domains, sites, sites)) / sd[:, None]
     tangent = rng.normal(size=(domains, sites))
-    leads = leading.leading_term(law).site
+    leads = hierarchy.leading_term(law).site
     # what it follows are the other sites
     tangent[:, list(hierarchy.pooled_priors(law)).index(leads)] = 0
     near = coordinates.Expansion(
         u=jnp.asarray(centre + 0.3 * sd * rng.normal(size=(domains, sites))),
         slope=jnp.asarray(rng.normal(size=(domains, sites)) / sd),
         information=jnp.asarray(root @ root.transpose(0, 2, 1)),
-        curve=leading.LeadingCurve(
+        curve=hierarchy.LeadingCurve(
             level=jnp.asarray(rng.uniform(1.4, 1.8, (len(padded), 1))),
             start=jnp.asarray(rng.normal(size=domains)),
             tangent=jnp.asarray(tangent),

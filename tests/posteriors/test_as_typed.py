@@ -4,15 +4,18 @@ draws by name of fits and of averages; and records that print on one screen.
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import FitFileError, LawError
+from bayeslaw import FitFileError, LawError, RunTableError
 from bayeslaw._inference.discrepancy.drift import training_range
+from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._tables.runs import as_runs
 from known import saved
 
 LINES = 25  # of a record's repr, at most
@@ -124,6 +127,33 @@ def test_a_run_is_followed_and_a_plan_made_from_files(folder, runs):
 def test_what_is_no_posterior_is_refused_in_words(runs, given):
     with pytest.raises(LawError, match=r"a posterior is a fit or an average"):
         bayeslaw.forecast(given, runs)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda path: bayeslaw.fit(path, "ptpp-floor"),
+        lambda path: bayeslaw.average(path, ["ptpp-floor"]),
+        lambda path: bayeslaw.compare(path, ["ptpp-floor"]),
+    ],
+)
+def test_fit_average_and_compare_read_a_path(folder, tmp_path, ask):
+    """What they refuse is what is in the file: a row without tokens."""
+    table = pd.read_csv(folder / "runs.csv")
+    table["D"] = table["D"].where(table.index != 4)
+    short = tmp_path / "short.csv"
+    table.to_csv(short, index=False)
+    with pytest.raises(RunTableError, match="row 5, column 'D': empty"):
+        ask(str(short))
+    with pytest.raises(RunTableError, match="no such file"):
+        ask(tmp_path / "none.csv")
+
+
+def test_what_is_no_table_is_refused_in_one_line():
+    with pytest.raises(RunTableError, match=r"the path of a file .*; got list"):
+        as_runs([1e9])
+    table = saved.runs()
+    pd.testing.assert_frame_equal(as_runs(table), table)
 
 
 # -- draws, by name ------------------------------------------------------------------------
@@ -243,17 +273,21 @@ def test_an_average_has_no_one_prior_predictive(average, runs):
     assert bayeslaw.prior_predictive(average["coupled"], runs, draws=2).shape[0] == 2
 
 
-def test_fits_are_compared_by_their_laws(fit, average):
-    from bayeslaw._posteriors.averaging.compare import CompareArguments
+def test_fits_are_compared_by_their_laws(fit, average, monkeypatch):
+    taken = []
 
-    taken = CompareArguments([fit, average]).of_laws()
-    assert [law.name for law in taken.laws] == ["chinchilla", "coupled"]
-    pd.testing.assert_frame_equal(taken.runs, fit.runs)
+    def stop(runs, fitted, laws, settings):
+        taken.extend([runs, [law.name for law in laws]])
+        raise KeyError
+
+    monkeypatch.setattr(comparing, "compare_part", stop)
+    with pytest.raises(KeyError):
+        bayeslaw.compare([fit, average])
+    assert taken[1] == ["chinchilla", "coupled"]
+    np.testing.assert_array_equal(taken[0]["loss"], fit.runs["loss"])
 
 
 def test_fits_of_different_tables_are_not_compared(fit, average):
-    from dataclasses import replace
-
     other = replace(average, runs=average.runs.assign(loss=average.runs["loss"] + 0.1))
     with pytest.raises(LawError, match="different losses"):
         bayeslaw.compare([fit, other])

@@ -1,15 +1,13 @@
 """Averages: leaving options off is the plain law, weights find the truth, drift grows beyond the data only."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import FitFileError, LawError, RunTableError
+from bayeslaw import LawError, RunTableError
 from bayeslaw._inference.table import NONE
-from bayeslaw._posteriors.averaging.average import DRAWS, average_part, shares
+from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     at_reference,
@@ -49,15 +47,6 @@ def mixed(coupled):
     return bayeslaw.average(coupled[0], LAWS, seed=1)
 
 
-@pytest.fixture(scope="module")
-def undecided(design):
-    """Of runs of a law so weakly coupled that the separable one has some weight."""
-    runs = bayeslaw.simulate(
-        "coupled", design=design, parameters=truth_of(0.85), seed=0
-    )
-    return bayeslaw.average(runs, LAWS, seed=1)
-
-
 def test_the_coupled_truth_is_found_and_forecast(mixed, coupled):
     """The coupled law takes the weight; the average's 95% intervals hold far beyond the grid, the separable law's not."""
     runs, far = coupled
@@ -82,29 +71,6 @@ def test_an_average_of_one_law_without_drift_is_the_plain_law(coupled):
         a, b = one.log_loss(table), plain.log_loss(table)
         assert (np.abs(a.mean(0) - b.mean(0)) < 0.2 * b.std(0)).all()
         np.testing.assert_allclose(a.std(0), b.std(0), rtol=0.2)
-
-
-def test_shares_are_whole_and_sum(mixed):
-    counts = shares(np.array([0.6661, 0.3337, 0.0001, 0.0001]))
-    assert counts.sum() == DRAWS
-    assert counts[2] == 0
-    assert sum(p.draws for p in mixed.pieces()) == DRAWS
-
-
-def test_a_saved_average_forecasts_the_same(undecided, tmp_path):
-    loaded = bayeslaw.load(undecided.save(tmp_path / "mixed.nc"))
-    np.testing.assert_array_equal(
-        loaded.log_loss(FAR, noise=True, seed=2),
-        undecided.log_loss(FAR, noise=True, seed=2),
-    )
-    pd.testing.assert_frame_equal(loaded.table, undecided.table, check_dtype=False)
-    assert loaded.name == undecided.name == "average of chinchilla, coupled"
-    assert loaded.diagnostics["ess"] == pytest.approx(undecided.diagnostics["ess"])
-    np.testing.assert_allclose(loaded.runs["loss"], undecided.runs["loss"])
-    other = tmp_path / "other.nc"
-    other.write_bytes(b"not netCDF")
-    with pytest.raises(FitFileError, match="not a fit saved by bayeslaw"):
-        bayeslaw.load(other)
 
 
 def test_the_runs_of_an_average_are_not_its_table_of_laws(mixed):
@@ -167,13 +133,6 @@ def test_a_law_of_the_checkpoint_s_losses_is_fitted_with_independent_errors():
     (judged,) = comparison.judged
     assert judged.errors == "independent"
     assert judged.values["tau_checkpoint"].min() > 0
-
-
-def test_diverging_chains_fail_an_average(mixed):
-    """As a fit fails over a thousandth of divergent draws."""
-    table = mixed.table.assign(divergences=5, draws=2000)
-    assert "5 of 2000 draws diverged" in replace(mixed, table=table).warnings[0]
-    assert replace(mixed, table=table.assign(divergences=2)).warnings == ()
 
 
 def test_a_saved_average_knows_the_rows_it_was_fitted_to(mixed, coupled, tmp_path):

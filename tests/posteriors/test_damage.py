@@ -185,6 +185,8 @@ def test_a_file_saved_again_is_whole(tmp_path):
 
 def test_other_netcdf_files_are_no_fits(tmp_path):
     path = tmp_path / "other.nc"
+    with pytest.raises(FitFileError, match="no such file"):
+        bayeslaw.Fit.load(path)
     xarray.Dataset({"x": ("y", np.arange(3.0))}).to_netcdf(path, engine="h5netcdf")
     for read in (bayeslaw.load, bayeslaw.Fit.load, bayeslaw.Pool.load):
         with pytest.raises(BayeslawError, match=r"not a .* saved by bayeslaw"):

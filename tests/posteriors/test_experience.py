@@ -17,8 +17,8 @@ from bayeslaw._law.experience.priors import (
     populations,
 )
 from bayeslaw._law.experience.tables import learned
-from bayeslaw._posteriors.averaging.compare import _chosen
-from bayeslaw._posteriors.experience import choose_priors
+from bayeslaw._posteriors.averaging.compare import _choose_laws
+from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables.kinds import kind_of
 
 CHINCHILLA = bayeslaw.law("chinchilla")
@@ -206,7 +206,7 @@ def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
     names = ["chinchilla", "coupled"]
 
     def sources(rows: int, experience: str | None = None) -> set[str]:
-        laws = _chosen(few(rows), names, {"N": 1e9}, experience)
+        laws = _choose_laws(few(rows), names, {"N": 1e9}, experience)
         assert all(law.reference["N"] == 1e9 for law in laws)
         return {law.priors["beta"].source for law in laws}
 
@@ -219,7 +219,9 @@ def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
 def test_an_average_s_priors_at_another_run_say_the_same_there():
     """They are restated, not only named so."""
     here, there = (
-        _chosen(few(12), ["chinchilla"], {"N": size}, None)[0].priors["A_nats"].median
+        _choose_laws(few(12), ["chinchilla"], {"N": size}, None)[0]
+        .priors["A_nats"]
+        .median
         for size in (1e8, 1e9)
     )
     assert 0.3 < there / here < 0.6  # ten times the size, to the power -.4

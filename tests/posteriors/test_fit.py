@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import DiagnosticsError, FitFileError, LawError, RunTableError
+from bayeslaw import DiagnosticsError, LawError, RunTableError
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference import weighted
 
@@ -115,18 +115,6 @@ def test_pointwise_log_likelihood_is_the_model_s(fitted, table):
     )
     stored = fitted.inference_data["log_likelihood"]["log_loss"].to_numpy()[0, 0]
     np.testing.assert_allclose(stored, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "no such file"), (b"not netCDF", "not a fit saved by bayeslaw")],
-)
-def test_other_files_are_no_fits(tmp_path, content, says):
-    path = tmp_path / "x.nc"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(FitFileError, match=says):
-        bayeslaw.Fit.load(path)
 
 
 def test_failed_diagnostics_fail_the_fit(table):

@@ -13,7 +13,13 @@ import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.importance import Importance
+from bayeslaw._inference.nuts import NUTS, prepare
+from bayeslaw._inference.table import pad
 from bayeslaw._posteriors.fits import refits as module
+from bayeslaw._posteriors.fits.refits import refit
+from bayeslaw._tables import fitting
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,27 @@ def test_a_refit_has_as_many_draws_as_asked(runs, folds):
         runs, "chinchilla", folds[:1], independent=True, draws=300
     )
     assert len(values["sigma"]) == note["draws"] == 300
+    assert note["divergences"] == 0
+
+
+def test_chains_say_how_many_draws_their_divergences_are_of(runs):
+    """Importance sampling is refused by asking more of it than it can give; chains are
+    asked for in two ways, and a seed is one's own.
+    """
+    law = bayeslaw.law("chinchilla")
+    x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
+    table, points = pad(x, y), coordinates.contrast_points(law, x)
+    case = law, table, points, prepare(law, table, points, 0).centre[None]
+    refused = Importance(min_ess=1e9)
+    asked = {"chains": 2, "warmup": 100, "draws": 100}
+    values, note = refit(*case, seed=1, importance=refused, nuts=asked)
+    assert note["sampler"].startswith("NUTS")
+    assert note["draws"] == 200 == len(values["sigma"])
+    assert 0 <= note["divergences"] <= note["draws"]
+    again, _ = refit(*case, seed=1, importance=refused, nuts=NUTS(2, 100, 100))
+    np.testing.assert_array_equal(again["sigma"], values["sigma"])
+    other, _ = refit(*case, seed=2, importance=refused, nuts=asked)
+    assert (np.asarray(other["sigma"]) != np.asarray(values["sigma"])).any()
 
 
 @pytest.mark.filterwarnings("ignore:rows 29")  # the copies
@@ -75,19 +102,6 @@ def test_counts_are_copies(runs):
     for name in ("E_nats", "alpha", "beta"):
         a, b = by_count.values[name], by_copy.values[name]
         assert abs(a.mean() - b.mean()) < 0.15 * b.std(), name
-
-
-def test_where_weights_cannot_be_trusted_chains_take_over(runs, monkeypatch):
-    monkeypatch.setattr("bayeslaw._posteriors.fits.refits.approximate", _distrusted())
-    (one,) = refits(runs, "chinchilla", np.ones((1, len(runs))), independent=True)
-    assert one.note["sampler"].startswith("NUTS")
-    assert one.note["rhat"] < 1.05
-
-
-def _distrusted():
-    from bayeslaw._inference.importance import approximate
-
-    return lambda *args, **keywords: approximate(*args, **keywords)._replace(k=0.9)
 
 
 def test_the_same_numbers_in_other_processes(runs, folds, found):
@@ -125,6 +139,19 @@ def test_an_executor_that_forks_is_refused_before_it_hangs(work):
         with pytest.raises(WorkersError, match=r'get_context\("forkserver"\)'):
             work(pool)
         assert not pool._processes
+
+
+def test_results_come_in_the_order_of_their_jobs_and_progress_counts_them():
+    told = []
+    parts = module.spread(
+        lambda *job: [10 * each for each in job],
+        [(1, 2), (3,)],
+        None,
+        lambda done, total: told.append((done, total)),
+        3,
+    )
+    assert parts == [10, 20, 30]
+    assert told == [(2, 3), (3, 3)]
 
 
 def test_threads_are_no_forks():
@@ -203,6 +230,7 @@ def test_bootstrap_weights_count_rows_or_groups():
     assert (grouped[:, 0] == grouped[:, 1]).all()
     assert (grouped[:, 2] == grouped[:, 4]).all()
     assert ((grouped[:, 0] + grouped[:, 2] + grouped[:, 5]) == 3).all()
+    assert len(np.unique(grouped, axis=0)) > 5
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import bayeslaw
 from bayeslaw import LawError
 from bayeslaw._law.formula import law_from_formula
-from bayeslaw._posteriors.fits.signs import other_signs
+from bayeslaw._posteriors.fits.goodness import other_signs
 
 FORMULAS = {
     "coefficient": ("E + A/N^alpha + B/D^beta + C*x", "C", lambda c, x: (0.0, c * x)),

@@ -13,9 +13,7 @@ import bayeslaw
 from bayeslaw import RunTableWarning
 from bayeslaw._inference.discrepancy import drift as discrepancy
 from bayeslaw._posteriors.averaging import average as module
-from bayeslaw._posteriors.averaging.average import _read_by
 from bayeslaw._posteriors.averaging.compare import (
-    Comparing,
     Stacking,
     among,
     best_probabilities,
@@ -274,11 +272,18 @@ def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_re
     assert informed([bayeslaw.law(name) for name in names[::2]]).all()
 
 
-def test_a_reference_run_may_name_what_only_other_candidates_read():
-    runs = bayeslaw.simulate("state-target")
+def test_a_reference_run_may_name_what_only_other_candidates_read(monkeypatch):
+    seen = []
+
+    def stop(runs, fitted, laws, settings):
+        seen.append(settings.reference)
+        raise KeyError
+
+    monkeypatch.setattr(module, "compare_part", stop)
     reference = {"D": 1e9, "ptpp": 30.0, "nonsense": 1.0}
-    read = _read_by(["state-target"], Comparing(reference=reference), runs)
-    assert read == {"D": 1e9, "nonsense": 1.0}
+    with pytest.raises(KeyError):
+        bayeslaw.average(bayeslaw.simulate("state-target"), reference=reference)
+    assert seen == [{"D": 1e9, "nonsense": 1.0}]
 
 
 def test_a_table_without_adaptation_is_not_one_of_adaptation():

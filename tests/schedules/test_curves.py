@@ -12,6 +12,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.law import log_loss
 from bayeslaw._law.variants.open_weights import open_weights
+from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._schedules.curve import loss_curve
 from bayeslaw._schedules.optimum import (
@@ -287,7 +288,7 @@ TARGET_DRAWS = [
 
 def pairs(seed):
     """Which target draw goes with each source draw."""
-    return generator(seed, Stream.PAIRS).permutation(len(DRAWS))
+    return pair_draws(2 * [len(DRAWS)], generator(seed, Stream.PAIRS))[1]
 
 
 def weighted(weight, x, replay, seed):

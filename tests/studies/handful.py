@@ -34,9 +34,8 @@ from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.experience.priors import NONE
 from bayeslaw._law.experience.tables import learned
 from bayeslaw._posteriors.averaging.compare import law_of_few
-from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.prior import from_priors
+from bayeslaw._posteriors.prior import choose_priors, from_priors
 
 LAWS = ("chinchilla", "coupled")
 DEFAULT = "default"  # the law or the average that the command fits by itself

@@ -18,7 +18,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._posteriors.links.joint import coupled, error_correlation
+from bayeslaw._posteriors.pairs import coupled, error_correlation
 from bayeslaw._tables import fitting
 
 GRIDS = ("microcpt", "microcpt-de", "minicpt", "minicpt-de", "simulated-ptpp-grid")

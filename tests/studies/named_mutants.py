@@ -41,7 +41,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "bayeslaw/_plans/constraint.py": PLANNING,
     "bayeslaw/_plans/limits/mean.py": ("tests/plans/test_joint.py",),
-    "bayeslaw/_posteriors/links/joint.py": ("tests/plans/test_joint.py",),
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
     "bayeslaw/_plans/question.py": ASKED,
@@ -49,7 +48,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_plans/roots.py": ROOTS,
     "bayeslaw/_plans/sampled.py": ROOTS,
     "bayeslaw/_plans/search.py": ROOTS,
-    "bayeslaw/_posteriors/pairs.py": ("tests/posteriors/test_pairs.py",),
+    "bayeslaw/_posteriors/pairs.py": (
+        "tests/posteriors/test_pairs.py",
+        "tests/plans/test_joint.py",
+    ),
     "bayeslaw/_plans/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
     "bayeslaw/_posteriors/averaging/record.py": (
@@ -66,7 +68,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "bayeslaw/_posteriors/fits/refits.py": (
         *COMPARED,
-        "tests/posteriors/test_refit_notes.py",
         "tests/posteriors/test_refits.py",
     ),
     "bayeslaw/_inference/diagnostics.py": (
@@ -192,7 +193,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "baselines = [members[name].baseline",
     ),
     (
-        "bayeslaw/_posteriors/links/joint.py",
+        "bayeslaw/_posteriors/pairs.py",
         "share = 1 - min(variance / size, 1.0)",
         "share = 1.0",
     ),

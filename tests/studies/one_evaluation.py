@@ -21,8 +21,7 @@ import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.experience.tables import learned
-from bayeslaw._posteriors.experience import choose_priors
-from bayeslaw._posteriors.prior import from_priors
+from bayeslaw._posteriors.prior import choose_priors, from_priors
 
 COUNTS = (0, 6, 12)
 

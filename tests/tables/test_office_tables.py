@@ -11,7 +11,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError
-from bayeslaw._posteriors.averaging.compare import _chosen
+from bayeslaw._posteriors.averaging.compare import _choose_laws
 from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables.fitting import by_domain, losses
 from bayeslaw._tables.proposals import mapping_hint
@@ -508,7 +508,7 @@ def test_the_read_question_a_plan_takes_pretraining_tokens_as_a_table_does():
 
 
 def test_one_name_of_a_law_is_a_list_of_one():
-    chosen = _chosen(frame(), "chinchilla", {}, "none")
+    chosen = _choose_laws(frame(), "chinchilla", {}, "none")
     assert [law.name for law in chosen] == ["chinchilla"]
 
 

@@ -17,7 +17,7 @@ from bayeslaw._plans.constraint import (
     loss_limit,
 )
 from bayeslaw._plans.question import ACCURATE, MEAN, TARGET, setting_for
-from bayeslaw._posteriors.links.accuracy import ACCURACY
+from bayeslaw._posteriors.accuracy import ACCURACY
 
 
 def read_constraints(

@@ -11,8 +11,8 @@ import pandas as pd
 
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
-from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.posterior import Posterior
 
 

@@ -24,14 +24,17 @@ from bayeslaw._plans.question import (
     setting_for,
     setting_of_model,
 )
-from bayeslaw._posteriors.chain import models_of
-from bayeslaw._posteriors.links.accuracy import (
+from bayeslaw._posteriors.accuracy import (
     ACCURACY,
     AccuracyLink,
     accuracy_link,
 )
-from bayeslaw._posteriors.links.joint import error_correlation
-from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays
+from bayeslaw._posteriors.chain import models_of
+from bayeslaw._posteriors.pairs import (
+    check_posteriors,
+    error_correlation,
+    fitted_replays,
+)
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 

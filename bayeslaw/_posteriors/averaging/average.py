@@ -31,7 +31,7 @@ from bayeslaw._posteriors.averaging.compare import (
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
-from bayeslaw._posteriors.fits.signs import other_signs
+from bayeslaw._posteriors.fits.goodness import other_signs
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 
@@ -113,25 +113,32 @@ def average_part(
     drift: bool = True,
     on_failure: str = "raise",
 ) -> Average:
-    """Average ``runs[fitted]``, reusing the programs that are compiled for all runs.
-
-    Parameters
-    ----------
-    fitted
-        Mask of the training runs, shape (run,).
-    """
+    """Average ``runs[fitted]``, reusing the programs that are compiled for all runs."""
     began = time.perf_counter()
     if not laws:
         laws = default_laws(runs[fitted])
-        settings = replace(settings, reference=_read_by(laws, settings, runs[fitted]))
+        # columns of the reference run that only a candidate law beside these reads are
+        # dropped; those that none reads are refused later
+        read, of_candidates = (
+            {c for name in names for c in catalogue.law(name).covariates}
+            for names in (laws, candidate_laws(runs[fitted]))
+        )
+        reference = {
+            c: v
+            for c, v in (settings.reference or {}).items()
+            if c in read or c not in of_candidates
+        }
+        settings = replace(settings, reference=reference)
     judged = compare_part(runs, fitted, laws, settings)
+    # all compared laws, also those without weight, so that they can be compared again
+    recipes = [recipe_of(member.law) for member in judged.judged]
     attrs = {
         "seed": settings.seed,
         "folds": "; ".join(judged.folds),
         "run_slopes": json.dumps(judged.run_slopes),
         "versions": versions(),
         "drift": drift,
-        "settings": json.dumps(settings.kept() | {"laws": _recipes(judged)}),
+        "settings": json.dumps(settings.kept() | {"laws": recipes}),
     }
     result = of_comparison(
         judged,
@@ -144,25 +151,6 @@ def average_part(
     warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
-
-
-def _read_by(
-    laws: Sequence[str], settings: Comparing, runs: pd.DataFrame
-) -> dict[str, float]:
-    """Drop columns of the reference run that belong to a candidate law which is not
-    among ``laws``. Columns that no candidate law reads stay.
-    """
-    columns = {c for name in laws for c in catalogue.law(name).covariates}
-    candidates = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
-    reference = settings.reference or {}
-    return {c: v for c, v in reference.items() if c in columns or c not in candidates}
-
-
-def _recipes(judged: Comparison) -> list[dict]:
-    """List the recipes of all compared laws, also those without weight, so that they
-    can be compared again.
-    """
-    return [recipe_of(member.law) for member in judged.judged]
 
 
 def of_comparison(

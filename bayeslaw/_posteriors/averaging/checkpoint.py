@@ -17,8 +17,6 @@ from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from bayeslaw._posteriors.averaging.record import Average
 
 LAW = "chinchilla"  # the law of pre-training
@@ -26,11 +24,9 @@ FEWEST = 6  # least number of checkpoints for its five parameters
 
 
 class Before(NamedTuple):
-    """Losses before adaptation.
-
-    ``measured``: column -> loss in nats per token, or a loss for each model.
-    ``forecast``: columns that must be forecast. ``told``: lines that tell the origin of
-    each loss.
+    """Losses before adaptation: those ``measured``, by column in nats per token (or a loss
+    for each model), the columns that must be ``forecast``, and lines that tell the origin
+    of each loss.
     """
 
     measured: dict[str, Any]
@@ -41,36 +37,34 @@ class Before(NamedTuple):
 def losses_at_hand(
     parts: Mapping[str, pd.DataFrame], columns: Collection[str], N: Any, ptpp: Any
 ) -> Before:
-    """Look up the losses that the table has for the planned models.
-
-    Parameters
-    ----------
-    parts
-        The runs of each domain.
-    columns
-        Columns of `LOSSES_BEFORE` that the laws read and the question does not give.
-    N, ptpp
-        The model or models, as `plan` takes them.
+    """Look up the losses (``columns`` of `LOSSES_BEFORE`) that the table of each domain has
+    for the planned models.
     """
     models = [(size, stage) for size, stage in models_of(N, ptpp) if stage is not None]
     if not models:  # without its stage no checkpoint can be looked up
         return Before({}, (), ())
     measured, forecast, lines = {}, [], []
     for column in columns:
-        runs = _rows(parts, column)
+        runs = _find_rows(parts, column)
         if runs is None:
             continue
-        losses = [_measured(runs, column, *model) for model in models]
+        losses = []
+        for size, stage in models:
+            # the mean over checkpoints of this size and stage, up to rounding
+            is_of_model = abs(runs["N"] / size - 1) < 0.01
+            is_of_model &= abs(runs["ptpp"] / stage - 1) < 0.01
+            there = runs.loc[is_of_model, column].dropna().unique()
+            losses.append(float(there.mean()) if len(there) else None)
         if None not in losses:
             measured[column] = losses if len(models) > 1 else losses[0]
             values = ", ".join(f"{loss:.4g}" for loss in losses)
             lines.append(f"{column} is the table's own checkpoint's: {values}")
-        elif len(_distinct(runs, column)) >= FEWEST:
+        elif can_fill(runs, column):
             forecast.append(column)
     return Before(measured, tuple(forecast), tuple(lines))
 
 
-def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
+def _find_rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
     """Select the runs that have the column. In rows of the source, ``loss_before``
     counts as ``source_loss_before``.
     """
@@ -79,23 +73,6 @@ def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None
         runs = runs.rename(columns={LOSS_BEFORE: column})
     has_all = {column, "N", "ptpp"} <= set(runs)
     return runs if has_all else None
-
-
-def _measured(
-    runs: pd.DataFrame, column: str, N: float, ptpp: float, rounding: float = 0.01
-) -> float | None:
-    """Average the losses of checkpoints of this size and stage, within a tolerance for
-    rounding; None if there is none.
-    """
-    has_size = abs(runs["N"] / N - 1) < rounding
-    has_stage = abs(runs["ptpp"] / ptpp - 1) < rounding
-    losses = runs.loc[has_size & has_stage, column].dropna().unique()
-    return float(losses.mean()) if len(losses) else None
-
-
-def _distinct(runs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Select the distinct checkpoints with a measured value in this column."""
-    return runs.dropna(subset=[column])[["N", "ptpp"]].drop_duplicates()
 
 
 def forecast_losses(
@@ -111,17 +88,24 @@ def forecast_losses(
     """
     fits, lines = {}, []
     for column in columns:
-        runs = _rows(parts, column)
+        runs = _find_rows(parts, column)
         assert runs is not None, "looked up in losses_at_hand"
         fits[column] = _fit_checkpoints(runs, column, seed)
     draws = losses_before(fits, N, ptpp, seed=seed)
     for column, losses in draws.items():
         by_model = losses if isinstance(losses, list) else [losses]
-        intervals = "; ".join(map(_interval, by_model))
-        stages = f"N {_people(N)}, ptpp {_people(ptpp)}"
+        quantiles = [np.quantile(each, [0.05, 0.5, 0.95]) for each in by_model]
+        intervals = "; ".join(
+            f"{middle:.3g} ({low:.3g} to {high:.3g} with 90%)"
+            for low, middle, high in quantiles
+        )
+        sizes, stages = (
+            ", ".join(format_count(float(v)) for v in np.atleast_1d(numbers))
+            for numbers in (N, ptpp)
+        )
         lines.append(
-            f"{column} of the model planned for ({stages}) is not in the table; forecast "
-            f"from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
+            f"{column} of the model planned for (N {sizes}, ptpp {stages}) is not in the "
+            f"table; forecast from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
         )
     return draws, lines
 
@@ -130,21 +114,11 @@ def fill_losses(
     offered: pd.DataFrame, runs: pd.DataFrame, columns: Collection[str], *, seed: int
 ) -> tuple[pd.DataFrame, list[str]]:
     """Fill in the losses of checkpoints that do not exist yet in runs on offer, with
-    medians of a forecast from existing checkpoints. Also returns a line about each
-    column.
+    medians of a forecast from existing checkpoints (at least `FEWEST`). Also returns a
+    line about each column.
 
     A checkpoint is evaluated before a run starts from it. So the value of a run is
     computed as if the checkpoint's loss were known, at its median.
-
-    Parameters
-    ----------
-    offered
-        As `candidates` makes them.
-    runs
-        The table of existing checkpoints. A column that is measured at fewer than
-        `FEWEST` checkpoints is not filled in.
-    columns
-        Columns of `LOSSES_BEFORE` that laws read.
     """
     lines = []
     for column in columns:
@@ -171,7 +145,8 @@ def can_fill(runs: pd.DataFrame, column: str) -> bool:
     """Tell whether enough checkpoints have the column measured to forecast others."""
     if not {column, "N", "ptpp"} <= set(runs):
         return False
-    return len(_distinct(runs, column)) >= FEWEST
+    measured = runs.dropna(subset=[column])[["N", "ptpp"]]
+    return len(measured.drop_duplicates()) >= FEWEST
 
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
@@ -190,12 +165,3 @@ def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
         line = f"{column} of {len(table)} checkpoints: {message.message}"
         warn(line, message.category)
     return fit
-
-
-def _interval(losses: Float[np.ndarray, " draw"]) -> str:
-    low, middle, high = np.quantile(losses, [0.05, 0.5, 0.95])
-    return f"{middle:.3g} ({low:.3g} to {high:.3g} with 90%)"
-
-
-def _people(numbers: Any) -> str:
-    return ", ".join(format_count(float(v)) for v in np.atleast_1d(numbers))

@@ -12,7 +12,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,9 +29,7 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law import catalogue
-from bayeslaw._law.columns import (
-    LOSSES_BEFORE,
-)
+from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import (
@@ -40,32 +39,22 @@ from bayeslaw._posteriors.averaging.folds import (
     folds,
 )
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
-from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
+from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, Real, Shaped
+    from jaxtyping import Bool, Float, Real, Shaped
 
 
 class Stacking(NamedTuple):
-    """Settings of `weigh`, which turns log densities of left-out stages into weights of
-    laws.
-
-    Parameters
-    ----------
-    witnesses
-        Number of independent runs that a left-out stage counts as (one for its level,
-        the others for its slopes).
-    prior_stages
-        Number of stages that the prior counts as; all laws do equally well on them.
-    window
-        Share of the best law's weight below which a law is dropped.
-    steps, tolerance
-        Most steps of EM, and the change of a weight below which EM stops.
+    """Settings of `weigh`: ``witnesses``, independent runs that a left-out stage counts as
+    (one for its level, the others for its slopes); ``prior_stages`` on which all laws do
+    equally well; ``window``, the share of the best law's weight below which a law is
+    dropped; steps and tolerance of EM.
     """
 
     witnesses: float = 3.0
@@ -95,12 +84,6 @@ class Comparing:
     executor: Executor | None = None
     progress: Progress | None = None
 
-    def columns(self, runs: pd.DataFrame) -> list[str]:
-        """List the columns by which stages are left out."""
-        if isinstance(self.hold_out, str):
-            return [self.hold_out]
-        return list(self.hold_out or default_axes(runs))
-
     def kept(self) -> dict[str, Any]:
         """Convert the arguments that an average keeps to JSON types. With them it can
         be made again.
@@ -113,15 +96,6 @@ class Comparing:
             "independent": self.independent,
             "discrepancy": self.discrepancy,
         }
-
-    @property
-    def setting(self) -> Setting:
-        """Build the settings by which each law is judged."""
-        return Setting(
-            self.independent,
-            self.discrepancy,
-            self.seed,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,111 +135,79 @@ class Comparison:
         """Scores, weight, probability, drift and sampler of each law, in order of
         weight.
         """
-        rows = {
-            j.law.name: {
-                "score": j.mean_score("density"),
-                "weight": float(w),
-                "probability": float(p),
-                "coverage": j.mean_score("inside"),
-                "mae": j.mean_score("error"),
-                "interval_score90": j.mean_score("interval"),
-                "drift": float(np.mean(j.tau)),
-                "errors": j.errors,
-                "sampler": j.sampler,
-                "rhat": j.rhat,
-                "ess": j.ess,
-                "divergences": j.divergences,
-                "draws": j.draws,
-                "failed_stages": "; ".join(j.failed),
+        laws = [judged.law for judged in self.judged]
+        scores = np.array([judged.mean_score("density") for judged in self.judged])
+        weights, starts, rows = self.weights, informed(laws), {}
+        for i, judged in enumerate(self.judged):
+            # Why a law with a worse score has more weight. Left-out stages tell less of
+            # checkpoints beyond the table than a checkpoint's own losses do
+            # (`informed`). The score is a mean over left-out runs, but weights are of
+            # the mixture of laws that forecasts left-out stages best (`weigh`).
+            is_rival = (scores < scores[i]) & (weights > weights[i])
+            rival = laws[int(np.argmax(np.where(is_rival, weights, 0)))].name
+            reason = ""
+            if is_rival.any() and starts[i]:
+                reason = (
+                    f"{rival} adds more to the mixture, where stages of one column count "
+                    "as one"
+                )
+            elif is_rival.any():
+                reason = f"does not read the checkpoint's losses, as {rival} does"
+            rows[judged.law.name] = {
+                "score": scores[i],
+                "weight": float(weights[i]),
+                "probability": float(self.probabilities[i]),
+                "coverage": judged.mean_score("inside"),
+                "mae": judged.mean_score("error"),
+                "interval_score90": judged.mean_score("interval"),
+                "drift": float(np.mean(judged.tau)),
+                "errors": judged.errors,
+                "sampler": judged.sampler,
+                "rhat": judged.rhat,
+                "ess": judged.ess,
+                "divergences": judged.divergences,
+                "draws": judged.draws,
+                "failed_stages": "; ".join(judged.failed),
                 "reason": reason,
             }
-            for j, w, p, reason in zip(
-                self.judged,
-                self.weights,
-                self.probabilities,
-                self._reasons(),
-                strict=True,
-            )
-        }
         return (
             pd.DataFrame.from_dict(rows, orient="index")
             .rename_axis("name")
             .sort_values("weight", ascending=False)
         )
 
-    def _reasons(self) -> list[str]:
-        """Say of each law, in a phrase, why one with a worse score has more weight;
-        empty if none has.
-
-        Left-out stages tell less of checkpoints beyond the table than a checkpoint's own
-        losses do (`informed`). The score is a mean over left-out runs, but weights are of
-        the mixture of laws that forecasts left-out stages best (`weigh`).
-        """
-        scores = np.array([judged.mean_score("density") for judged in self.judged])
-        starts = informed([judged.law for judged in self.judged])
-        reasons = []
-        for score, weight, is_informed in zip(
-            scores, self.weights, starts, strict=True
-        ):
-            rivals = np.where(
-                (scores < score) & (self.weights > weight), self.weights, 0
-            )
-            rival = self.judged[int(np.argmax(rivals))].law.name
-            if not rivals.any():
-                reasons.append("")
-            elif not is_informed:
-                reasons.append(
-                    f"does not read the checkpoint's losses, as {rival} does"
-                )
-            else:
-                reasons.append(
-                    f"{rival} adds more to the mixture, where stages of one column count "
-                    "as one"
-                )
-        return reasons
-
     def __repr__(self) -> str:
         return f"Comparison({self.sentence()})"
 
     def _repr_html_(self) -> str:
-        """Show the best law and the table, in notebooks."""
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def sentence(self) -> str:
         """Describe in words which law forecasts best."""
-        best, stages = self.table.index[0], ", ".join(self.folds)
-        row = self.table.loc[best]
-        return (
+        table = self.table
+        best, stages = table.index[0], ", ".join(self.folds)
+        row = table.loc[best]
+        text = (
             f"{best} has weight {row['weight']:.2f} of {len(self.judged)} laws and "
             f"forecasts unseen stages best with probability {row['probability']:.2f}; "
             f"left out in turn ({stages}), its 90% intervals hold "
             f"{row['coverage']:.0%} of the runs"
-            + self._too_wide(row["interval_score90"] / row["mae"], row["coverage"])
-            + self._blind()
         )
-
-    def _too_wide(self, ratio: float, coverage: float, most: float = 10.0) -> str:
-        """Write a line if intervals have the stated coverage but are over ``most``
-        times as wide as the errors. An ideal 90% interval is about four times as wide.
-        """
-        if coverage < 0.9 or not ratio > most:
-            return ""
-        return f" and are {ratio:.0f} times as wide as its errors, where 4 would do"
-
-    def _blind(self) -> str:
-        """Name the laws without weight that do not read the checkpoint's losses."""
+        # an ideal 90% interval is about four times as wide as the errors
+        ratio = row["interval_score90"] / row["mae"]
+        if row["coverage"] >= 0.9 and ratio > 10:
+            text += (
+                f" and are {ratio:.0f} times as wide as its errors, where 4 would do"
+            )
         laws = [judged.law for judged in self.judged]
-        blind = [
-            law.name
-            for law, is_informed in zip(laws, informed(laws), strict=True)
-            if not is_informed
-        ]
-        if not blind:
-            return ""
-        return (
-            f"; {', '.join(blind)} do not read the checkpoint's losses, which a law "
-            "beside them does, and have no weight"
-        )
+        starts = informed(laws)
+        blind = [law.name for law, start in zip(laws, starts, strict=True) if not start]
+        if blind:
+            text += (
+                f"; {', '.join(blind)} do not read the checkpoint's losses, which a law "
+                "beside them does, and have no weight"
+            )
+        return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,31 +216,6 @@ class CompareArguments(Comparing):
 
     runs: pd.DataFrame | str | Path | Sequence[KeptPosterior]
     laws: Sequence[Law | str] | None = None
-
-    def of_laws(self) -> CompareArguments:
-        """Replace given posteriors by their table and laws.
-
-        Raises
-        ------
-        LawError
-            The posteriors are of different losses.
-        """
-        if isinstance(self.runs, pd.DataFrame | str | Path):
-            return self
-        posteriors = list(self.runs)
-        if not posteriors or not all(map(is_kept, posteriors)):
-            raise LawError("compare takes a table of runs, or fits of one table")
-        first = posteriors[0].runs
-        for posterior in posteriors[1:]:
-            same = fitting.fitted(first, posterior.runs)
-            if len(first) != len(posterior.runs) or not same.all():
-                raise LawError(
-                    "these fits are of different losses, whose forecasts cannot be "
-                    "compared: give the table, and the laws by name"
-                )
-        pieces = [piece for p in posteriors for piece in p.pieces()]
-        laws = {piece.log_loss.law.name: piece.log_loss.law for piece in pieces}
-        return replace(self, runs=first, laws=self.laws or list(laws.values()))
 
 
 @takes(CompareArguments)
@@ -346,10 +263,25 @@ def compare(arguments: CompareArguments) -> Comparison:
     >>> bool(compared.table["weight"].max() > 0.5)
     True
     """
-    arguments = arguments.of_laws()
-    table = as_runs(arguments.runs)
-    everything = np.ones(len(table), bool)
-    return compare_part(table, everything, arguments.laws, arguments)
+    runs, laws = arguments.runs, arguments.laws
+    if not isinstance(runs, pd.DataFrame | str | Path):
+        # fits of one table: compare their laws on it
+        posteriors = list(runs)
+        if not posteriors or not all(map(is_kept, posteriors)):
+            raise LawError("compare takes a table of runs, or fits of one table")
+        runs = posteriors[0].runs
+        for posterior in posteriors[1:]:
+            same = fitting.fitted(runs, posterior.runs)
+            if len(runs) != len(posterior.runs) or not same.all():
+                raise LawError(
+                    "these fits are of different losses, whose forecasts cannot be "
+                    "compared: give the table, and the laws by name"
+                )
+        pieces = [piece for p in posteriors for piece in p.pieces()]
+        by_name = {piece.log_loss.law.name: piece.log_loss.law for piece in pieces}
+        laws = laws or list(by_name.values())
+    table = as_runs(runs)
+    return compare_part(table, np.ones(len(table), bool), laws, arguments)
 
 
 def compare_part(
@@ -360,31 +292,50 @@ def compare_part(
 ) -> Comparison:
     """Compare laws on ``runs[fitted]``, reusing the programs that are compiled for all
     runs.
-
-    Parameters
-    ----------
-    fitted
-        Mask of the training runs, shape (run,).
     """
     runtime.start()
     table = runs[fitted]
     reference = settings.reference or {}
-    chosen = _chosen(table, laws, reference, settings.experience)
+    chosen = _choose_laws(table, laws, reference, settings.experience)
     # one law needs no stages to be left out, so priors may decide for it
     is_handful = len(chosen) == 1 and len(table) <= fitting.HANDFUL
     for law in chosen:
         fitting.check_fittable(law, table, handful=is_handful)
-    stages = [
-        stage.among(fitted) for stage in _stages(table, settings.columns(table), chosen)
-    ]
+    left_out = settings.hold_out or default_axes(table)
+    axes = [left_out] if isinstance(left_out, str) else list(left_out)
+    missing = [c for axis in axes for c in columns_of(axis) if c not in table]
+    if missing:
+        raise RunTableError(
+            f"column {missing[0]!r} to hold out by is not in the table; "
+            f"it has: {', '.join(table.columns)}"
+        )
+    in_table = folds(table, axes, max(len(law.free_priors) for law in chosen))
+    if not in_table and len(chosen) > 1:
+        raise RunTableError(
+            f"nothing can be left out of {len(table)} rows by "
+            f"{', '.join(axes) or 'any column'}: add levels or runs, "
+            "hold out another column, or name one law"
+        )
+    stages = [stage.among(fitted) for stage in in_table]
     judged = _judge_all(chosen, runs, fitted, stages, settings)
     columns = [stage.column for stage in stages]
     weights = weigh(judged, columns, Stacking.of(len(table)))
+    # runs that share an error count as one when it is asked which law is best
+    shared = shared_error(runs)
+    groups = np.arange(len(runs))
+    if shared.kind is not None and not settings.independent:
+        groups = np.asarray(shared.group.code)
+    none = groups[:0]  # there may be no stages to join
+    densities = [
+        np.concatenate([none, *(score.density for score in result.held_out)])
+        for result in judged
+    ]
+    blocks = np.concatenate([none, *(groups[stage.held] for stage in stages)])
     return Comparison(
         tuple(judged),
         among(informed(chosen), weights),
-        _probabilities(judged, runs, stages, settings),
-        tuple(f.name for f in stages),
+        best_probabilities(densities, blocks, settings.seed),
+        tuple(stage.name for stage in stages),
         len(table),
     )
 
@@ -412,7 +363,7 @@ def among(
     return weights / total if total > 0 else kept / kept.sum()
 
 
-def _chosen(
+def _choose_laws(
     runs: pd.DataFrame,
     laws: Sequence[Law | str] | None,
     reference: Mapping[str, float],
@@ -451,27 +402,6 @@ def law_of_few(runs: pd.DataFrame) -> str | None:
     return "coupled" if "coupled" in names else names[0]
 
 
-def _stages(
-    runs: pd.DataFrame, columns: Sequence[str], laws: Sequence[Law]
-) -> list[Fold]:
-    """Choose the stages to leave out in turn; none if there is one law."""
-    missing = [c for axis in columns for c in columns_of(axis) if c not in runs]
-    if missing:
-        raise RunTableError(
-            f"column {missing[0]!r} to hold out by is not in the table; "
-            f"it has: {', '.join(runs.columns)}"
-        )
-    free = [len(law.free_priors) for law in laws]
-    stages = folds(runs, columns, max(free))
-    if not stages and len(laws) > 1:
-        raise RunTableError(
-            f"nothing can be left out of {len(runs)} rows by "
-            f"{', '.join(columns) or 'any column'}: add levels or runs, "
-            "hold out another column, or name one law"
-        )
-    return stages
-
-
 def _judge_all(
     laws: Sequence[Law],
     runs: pd.DataFrame,
@@ -479,38 +409,37 @@ def _judge_all(
     stages: Sequence[Fold],
     settings: Comparing,
 ) -> list[Judged]:
-    """Judge each law, on the executor."""
     executor, progress = settings.executor, settings.progress
-    setting = settings.setting
+    setting = Setting(settings.independent, settings.discrepancy, settings.seed)
     if executor is not None and not isinstance(executor, ThreadPoolExecutor):
         jobs = [(law, runs, fitted, stages, setting) for law in laws]
-        return spread(_judge, jobs, executor, progress)
+        return spread(_judge_one, jobs, executor, progress)
     # compiling and computing release Python's lock, so laws run in parallel threads
-    counter = ProgressCounter(len(laws) * (1 + len(stages)), progress)
+    total, lock, done = len(laws) * (1 + len(stages)), Lock(), count(1)
+
+    def tick() -> None:
+        with lock:
+            now = next(done)
+            if progress:
+                progress(now, total)
+
+    def judge_here(law: Law) -> Judged:
+        return judge(law, runs, fitted, stages, setting, tick)
+
     here = contextlib.nullcontext(executor) if executor else runtime.threads()
-
-    def judged_here(law: Law) -> Judged:
-        return judge(law, runs, fitted, stages, setting, counter.tick)
-
     with here as pool:
-        return list(pool.map(judged_here, laws))
+        return list(pool.map(judge_here, laws))
 
 
-def _probabilities(
-    judged: Sequence[Judged],
+def _judge_one(
+    law: Law,
     runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
     stages: Sequence[Fold],
-    settings: Comparing,
-) -> Float[np.ndarray, " law"]:
-    """Compute `best_probabilities` from the laws' forecasts of all stages."""
-    groups = _groups(runs, settings.independent)
-    none = groups[:0]  # an empty array, because there may be no stages to join
-    densities = [
-        np.concatenate([none, *(score.density for score in result.held_out)])
-        for result in judged
-    ]
-    blocks = np.concatenate([none, *(groups[stage.held] for stage in stages)])
-    return best_probabilities(densities, blocks, settings.seed)
+    setting: Setting,
+) -> list[Judged]:
+    runtime.start()
+    return [judge(law, runs, fitted, stages, setting, lambda: None)]
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
@@ -533,47 +462,6 @@ def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[La
 def _read(law: Law, reference: Mapping[str, float]) -> dict[str, float]:
     """Select the columns of a reference run that a law reads."""
     return {c: v for c, v in reference.items() if c in law.covariates}
-
-
-def _groups(runs: pd.DataFrame, independent: bool) -> Int[np.ndarray, " run"]:
-    """Number the groups of runs that share an error, shape (run,); without shared
-    errors each run is a group.
-    """
-    shared = shared_error(runs)
-    return (
-        np.arange(len(runs))
-        if independent or shared.kind is None
-        else np.asarray(shared.group.code)
-    )
-
-
-def _judge(
-    law: Law,
-    runs: pd.DataFrame,
-    fitted: Bool[np.ndarray, " run"],
-    stages: Sequence[Fold],
-    setting: Setting,
-) -> list[Judged]:
-    """Judge one law in a worker, as a task of `_judge_all`."""
-    runtime.start()
-    judged = judge(law, runs, fitted, stages, setting, lambda: None)
-    return [judged]
-
-
-class ProgressCounter:
-    """Counts posteriors done by all threads."""
-
-    def __init__(self, total: int, progress: Progress | None):
-        self.total = total
-        self.progress = progress
-        self.done = 0
-        self.lock = Lock()
-
-    def tick(self) -> None:
-        with self.lock:
-            self.done += 1
-            if self.progress:
-                self.progress(self.done, self.total)
 
 
 def weigh(
@@ -622,21 +510,11 @@ def best_probabilities(
     seed: int = 0,
     resamples: int = 4000,
 ) -> Float[np.ndarray, " law"]:
-    """Estimate the probability that each law forecasts unseen stages best, shape
-    (law,), by the Bayesian bootstrap (Rubin 1981).
+    """Estimate the probability that each law forecasts unseen stages best, by the Bayesian
+    bootstrap (Rubin 1981), from its log density of each left-out run.
 
-    Groups of left-out runs (checkpoints or curves) get random weights. The probability
-    is the share of resamples in which the law's log density is the largest. Runs of one
-    checkpoint count as one group.
-
-    Parameters
-    ----------
-    held_out
-        Log density of each left-out run, shape (run,), for each law.
-    group
-        Group of each run, shape (run,); runs of a group share their error.
-    resamples
-        Resamples of the bootstrap.
+    Groups of runs (checkpoints or curves) get random weights. The probability is the
+    share of resamples in which the law's log density is the largest.
     """
     if not len(group):
         return np.full(len(held_out), 1 / len(held_out))

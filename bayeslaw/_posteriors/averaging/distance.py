@@ -64,7 +64,26 @@ def doubts_of_place(
         for reach in far
         if reach.axis == "D" and reach.times > FAR
     ]
-    lines += beyond_the_runs(posteriors, distance(posteriors, run))
+    for column, place in distance(posteriors, run).items():
+        if place.is_inside:
+            continue
+        nearest = place.high if place.times > 1 else place.low
+        value, end = format_count(place.value), format_count(nearest)
+        if column == "replay":
+            less = less_data(place.value, place.low, place.high)
+            value, end = f"{place.value:.4g}", f"{nearest:.4g} ({less})"
+        reached = tested(posteriors, column)
+        test = "no runs that far beyond the others were left out: nothing tested it"
+        if place.is_tested(reached):
+            test = f"left-out runs tested up to {reached:.3g} times the others' largest"
+        elif reached > 1 and place.times > 1:
+            test = (
+                f"the farthest left out was {reached:.3g} times the largest of the "
+                "others: nothing tested that far"
+            )
+        lines.append(
+            f"the plan's {column} = {value} is {place.phrase('fitted')}, {end}; {test}"
+        )
     return lines + new_sizes_of_plain_fits(posteriors.values(), planned)
 
 
@@ -102,56 +121,23 @@ def distance(
     }
 
 
-def beyond_the_runs(
-    posteriors: Mapping[str, Posterior], places: Mapping[str, Distance]
-) -> list[str]:
-    """Write a line for each column in which a plan lies beyond the fitted runs, with
-    what left-out runs tested of such a distance.
-    """
-    lines = []
-    for column, place in places.items():
-        if place.is_inside:
-            continue
-        nearest = place.high if place.times > 1 else place.low
-        value, end = format_count(place.value), format_count(nearest)
-        if column == "replay":
-            less = less_data(place.value, place.low, place.high)
-            value, end = f"{place.value:.4g}", f"{nearest:.4g} ({less})"
-        lines.append(
-            f"the plan's {column} = {value} is {place.phrase('fitted')}, {end}; "
-            f"{_tested_words(tested(posteriors, column), place)}"
-        )
-    return lines
-
-
-def _tested_words(reached: float, place: Distance) -> str:
-    """Say what left-out runs tested of a distance beyond the fitted runs."""
-    if place.is_tested(reached):
-        return f"left-out runs tested up to {reached:.3g} times the others' largest"
-    if reached > 1 and place.times > 1:
-        return (
-            f"the farthest left out was {reached:.3g} times the largest of the others: "
-            "nothing tested that far"
-        )
-    return "no runs that far beyond the others were left out: nothing tested it"
-
-
 def tested(posteriors: Mapping[str, Posterior], column: str) -> float:
     """Find how far above the others' largest value left-out runs lay in a column, when
     every one of the posteriors was judged by its forecasts of them: a factor, 1 if none
     did.
     """
-    return min(_tested(posterior, column) for posterior in posteriors.values())
-
-
-def _tested(posterior: Posterior, column: str) -> float:
-    """Find the farthest left-out value of one posterior, as a factor."""
-    table = table_of(posterior)
-    if table is None or not {*columns_of(column)} <= {*table}:
-        return 1.0
-    judged = (posterior, getattr(posterior, "posterior", None))  # that of a chain
-    names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
-    folds = folds_named(table, "; ".join(filter(None, names)).split("; "))
-    x = axis_values(table, column)
-    reached = [x[fold.held].max() / x[fold.kept].max() for fold in folds if x.max() > 0]
-    return max([1.0, *map(float, reached)])
+    farthest = []
+    for posterior in posteriors.values():
+        table, reached = table_of(posterior), [1.0]
+        if table is not None and {*columns_of(column)} <= {*table}:
+            judged = (posterior, getattr(posterior, "posterior", None))  # of a chain
+            names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
+            left_out = "; ".join(filter(None, names)).split("; ")
+            x = axis_values(table, column)
+            reached += [
+                float(x[fold.held].max() / x[fold.kept].max())
+                for fold in folds_named(table, left_out)
+                if x.max() > 0
+            ]
+        farthest.append(max(reached))
+    return min(farthest)

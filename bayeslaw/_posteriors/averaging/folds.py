@@ -62,17 +62,14 @@ def stage_axis(runs: pd.DataFrame) -> str:
     """
     if not {"N", "ptpp"} <= set(runs):
         return "ptpp"
-    tokens = _rounded(axis_values(runs, "N*ptpp"))
-    per_parameter = _rounded(axis_values(runs, "ptpp"))
-    are_tokens = 1 < len(np.unique(tokens)) < len(np.unique(per_parameter))
-    return "N*ptpp" if are_tokens else "ptpp"
-
-
-def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " positive"]:
-    """Round to three digits, as budgets are written."""
-    positive = x[np.isfinite(x) & (x > 0)]
-    size = 10.0 ** (np.floor(np.log10(positive)) - 2)
-    return np.round(positive / size) * size
+    levels = []
+    for axis in ("N*ptpp", "ptpp"):
+        x = axis_values(runs, axis)
+        positive = x[np.isfinite(x) & (x > 0)]
+        # three digits, as budgets are written
+        size = 10.0 ** (np.floor(np.log10(positive)) - 2)
+        levels.append(len(np.unique(np.round(positive / size) * size)))
+    return "N*ptpp" if 1 < levels[0] < levels[1] else "ptpp"
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
@@ -99,33 +96,27 @@ def folds(
     shows little of the errors farther on, so the two and the three largest levels are
     left out, too.
     """
-    stages = _largest(runs, columns, parameters, least_share)
+
+    def leave_out(columns: Sequence[str], most: int) -> list[Fold]:
+        """Leave out a number of the largest levels of each column."""
+        stages: list[Fold] = []
+        for column in columns:
+            x = axis_values(runs, column)
+            levels, _ = _find_levels(x)
+            if len(levels) <= most:
+                continue
+            held = x >= levels[-most]
+            is_double = any(np.array_equal(held, stage.held) for stage in stages)
+            if not is_double and (~held).sum() >= enough:
+                name = f"{column}{FROM}{_format_edge(levels[-most])}"
+                stages.append(Fold(name, column, ~held, held))
+        return stages
+
+    enough = max(parameters, MIN_ROWS, least_share * len(runs))
+    stages = leave_out(columns, 1)
     if len(stages) == 1 and stages[0].held.sum() == 1:
-        for levels in (2, 3):
-            column = stages[0].column
-            stages += _largest(runs, [column], parameters, least_share, levels)
-    return stages
-
-
-def _largest(
-    runs: pd.DataFrame,
-    columns: Sequence[str],
-    parameters: int,
-    least_share: float,
-    most: int = 1,
-) -> list[Fold]:
-    """Leave out a number of the largest levels of each column."""
-    stages: list[Fold] = []
-    for column in columns:
-        x = axis_values(runs, column)
-        levels, _ = _levels(x)
-        if len(levels) <= most:
-            continue
-        held = x >= levels[-most]
-        enough = max(parameters, MIN_ROWS, least_share * len(x))
-        is_double = any(np.array_equal(held, stage.held) for stage in stages)
-        if not is_double and (~held).sum() >= enough:
-            stages.append(Fold(_from(column, levels[-most]), column, ~held, held))
+        column = stages[0].column
+        stages += leave_out([column], 2) + leave_out([column], 3)
     return stages
 
 
@@ -134,21 +125,19 @@ def upper_stages(runs: pd.DataFrame, column: str) -> list[Fold]:
     lower levels.
     """
     x = axis_values(runs, column)
-    levels, exact = _levels(x)
-    ends = [*levels, np.inf]
+    levels, exact = _find_levels(x)
     stages = []
-    for low, high in pairwise(ends[1:]):
+    for low, high in pairwise([*levels[1:], np.inf]):
+        name = f"{column}{FROM}{_format_edge(low)}"
         if exact:
-            name = f"{column} {_edge(low)}"
+            name = f"{column} {_format_edge(low)}"
         elif high < np.inf:
-            name = f"{column} {_edge(low)} to {_edge(high)}"
-        else:
-            name = _from(column, low)
+            name = f"{column} {_format_edge(low)} to {_format_edge(high)}"
         stages.append(Fold(name, column, x < low, (low <= x) & (x < high)))
     return stages
 
 
-def _levels(
+def _find_levels(
     x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
 ) -> tuple[Float[np.ndarray, " level"], bool]:
     """Find the levels of a column, and tell whether they are true levels. If there are
@@ -161,10 +150,6 @@ def _levels(
     return np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)[:-1])), False
 
 
-def _from(column: str, low: float) -> str:
-    return f"{column}{FROM}{_edge(low)}"
-
-
 def stages_in_direction(
     names: Sequence[str], table: pd.DataFrame, run: pd.DataFrame
 ) -> list[str]:
@@ -173,7 +158,7 @@ def stages_in_direction(
 
     Stages of tokens are ignored, because they hold only the ends of runs.
     """
-    columns = {name: _column_of(name) for name in names}
+    columns = {name: name.partition(FROM)[0] for name in names}
     stages = {
         name: column
         for name, column in columns.items()
@@ -190,17 +175,12 @@ def stages_in_direction(
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
     """Find the folds with these names, in a table from which they were left out before."""
-    columns = dict.fromkeys(_column_of(name) for name in names if name)
+    columns = dict.fromkeys(name.partition(FROM)[0] for name in names if name)
     return [stage for stage in folds(runs, list(columns)) if stage.name in names]
 
 
-def _column_of(name: str) -> str:
-    """Read the column off a stage's name (`_from`)."""
-    return name.partition(FROM)[0]
-
-
-def _edge(value: float, largest_count: float = 1e15) -> str:
+def _format_edge(value: float) -> str:
     """Format the lower end of a stage: counts as people write them, compute in powers
     of ten.
     """
-    return f"{value:.2g}" if value >= largest_count else format_count(value)
+    return f"{value:.2g}" if value >= 1e15 else format_count(value)

@@ -53,16 +53,8 @@ SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or r
 
 
 class PosteriorEffort(NamedTuple):
-    """Settings of the samplers of a posterior.
-
-    Parameters
-    ----------
-    importance
-        Importance sampling, tried first.
-    chains
-        NUTS, used if the importance weights fail the limits of ``importance``.
-    tries
-        Proposals of the misfit's scales.
+    """Settings of the samplers of a posterior: NUTS where the weights of importance
+    sampling fail its limits, and the proposals of the misfit's scales.
     """
 
     importance: Importance
@@ -83,10 +75,8 @@ OF_A_STAGE = PosteriorEffort(
 
 
 class Setting(NamedTuple):
-    """How laws are judged.
-
-    ``independent``: treat errors of rows as independent; ``discrepancy``: learn each
-    law's misfit.
+    """How laws are judged: with ``independent`` errors of rows; with each law's misfit
+    (``discrepancy``).
     """
 
     independent: bool = False
@@ -95,13 +85,10 @@ class Setting(NamedTuple):
 
 
 class HeldOutScore(NamedTuple):
-    """Scores of a law's forecasts of one held-out stage, each of shape (run,).
-
-    ``density``: log density. ``inside``: whether the run is inside the 90% interval.
-    ``error``: relative error of the median. ``interval``: interval score of the 90%
-    interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007).
-    ``slope``: root mean square slope of a run's errors of log loss along log tokens,
-    over the runs with several points (`run_slope`).
+    """Scores of a law's forecasts of one held-out stage: log density; whether a run is
+    inside the 90% interval; relative error of the median; interval score of the 90%
+    interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007); and
+    the `run_slope` of its errors.
     """
 
     density: Float[np.ndarray, " run"]
@@ -115,27 +102,10 @@ class HeldOutScore(NamedTuple):
 class Judged:
     """A law's posterior on the whole table, and its scores on held-out stages.
 
-    Parameters
-    ----------
-    law, process
-        The law and the basis of its misfit (None without one).
-    values
-        Equally weighted draws, by name, each of shape (draw, ...).
-    tau
-        Draws of the drift's scale to each side, shape (draw, side).
-    drift_prior
-        Prior of the drift, which also gives the mean of the drifts.
-    training_range
-        Range of the training runs.
-    held_out
-        Scores on each held-out stage, drift included.
-    errors
-        Error model of the fit without misfit: ``"shared"`` (effects of checkpoints or
-        runs) or ``"independent"``.
-    sampler, rhat, ess, divergences, draws
-        Sampler of the draws, and its diagnostics.
-    failed
-        Held-out stages whose chains did not converge.
+    ``tau``: draws of the drift's scale to each side; ``drift_prior`` also gives the mean
+    of the drifts. ``held_out``: scores, drift included. ``errors``: of the fit without
+    misfit, ``"shared"`` (effects of checkpoints or runs) or ``"independent"``.
+    ``failed``: held-out stages whose chains did not converge.
     """
 
     law: Law
@@ -172,13 +142,8 @@ def judge(
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
-    """Fit one law, and score its forecasts of each stage from the other runs.
-
-    Parameters
-    ----------
-    fitted
-        Mask of the training runs, shape (run,). A mask keeps the table's shape, so
-        compiled programs are reused.
+    """Fit one law to ``runs[fitted]``, and score its forecasts of each stage from the
+    other runs. Masks keep the table's shape, so compiled programs are reused.
     """
     training = TrainingRuns.of(law, runs, setting.independent)
     x, y = training.covariates, training.y
@@ -190,7 +155,7 @@ def judge(
     whole, notes = _posterior(
         law, table, x, weights * fitted, None, setting.seed, OF_THE_TABLE
     )
-    process, values = _with_misfit(
+    process, values = _add_misfit(
         law, whole, training, fitted, setting, OF_THE_TABLE.tries
     )
     power = process.fading.power if process and process.fading else None
@@ -212,11 +177,11 @@ def judge(
         )
         if fold_notes["rhat"] > MAX_RHAT:
             failed.append(stage.name)
-        forecasts.append(_forecast(law, draws, training, stage, setting, power))
+        forecasts.append(_forecast_stage(law, draws, training, stage, setting, power))
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
-    misses = [_miss(forecast) for forecast in forecasts]
+    misses = [_measure_miss(forecast) for forecast in forecasts]
     prior = DriftPriors().of(trained)
     tau = draw_scales(misses, prior, rng)
     return Judged(
@@ -226,7 +191,7 @@ def judge(
         tau,
         prior,
         trained,
-        tuple(_scored(forecast, tau, prior, rng) for forecast in forecasts),
+        tuple(_score_stage(forecast, tau, prior, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
         **notes,
@@ -263,7 +228,7 @@ def _posterior(
     )
 
 
-def _with_misfit(
+def _add_misfit(
     law: Law,
     draws: dict[str, Float[np.ndarray, " draw"]],
     training: TrainingRuns,
@@ -272,9 +237,7 @@ def _with_misfit(
     tries: int,
     power: float | None = None,
 ) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
-    """Learn the misfit of each draw from the kept rows, and add its weights to the
-    draws. ``power``: exponent of tokens by which errors fade, learned by default.
-    """
+    """Learn the misfit of each draw from the kept rows, and add its weights to the draws."""
     if not setting.discrepancy:
         return None, draws
     misfit = learn_misfit(
@@ -291,14 +254,10 @@ def _with_misfit(
 
 
 class Forecast(NamedTuple):
-    """Forecast of a held-out stage.
-
-    ``mean``: log loss without noise and drift, shape (draw, run). ``draws``: all
-    leaves. ``away``: distances beyond the training runs, shape (run, side). ``same``:
-    for each kind of group, whether two runs are in one group, shape (run, run). ``y``:
-    measured log loss, shape (run,). ``size``: scale of a run's error relative to the
-    longest run, shape (run,). ``row_sd``: standard errors that the table states, shape
-    (run,).
+    """Forecast of a held-out stage: ``mean`` log loss without noise and drift; ``draws``,
+    all leaves; ``away``, distances beyond the training runs; ``same``, by kind of group
+    whether two runs are in one; ``y``, measured log loss; ``size`` of a run's error
+    relative to the longest run; ``row_sd``, standard errors that the table states.
     """
 
     mean: Float[np.ndarray, "draw run"]
@@ -311,7 +270,7 @@ class Forecast(NamedTuple):
     tokens: Float[np.ndarray, " run"] | None = None
 
 
-def _forecast(
+def _forecast_stage(
     law: Law,
     draws: dict[str, Float[np.ndarray, " draw"]],
     training: TrainingRuns,
@@ -319,10 +278,8 @@ def _forecast(
     setting: Setting,
     power: float | None,
 ) -> Forecast:
-    """Forecast a left-out stage: learn the misfit without it, and evaluate law and
-    misfit there.
-    """
-    process, values = _with_misfit(
+    """Learn the misfit without a left-out stage, and evaluate law and misfit there."""
+    process, values = _add_misfit(
         law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
     )
     x = training.covariates
@@ -352,7 +309,7 @@ def _forecast(
     )
 
 
-def _miss(forecast: Forecast) -> Miss:
+def _measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
@@ -369,7 +326,7 @@ def _miss(forecast: Forecast) -> Miss:
     return Miss(residual, covariance, away)
 
 
-def _scored(
+def _score_stage(
     forecast: Forecast,
     tau: Float[np.ndarray, "scale_draw side"],
     prior: DriftPrior,

@@ -32,9 +32,17 @@ def as_posterior(given: Posterior | str | Path) -> Posterior:
     if isinstance(given, str | Path):
         return load(given)
     if not (hasattr(given, "pieces") or hasattr(given, "log_loss")):
+        instead = ""
+        if isinstance(given, pd.DataFrame):
+            instead = ": the fit comes first, then the table"
+        if isinstance(given, PointFit):
+            instead = (
+                f", which has no posterior: fit(runs, {given.law.name!r}) has, in seconds "
+                "with preview=True; the point fit itself forecasts by .loss(runs)"
+            )
         raise LawError(
             "a posterior is a fit or an average (`bayeslaw.fit`, `bayeslaw.average`), or "
-            f"the path of its file; got {type(given).__name__}{_instead(given)}"
+            f"the path of its file; got {type(given).__name__}{instead}"
         )
     return given
 
@@ -43,18 +51,6 @@ def by_name(given: Posteriors, alone: str) -> dict[str, Posterior]:
     """Read one posterior or several, by name; a single one is called ``alone``."""
     several = given if isinstance(given, Mapping) else {alone: given}
     return {name: as_posterior(posterior) for name, posterior in several.items()}
-
-
-def _instead(given: object) -> str:
-    """Say what to give in place of a table or of a point fit."""
-    if isinstance(given, pd.DataFrame):
-        return ": the fit comes first, then the table"
-    if isinstance(given, PointFit):
-        return (
-            f", which has no posterior: fit(runs, {given.law.name!r}) has, in seconds "
-            "with preview=True; the point fit itself forecasts by .loss(runs)"
-        )
-    return ""
 
 
 def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:

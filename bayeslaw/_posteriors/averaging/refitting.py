@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -26,48 +24,25 @@ def refit_like(
     on_failure: str = "raise",
     progress: Progress | None = None,
 ) -> Fit | Average:
-    """Fit the law of ``old`` with its priors, or an average of its laws, to other runs.
-
-    Raises
-    ------
-    LawError
-        ``old`` is neither a fit nor an average.
-    RunTableError
-        The laws cannot be fitted to these runs.
-    DiagnosticsError
-        The diagnostics fail and ``on_failure`` is ``"raise"``.
+    """Fit the law of ``old`` with its priors, or an average of its laws, to other runs;
+    raises as `fit` and `average` do, and a `LawError` if ``old`` is neither.
     """
     common = {"seed": seed, "on_failure": on_failure, "progress": progress}
-    if isinstance(old, Fit):
-        return fit(runs, old.law, **_of_fit(old), **common)
-    if isinstance(old, Average):
-        settings = _settings(old.attrs)
-        # files of laws were run when the average was read
-        laws = [law_of(r, trust_law_file=True) for r in settings.pop("laws")]
-        drift = bool(old.attrs["drift"])
-        return average(runs, laws, drift=drift, **settings, **common)
-    raise LawError(
-        f"{type(old).__name__} cannot be updated: give a fit or an average "
-        "(`bayeslaw fit`)"
-    )
-
-
-def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Read the settings that a posterior keeps.
-
-    Raises
-    ------
-    LawError
-        It keeps none.
-    """
+    if not isinstance(old, Fit | Average):
+        raise LawError(
+            f"{type(old).__name__} cannot be updated: give a fit or an average "
+            "(`bayeslaw fit`)"
+        )
+    attrs = old.attrs if isinstance(old, Average) else old.inference_data.attrs
     if "settings" not in attrs:
         raise LawError("the posterior does not keep how it was fitted; fit it again")
-    return json.loads(attrs["settings"])
-
-
-def _of_fit(old: Fit) -> dict[str, Any]:
-    settings = _settings(old.inference_data.attrs)
+    settings = json.loads(str(attrs["settings"]))
+    if isinstance(old, Average):
+        # files of laws were run when the average was read
+        laws = [law_of(r, trust_law_file=True) for r in settings.pop("laws")]
+        return average(runs, laws, drift=bool(attrs["drift"]), **settings, **common)
     # Importance sampling may also have replaced chains that disagreed. Such a fit is
     # not a preview, and is made again with chains.
-    preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
-    return {"discrepancy": old.misfit is not None, "preview": preview} | settings
+    preview = old.is_preview and "chains_rhat" not in attrs
+    plain = {"discrepancy": old.misfit is not None, "preview": preview}
+    return fit(runs, old.law, **plain | settings, **common)

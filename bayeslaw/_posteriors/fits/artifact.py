@@ -68,32 +68,36 @@ def draws_of(tree: DataTree) -> dict[str, Float[np.ndarray, "draw ..."]]:
 
 
 def runs_of(tree: DataTree) -> pd.DataFrame:
-    """Read the run table from ``constant_data``."""
+    """Read the run table from ``constant_data``: empty text as a gap."""
     data = tree["constant_data"].to_dataset()
     columns = {}
     for name, values in data.data_vars.items():
-        column = str(name).replace(NAMES.slash, "/")
-        array = values.to_numpy()
-        columns[column] = array if array.dtype.kind in "biuf" else _with_gaps(array)
-    rows = data["run_row"].to_index()
-    return pd.DataFrame(columns, index=rows)
+        column = values.to_numpy()
+        if column.dtype.kind not in "biuf":
+            column = np.where(column == "", np.nan, column.astype(object))
+        columns[str(name).replace(NAMES.slash, "/")] = column
+    return pd.DataFrame(columns, index=data["run_row"].to_index())
 
 
-def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
-    """Convert a run table for ``constant_data``: numbers as floats, other cells as
-    text, empty cells as empty text. Names in a tree cannot hold a slash.
+def constant_data(runs: pd.DataFrame) -> DataTree:
+    """Build the group of the run table in ArviZ data: numbers as floats, other cells as
+    text, empty cells as empty text. It is apart from the draws, because a column and a
+    parameter may have one name and different dimensions.
     """
-    return {
-        str(c).replace("/", NAMES.slash): v.to_numpy(float, na_value=np.nan)
-        if pd.api.types.is_numeric_dtype(v)
-        else np.where(v.isna(), "", v.astype(str)).astype(object)
-        for c, v in runs.items()
-    }
-
-
-def _with_gaps(texts: Shaped[np.ndarray, " run"]) -> Shaped[np.ndarray, " run"]:
-    """Read the text of a table, with empty cells as missing."""
-    return np.where(texts == "", np.nan, texts.astype(object))
+    columns = {}
+    for name, values in runs.items():
+        if pd.api.types.is_numeric_dtype(values):
+            column = values.to_numpy(float, na_value=np.nan)
+        else:
+            column = np.where(values.isna(), "", values.astype(str)).astype(object)
+        # names in a tree cannot hold a slash
+        columns[str(name).replace("/", NAMES.slash)] = column
+    tree = tree_of(
+        {"constant_data": columns},
+        dims={name: ["run_row"] for name in columns},
+        coords={"run_row": runs.index.to_numpy()},
+    )
+    return tree.children["constant_data"]
 
 
 def tree_of(
@@ -104,15 +108,8 @@ def tree_of(
     """Build ArviZ data from arrays by group and name, like ArviZ's `from_dict`, which
     would import matplotlib (a tenth of a second).
 
-    Parameters
-    ----------
-    groups
-        Arrays by group. They begin with axes chain and draw, except in the groups
-        ``..._data``.
-    dims
-        Names of the further dimensions of an array, by the array's name.
-    coords
-        Labels along a dimension; by default 0, 1, ...
+    Arrays begin with axes chain and draw, except in the groups ``..._data``; ``dims``
+    names their further dimensions, ``coords`` the labels along them.
     """
     from xarray import Dataset, DataTree
 
@@ -132,29 +129,16 @@ def tree_of(
     return DataTree.from_dict(datasets)
 
 
-def constant_data(runs: pd.DataFrame) -> DataTree:
-    """Build the group of the run table in ArviZ data. It is apart from the draws,
-    because a column and a parameter may have one name and different dimensions.
-    """
-    columns = columns_of(runs)
-    tree = tree_of(
-        {"constant_data": columns},
-        dims={name: ["run_row"] for name in columns},
-        coords={"run_row": runs.index.to_numpy()},
-    )
-    return tree.children["constant_data"]
-
-
 def provenance(law: Law, seed: int, kind: str) -> dict:
     """Collect attributes that record what was fitted, and with which versions."""
-    recipe = json.dumps(recipe_of(law))
-    named = {
+    return {
         "kind": kind,
         "law": law.name,
         "law_version": law.version,
-        "law_recipe": recipe,
+        "law_recipe": json.dumps(recipe_of(law)),
+        "seed": seed,
+        "versions": versions(),
     }
-    return named | {"seed": seed, "versions": versions()}
 
 
 def versions() -> str:
@@ -210,11 +194,6 @@ def failed_diagnostics(
 def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
     """Raise, warn of, or ignore `failed_diagnostics`. ``accept`` tells the user how to
     keep the posterior all the same.
-
-    Raises
-    ------
-    DiagnosticsError
-        A diagnostic failed and ``on_failure`` is ``"raise"``.
     """
     if lines and on_failure == "raise":
         raise DiagnosticsError(f"{'; '.join(lines)}; or accept as it is ({accept})")
@@ -223,7 +202,6 @@ def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
 
 
 def warn_each(lines: Iterable[str]) -> None:
-    """Warn once for each line."""
     for line in lines:
         warn(line, FitWarning)
 
@@ -246,15 +224,9 @@ def write(tree: DataTree, path: str | Path) -> Path:
 
 
 def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
-    """Read a saved posterior, and check its checksum.
-
-    Parameters
-    ----------
-    kinds
-        Kinds of files that are accepted: ``"fit"``, ``"pool"``, ``"average"``; the
-        first is the one that the user wants.
-    make
-        Text that says how to make such a file.
+    """Read a saved posterior of one of these kinds (``"fit"``, ``"pool"``, ``"average"``;
+    the first is the one that the user wants), and check its checksum. ``make`` says how
+    to make such a file.
 
     Raises
     ------
@@ -265,19 +237,21 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
     wanted = kinds[0]
     if not Path(path).is_file():
         raise FitFileError(f"{path}: no such file; {make}")
-    tree, failure = _opened(path)
+    tree, failure = _open_tree(path)
     if tree is None:
         # the mend must not write a fit over a table
-        is_table = Path(path).suffix.lower() in (".csv", ".tsv", ".xlsx", ".parquet")
-        if is_table:
+        if Path(path).suffix.lower() in (".csv", ".tsv", ".xlsx", ".parquet"):
             make = f"a table is fitted first: `bayeslaw fit {path} -o fit.nc`"
         raise FitFileError(
             f"{path}: not a {wanted} saved by bayeslaw, or a damaged one ({failure}); "
             f"{make}"
         )
     saved_checksum = tree.attrs.pop(NAMES.checksum, None)
-    kind = _kind_of(tree)
-    if kind is None:
+    if "average" in tree.attrs:
+        kind = "average"
+    elif "law_recipe" in tree.attrs:
+        kind = str(tree.attrs.get("kind", "fit"))
+    else:
         raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
     if saved_checksum is None:
         raise FitFileError(
@@ -299,7 +273,7 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
     return tree
 
 
-def _opened(path: str | Path) -> tuple[DataTree | None, str]:
+def _open_tree(path: str | Path) -> tuple[DataTree | None, str]:
     """Open a netCDF file. Returns its tree, or None and the name of the error."""
     import xarray
 
@@ -307,9 +281,8 @@ def _opened(path: str | Path) -> tuple[DataTree | None, str]:
     try:
         with xarray.open_datatree(path, engine="h5netcdf") as tree:
             return tree.load(), ""
-    except (
-        Exception
-    ) as error:  # HDF5 and its readers raise many errors for a damaged file
+    # HDF5 and its readers raise many errors for a damaged file
+    except Exception as error:
         failure = type(error).__name__
         # The error holds an incomplete reader of h5netcdf, which prints another error
         # when it is deleted. So delete it here, with such errors silenced.
@@ -319,21 +292,10 @@ def _opened(path: str | Path) -> tuple[DataTree | None, str]:
     return None, failure
 
 
-def _kind_of(tree: DataTree) -> str | None:
-    if "average" in tree.attrs:
-        return "average"
-    return str(tree.attrs.get("kind", "fit")) if "law_recipe" in tree.attrs else None
-
-
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
     """Turn any error while a file's content is converted into a `FitFileError` of one
     line.
-
-    Raises
-    ------
-    FitFileError
-        The content cannot be converted.
     """
     try:
         yield
@@ -347,38 +309,18 @@ def readable(path: str | Path) -> Iterator[None]:
         ) from None
 
 
-def check_draws(
-    draws: Mapping[str, Shaped[np.ndarray, "draw ..."]], names: Iterable[str]
-) -> None:
-    """Refuse draws that lack a name, or that have different lengths.
-
-    Raises
-    ------
-    ValueError
-        A name is missing, or lengths differ.
-    """
-    missing = [name for name in names if name not in draws]
-    if missing:
-        raise ValueError(f"no draws of {missing[0]!r}")
-    if len({len(values) for values in draws.values()}) != 1:
-        raise ValueError("draws of several lengths")
-
-
 def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law:
-    """Find the law from its recipe, as it was fitted.
-
-    Raises
-    ------
-    FitFileError
-        The law is missing, or has changed since.
-    """
+    """Find the law from its recipe, as it was fitted, or raise a `FitFileError`."""
     try:
         return law_of(recipe, trust_law_file=trust_law_file)
     except LawError as error:
         raise FitFileError(f"{path}: its law is not to be had: {error}") from None
 
 
-def law_of_tree(tree: DataTree, path: str | Path, trust_law_file: bool) -> Law:
-    """Find the law of a fit's or a pool's tree by `law_from_recipe`."""
-    recipe = json.loads(tree.attrs["law_recipe"])
-    return law_from_recipe(recipe, path, trust_law_file)
+def check_draws(draws: Mapping[str, Shaped[np.ndarray, "draw ..."]], law: Law) -> None:
+    """Refuse draws that lack a value of a law or its noise, or differ in number."""
+    missing = [name for name in (*law.priors, "sigma", "dof") if name not in draws]
+    if missing:
+        raise ValueError(f"no draws of {missing[0]!r}")
+    if len({len(values) for values in draws.values()}) != 1:
+        raise ValueError("draws of several lengths")

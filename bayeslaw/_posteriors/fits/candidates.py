@@ -50,7 +50,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     LawError
         No law of the default sets suits the table's columns.
     """
-    runs = _without_empty(runs)
+    # columns that are empty at all rows of a domain are none: no law can read them there
+    domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
+    runs = runs.loc[:, runs.notna().groupby(domains).any().all()]
     mixtures = [runs[c].nunique() for c in runs if is_share(c)]
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
         return ["mixture-coupled", "mixture-exponential"]
@@ -82,15 +84,6 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         f"columns, or name laws (--law, --laws){once * (len(missing) == 1)}; "
         f"{it_has(runs)}"
     )
-
-
-def _without_empty(runs: pd.DataFrame) -> pd.DataFrame:
-    """Drop the columns that are empty at all rows of a domain: no law can read them
-    there.
-    """
-    domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
-    filled = runs.notna().groupby(domains).any().all()
-    return runs.loc[:, filled]
 
 
 def default_laws(runs: pd.DataFrame) -> list[str]:

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from xarray import DataTree
@@ -17,30 +20,78 @@ from xarray import DataTree
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, warn
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.programs import compiled
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
-from bayeslaw._inference.table import Padded, pad, shared_error
+from bayeslaw._inference.likelihood import (
+    constrain_error,
+    draw_effects,
+    log_prior,
+    pointwise,
+)
+from bayeslaw._inference.noise import ERROR, RunNoise
+from bayeslaw._inference.nuts import NUTS
+from bayeslaw._inference.table import (
+    Padded,
+    at_once,
+    group_labels,
+    labels,
+    pad,
+    shared_error,
+)
 from bayeslaw._inference.weighted import preview, where_chains_disagree
-from bayeslaw._law.law import Law
-from bayeslaw._posteriors.experience import choose_priors
+from bayeslaw._law.law import NATS, Law, log_loss
+from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.arviz_tree import to_arviz
+from bayeslaw._posteriors.fits.artifact import EFFECTS
 from bayeslaw._posteriors.fits.candidates import law_for
+from bayeslaw._posteriors.fits.goodness import other_signs
 from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
-    group_names,
     learn_misfit,
     to_dataset,
 )
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._posteriors.fits.sampling import SamplingArguments
-from bayeslaw._posteriors.fits.signs import other_signs
+from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
 from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.surface import outliers
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingArguments:
+    """Arguments that `fit` and `pool` share, documented in `fit`."""
+
+    priors: Mapping[str, Prior | str] | None = None
+    reference: Mapping[str, float] | None = None
+    chains: int = NUTS.chains
+    warmup: int = NUTS.warmup
+    draws: int = NUTS.draws
+    max_draws: int | None = 4000
+    seed: int = 0
+    progress: Progress | None = None
+    on_failure: str = "raise"
+
+    @property
+    def nuts(self) -> NUTS:
+        return NUTS(self.chains, self.warmup, self.draws, self.max_draws)
+
+    @property
+    def requested(self) -> list[str]:
+        """List the parameters whose priors were replaced."""
+        return [name.removesuffix(NATS) for name in self.priors or {}]
+
+    def replace_priors(self, law: Law) -> Law:
+        if not (self.priors or self.reference):
+            return law
+        return law.with_priors(self.priors or {}).with_reference(self.reference or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +105,6 @@ class FitArguments(SamplingArguments):
     discrepancy: bool = True
     preview: bool = False
     experience: str | None = None
-
-    def find(self, law: Law | str | None, runs: pd.DataFrame) -> Law:
-        """Find the law with learned priors, and replace the priors that the user names."""
-        record = law_for(law, runs)
-        # priors that a user states in nats are stated at the law's own run
-        reference = self.reference or (record.reference if self.priors else None)
-        chosen = choose_priors(record, runs, self.experience, reference=reference)
-        return super().find(chosen.law, runs)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -135,44 +178,53 @@ def fit(arguments: FitArguments) -> Fit:
     began = time.perf_counter()
     seed = arguments.seed
     runs = as_runs(arguments.runs)
-    law = arguments.find(arguments.law, runs)
+    law = law_for(arguments.law, runs)
+    # priors that a user states in nats are stated at the law's own run
+    stated = arguments.reference or (law.reference if arguments.priors else None)
+    law = choose_priors(law, runs, arguments.experience, reference=stated).law
+    law = arguments.replace_priors(law)
     fitting.check_fittable(
         law, runs, requested=arguments.requested, handful=len(runs) <= HANDFUL
     )
     runtime.start()
     training = TrainingRuns.of(law, runs, arguments.independent)
-    problem = nuts.prepare(
-        law,
-        _table(law, runs, training, arguments),
-        coordinates.contrast_points(law, training.covariates),
-        seed,
-    )
-    _warn_outliers(law, runs, problem)
-    chains, attrs = _sample(law, problem, arguments)
-    attrs["settings"] = json.dumps(arguments.settings)
-    attrs |= artifact.provenance(law, seed, "fit")
-    result = Fit(law, to_arviz(law, runs, problem.table, chains, seed, attrs))
-    if arguments.discrepancy:
-        _add_misfit(result, runs, training, seed)
-    doubts = result.goodness.doubts
-    artifact.warn_each([*doubts, *other_signs(law, result.posterior, runs)])
-    result.inference_data.attrs["seconds"] = time.perf_counter() - began
-    artifact.raise_or_warn(
-        result.warnings, arguments.on_failure, "--accept-diagnostics"
-    )
-    return result
-
-
-def _table(
-    law: Law, runs: pd.DataFrame, training: TrainingRuns, arguments: FitArguments
-) -> Padded:
-    """Build the training runs with their shared errors and their weights."""
     is_plain = not arguments.discrepancy
     errors = shared_error(runs) if is_plain else fitted_errors(law, runs)
     if arguments.independent:
         errors = errors.independent
     table = pad(training.covariates, training.y, errors)
-    return table if is_plain else table.weighed(training.row_weights)
+    if not is_plain:
+        table = table.weighed(training.row_weights)
+    points = coordinates.contrast_points(law, training.covariates)
+    problem = nuts.prepare(law, table, points, seed)
+    _warn_outliers(law, runs, problem)
+    chains, attrs = _sample(law, problem, arguments)
+    attrs["settings"] = json.dumps(arguments.settings)
+    attrs |= artifact.provenance(law, seed, "fit")
+    tree = to_arviz(law, runs, problem.table, chains, seed, attrs)
+    if arguments.discrepancy:
+        misfit = learn_misfit(law, artifact.draws_of(tree), training, seed=seed)
+        if misfit is not None:
+            groups = {}
+            for kind in misfit.tau:
+                of_rows = group_labels(kind, runs, law.covariates)
+                assert of_rows is not None
+                groups[kind] = list(np.unique(of_rows.to_numpy(str)))
+            saved = to_dataset(misfit, groups)
+            # no stage is left out, so drifts are drawn from their prior
+            known = training_range(training.covariates)
+            rng = generator(seed, Stream.PRIOR_DRIFT)
+            drifts = draw_from_prior(known, len(misfit.sigma), rng)
+            saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
+            tree[artifact.NAMES.misfit] = DataTree(saved)
+    result = Fit(law, tree)
+    doubts = result.goodness.doubts
+    artifact.warn_each([*doubts, *other_signs(law, result.posterior, runs)])
+    tree.attrs["seconds"] = time.perf_counter() - began
+    artifact.raise_or_warn(
+        result.warnings, arguments.on_failure, "--accept-diagnostics"
+    )
+    return result
 
 
 def _sample(
@@ -197,23 +249,6 @@ def _sample(
     return chains, dict(quality.attrs)
 
 
-def _add_misfit(
-    result: Fit, runs: pd.DataFrame, training: TrainingRuns, seed: int
-) -> None:
-    """Learn the misfit of a fit's draws, and keep it and its drift in the fit's tree."""
-    draws = artifact.draws_of(result.inference_data)
-    misfit = learn_misfit(result.law, draws, training, seed=seed)
-    if misfit is None:
-        return
-    saved = to_dataset(misfit, group_names(misfit, result.law, runs))
-    # no stage is left out, so drifts are drawn from their prior
-    known = training_range(training.covariates)
-    rng = generator(seed, Stream.PRIOR_DRIFT)
-    drifts = draw_from_prior(known, len(misfit.sigma), rng)
-    saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
-    result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
-
-
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     """Warn of rows far off the law at the mode, in multiples of the median distance."""
     z = density.from_vector(law, problem.table.shared, np.asarray(problem.centre))
@@ -235,3 +270,128 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
             "what they do",
             FitWarning,
         )
+
+
+# -- the artifact ----------------------------------------------------------------------
+
+
+@compiled(static_argnums=(0, 1))
+def _derived(law: Law, batch: int, u, seed, table: Padded):
+    """Compute what the artifact keeps about each draw, from its unconstrained sites."""
+    shared = table.shared
+
+    def one(draw):
+        u, key = draw
+        values = coordinates.constrain(law, u)
+        error = constrain_error(u, shared)
+        effects = {}
+        if shared.kind is not None:
+            mean = log_loss(law, table.covariates, values)
+            name = EFFECTS[shared.kind]
+            effects[name] = draw_effects(
+                key, mean, table.y, table.weight, error, shared
+            )
+        # the sampler's scales of errors may be negative
+        scalars = {name: jnp.abs(v) for name, v in error.items()}
+        scalars["dof"] = ERROR.dof_min + error["dof_above_2"]
+        return {
+            "posterior": law.to_paper(values) | values | scalars | effects,
+            "log_prior": log_prior(law, values, error, shared),
+        }
+
+    draws = len(next(iter(u.values())))
+    keys = jax.random.split(jax.random.PRNGKey(seed), draws)
+    return jax.lax.map(one, (u, keys), batch_size=batch)
+
+
+# for thinned draws the faster program would gain less than its compilation costs
+@compiled(static_argnums=(0, 1), many=60_000)
+def _at_runs(law: Law, batch: int, u, effects, table: Padded):
+    """Compute the mean and log likelihood of every row in float32, from sites of draws
+    and the effects of their groups.
+    """
+    shared = table.shared
+
+    def one(draw):
+        u, effects = draw
+        values = coordinates.constrain(law, u)
+        error = constrain_error(u, shared)
+        mean = log_loss(law, table.covariates, values)
+        effect = jnp.zeros(())
+        if effects is not None:
+            effect = effects[shared.group.code]
+        likelihood = pointwise(mean, table.y, effect, error, shared)
+        centre = mean + effect
+        return centre.astype(jnp.float32), likelihood.astype(jnp.float32)
+
+    return jax.lax.map(one, (u, effects), batch_size=batch)
+
+
+def to_arviz(
+    law: Law, runs: pd.DataFrame, table: Padded, chains, seed: int, attrs: dict
+) -> DataTree:
+    """Build the tree of a fit. ``chains`` has the draws' unconstrained sites and the
+    sampler's statistics, each of shape (chain, draw).
+    """
+    shape, n = chains.stats["n_steps"].shape, len(runs)
+    draws, batch = shape[0] * shape[1], at_once(table)
+    u = {name: v.reshape(-1) for name, v in chains.sites.items()}
+    derived = jax.tree.map(np.asarray, _derived(law, batch, u, seed, table))
+    posterior = derived["posterior"]
+
+    # the pointwise arrays (float32) keep at most 5e6 values, draws x runs
+    thin = max(1, int(np.ceil(draws * n / 5e6)))
+    kept = np.arange(draws).reshape(shape)[:, ::thin]
+    at = kept.ravel()
+    effects = posterior.get(EFFECTS.get(table.shared.kind or "", ""))
+    mean, likelihood = _at_runs(
+        law,
+        batch,
+        {name: v[at] for name, v in u.items()},
+        None if effects is None else effects[at],
+        table,
+    )
+    run_noise = RunNoise.of({name: v[at] for name, v in posterior.items()})
+    new_errors = run_noise.draw(n, generator(seed, Stream.REPLICATED))
+    if table.shared.row_sd is not None:
+        new_errors *= run_noise.size_with(
+            np.ones(n), np.asarray(table.shared.row_sd)[:n]
+        )
+    predictive = np.asarray(mean)[:, :n] + new_errors
+    pointwise_shape = (*kept.shape, n)
+    groups = {
+        "posterior": _by_chain(posterior, shape),
+        "sample_stats": dict(chains.stats),
+        "log_prior": _by_chain(derived["log_prior"], shape),
+        "log_likelihood": {
+            "log_loss": np.asarray(likelihood)[:, :n].reshape(pointwise_shape)
+        },
+        "posterior_predictive": {
+            "log_loss": predictive.astype(np.float32).reshape(pointwise_shape)
+        },
+        "observed_data": {"log_loss": table.y[:n]},
+    }
+    dims = {"log_loss": ["run_row"]}
+    coords: dict[str, Any] = {"run_row": runs.index.to_numpy()}
+    kind = table.shared.kind
+    if kind is not None:
+        name, label = EFFECTS[kind], f"{kind}_label"
+        row_labels = labels(kind, runs)
+        assert row_labels is not None
+        # sorted, which is the order of `SharedError`'s codes
+        levels = np.unique(row_labels.to_numpy(str))
+        posterior_group = groups["posterior"]
+        posterior_group[name] = posterior_group[name][..., : len(levels)]
+        dims[name] = [label]
+        coords[label] = np.asarray(levels, object)
+    tree = artifact.tree_of(groups, dims, coords)
+    tree["constant_data"] = artifact.constant_data(runs)
+    tree.attrs.update(attrs)
+    return tree
+
+
+def _by_chain(
+    draws: dict[str, Float[np.ndarray, "sample ..."]], shape: tuple[int, int]
+) -> dict[str, Float[np.ndarray, "chain draw ..."]]:
+    """Reshape draws from (chain x draw, ...) to (chain, draw, ...)."""
+    return {name: v.reshape(*shape, *v.shape[1:]) for name, v in draws.items()}

@@ -1,22 +1,25 @@
-"""Check whether a law fits its own runs, before anything is forecast with it."""
+"""Check whether a law fits its own runs, before anything is forecast with it, and what
+they tell of its parameters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 
-from bayeslaw._inference.table import SharedError, shared_error
-from bayeslaw._law.law import Law
+from bayeslaw._inference.table import shared_error
+from bayeslaw._law.law import NATS, Law, as_arrays, log_loss
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import NUMERIC, TEXT
 from bayeslaw._tables.surface import CLEAR, partial_slope
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
 LARGE_MISS = 0.05  # median distance of rows; laws miss tiny models by 3%
 
@@ -29,11 +32,10 @@ REASONS = (
 class Goodness(NamedTuple):
     """Goodness of fit of a law by itself, without its misfit, at its own runs.
 
-    ``explained``: share of the spread of log losses that the law explains (the spread
-    is the squared median distance from the median), NaN where the runs cannot show it.
-    ``miss``: median distance of rows from the law, in log loss. ``doubts``: reasons to
-    doubt the law, a line each. ``with_effects``: share that the law explains with an
-    effect of each checkpoint, or run.
+    ``explained``: share of the spread of log losses that the law explains (by squared
+    median distances from the median), NaN where the runs cannot show it;
+    ``with_effects``: with an effect of each checkpoint, or run. ``miss``: median distance
+    of rows from the law, in log loss. ``doubts``: reasons to doubt the law, a line each.
     """
 
     explained: float
@@ -57,22 +59,32 @@ class Goodness(NamedTuple):
 def goodness(
     law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], runs: pd.DataFrame
 ) -> Goodness:
-    """Measure a law's fit to its own runs.
-
-    Parameters
-    ----------
-    values
-        Draws of the law's parameters by name.
-    runs
-        The table it was fitted to.
-    """
+    """Measure a law's fit to its own runs, from draws of its parameters by name."""
     x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
-    residuals = y - _centre(law, values, x)
+    # the law's log loss at the runs, averaged over at most 24 draws
+    draws = len(next(iter(values.values())))
+    index = np.linspace(0, draws - 1, min(24, draws)).astype(int)
+    of_law = {name: np.asarray(values[name])[index] for name in law.priors}
+    log_losses = over_draws(LogLoss(law))(of_law, dict(x))
+    residuals = y - np.asarray(log_losses).mean(axis=0)
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)
-    shared = shared_error(runs)
-    beside = residuals - _effects(residuals, shared)
+    # What the rows of a checkpoint, or run, have in common: the means of their
+    # residuals, shrunk by their error (one-way analysis of variance).
+    beside, shared = residuals, shared_error(runs)
+    if shared.kind is not None:
+        rows = pd.Series(residuals).groupby(np.asarray(shared.group.code))
+        means, counts = rows.transform("mean"), rows.transform("size")
+        freedom = len(residuals) - rows.ngroups
+        noise = float(((residuals - means) ** 2).sum() / freedom)
+        of_means = (means - residuals.mean()) ** 2
+        between = max(0.0, float((of_means - noise / counts).mean()))
+        if between > 0:
+            shrunk = means * between / (between + noise / counts)
+            beside = residuals - shrunk.to_numpy()
     with_effects = explained_share(beside, y)
+    # models from 10M parameters on are missed by .1-1%
+    is_large = "N" in runs and bool((runs["N"] >= 1e7).all())
     doubts = []
     # with fewer than two rows for each parameter, a law fits anything
     has_enough = len(runs) >= 2 * len(law.priors)
@@ -88,14 +100,15 @@ def goodness(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
             f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
         )
-    elif miss > _large_miss(runs):
+    elif miss > (0.03 if is_large else LARGE_MISS):
         doubts.append(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
         )
     elif miss < 1e-4 and has_enough:  # no measured losses lie so near any law
+        digits = min(9, int(-np.log10(max(miss, 1e-9))))
         doubts.append(
-            f"losses follow law {law.name!r} to {_digits(miss)} digits, where seeds "
+            f"losses follow law {law.name!r} to {digits} digits, where seeds "
             "differ by .05-.6%: are they simulated, or a formula's? then intervals say "
             "nothing of real runs"
         )
@@ -105,41 +118,6 @@ def goodness(
     if len(runs) <= len(law.free_priors) and not doubts:
         explained = with_effects = np.nan
     return Goodness(explained, miss, tuple(doubts), with_effects)
-
-
-def _effects(
-    residuals: Float[np.ndarray, " row"], shared: SharedError
-) -> Float[np.ndarray, " row"]:
-    """Estimate what the rows of a checkpoint, or run, have in common, shape (row,): the
-    means of their residuals, shrunk by their error (one-way analysis of variance).
-    """
-    if shared.kind is None:
-        return np.zeros(len(residuals))
-    group = pd.Series(np.asarray(shared.group.code))
-    rows = pd.Series(residuals).groupby(group)
-    means, counts = rows.transform("mean"), rows.transform("size")
-    freedom = len(residuals) - rows.ngroups
-    noise = float(((residuals - means) ** 2).sum() / freedom)
-    of_means = (means - residuals.mean()) ** 2
-    between = max(0.0, float((of_means - noise / counts).mean()))
-    if between == 0:
-        return np.zeros(len(residuals))
-    return (means * between / (between + noise / counts)).to_numpy()
-
-
-def _large_miss(
-    runs: pd.DataFrame, of_large: float = 0.03, least_size: float = 1e7
-) -> float:
-    """Choose the median distance of rows above which a law does not suit them: a lower
-    one for models from ``least_size`` parameters on, which laws miss by .1-1%.
-    """
-    is_large = "N" in runs and bool((runs["N"] >= least_size).all())
-    return of_large if is_large else LARGE_MISS
-
-
-def _digits(miss: float) -> int:
-    """Count the leading digits that are equal in numbers which differ by this share."""
-    return min(9, int(-np.log10(max(miss, 1e-9))))
 
 
 def explained_share(
@@ -173,23 +151,6 @@ def rise_with_size(runs: pd.DataFrame) -> str | None:
     )
 
 
-def _centre(
-    law: Law,
-    values: Mapping[str, Float[np.ndarray, " draw"]],
-    x: Mapping[str, Float[np.ndarray, " row"]],
-    most: int = 24,
-) -> Float[np.ndarray, " row"]:
-    """Average the law's log loss at the runs over at most a number of draws."""
-    first = next(iter(values.values()))
-    draws = len(first)
-    count = min(most, draws)
-    index = np.linspace(0, draws - 1, count).astype(int)
-    of_law = {name: np.asarray(values[name])[index] for name in law.priors}
-    formula = LogLoss(law)
-    log_losses = over_draws(formula)(of_law, dict(x))
-    return np.asarray(log_losses).mean(axis=0)
-
-
 def median_distance(away: Float[np.ndarray, " row"]) -> float:
     """Compute the median absolute distance, from signed distances of shape (row,)."""
     distance = np.abs(away)
@@ -206,31 +167,38 @@ def unread_column(
     least_miss: float = 0.002,
     least_share: float = 0.5,
 ) -> str | None:
-    """Name a column outside the schema that explains most of a law's residuals.
-
-    Parameters
-    ----------
-    residuals
-        Distance of each log loss above the law, shape (run,).
-    least_miss
-        Least median distance of rows, in log loss. Below it no column is searched,
-        because seeds differ by .05-.6%.
-    least_share
-        Least share of the variance of the residuals' ranks that such a column explains.
+    """Name a column outside the schema that explains most of a law's residuals: at least
+    ``least_share`` of the variance of their ranks. Where rows miss by less than
+    ``least_miss``, no column is searched, because seeds differ by .05-.6%.
     """
     if np.median(np.abs(residuals)) < least_miss:
         return None
     # columns of the schema are skipped, because users know that laws read them
     schema = {*NUMERIC, *TEXT}
-    shares = {}
+    ranks, shares = pd.Series(residuals).rank(), {}
     for name, column in runs.items():
-        if name in schema or name in law.covariates or not _is_plain(column):
+        if name in schema or name in law.covariates:
             continue
-        if _is_determined(law, runs, column):
+        is_number = pd.api.types.is_numeric_dtype(column)
+        if is_number:
+            has_gap = not np.isfinite(column.to_numpy(float, na_value=np.nan)).all()
+        else:
+            has_gap = not all(isinstance(value, str) for value in column)
+        if has_gap or _is_determined(law, runs, column):
             continue
-        level = _levels(column)
-        if level is not None:
-            shares[name] = _share_told(level, residuals)
+        level, names = pd.factorize(column)
+        if is_number and len(names) > 8:
+            # four parts of equal counts
+            level = pd.qcut(column, 4, labels=False, duplicates="drop").to_numpy()
+        counts = np.bincount(level)
+        counts = counts[counts > 0]
+        if len(counts) < 2 or counts.min() < 3:
+            continue
+        # adjusted R2 of a one-way analysis of variance on the residuals' ranks
+        within = ranks - ranks.groupby(level).transform("mean")
+        freedom = len(ranks) - len(counts)
+        inside = (within**2).sum() / max(freedom, 1)
+        shares[name] = float(1 - inside / ranks.var()) if freedom > 0 else 0.0
     if not shares:
         return None
     name = max(shares, key=lambda column: shares[column])
@@ -242,45 +210,6 @@ def unread_column(
         "...; docs/howto/own_table.md), or fit its values apart (--where, in Python a "
         "part of the table)"
     )
-
-
-def _is_plain(column: pd.Series) -> bool:
-    """Tell whether a column holds finite numbers, or words, without a gap."""
-    if pd.api.types.is_numeric_dtype(column):
-        return bool(np.isfinite(column.to_numpy(float, na_value=np.nan)).all())
-    return all(isinstance(value, str) for value in column)
-
-
-def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
-    """Find the level of each row; None if there is one level, or if a level has fewer
-    than three rows.
-
-    A column of numbers with over eight levels is cut into four parts of equal counts.
-    """
-    codes, names = pd.factorize(column)
-    is_number = pd.api.types.is_numeric_dtype(column)
-    if is_number and len(names) > 8:
-        codes = pd.qcut(column, 4, labels=False, duplicates="drop").to_numpy()
-    counts = np.bincount(codes)
-    counts = counts[counts > 0]
-    if len(counts) < 2 or counts.min() < 3:
-        return None
-    return codes
-
-
-def _share_told(
-    level: Int[np.ndarray, " run"], residuals: Float[np.ndarray, " run"]
-) -> float:
-    """Compute the adjusted R2 of a one-way analysis of variance on the residuals'
-    ranks.
-    """
-    ranks = pd.Series(residuals).rank()
-    within = ranks - ranks.groupby(level).transform("mean")
-    rows, levels = len(ranks), len(np.unique(level))
-    if rows <= levels:
-        return 0.0
-    inside = (within**2).sum() / (rows - levels)
-    return float(1 - inside / ranks.var())
 
 
 def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
@@ -301,3 +230,106 @@ def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
     residuals = y - design @ coefficients
     # a plane in the law's columns explains 99.9% of it
     return bool(residuals.var() <= 0.001 * y.var())
+
+
+# -- parameters that another sign would suit -------------------------------------------
+
+
+def other_signs(
+    law: Law,
+    draws: Mapping[str, Float[np.ndarray, " draw"]],
+    runs: pd.DataFrame,
+    clear: float = 3.0,
+) -> list[str]:
+    """Write a line for each positive parameter of a formula that fits better below 0.
+
+    Such a parameter lies at the low end of its prior, and least squares without the
+    prior put it ``clear`` standard errors below 0: one Gauss-Newton step from the
+    posterior's median, over all parameters together.
+    """
+    free = {n: prior for n, prior in law.free_priors.items() if n in draws}
+    at_low_end = [
+        name
+        for name, prior in free.items()
+        if prior.support == "positive"
+        and np.quantile(draws[name], 0.5) < prior.quantile(0.05)
+    ]
+    is_formula = law.origin.startswith("formula:")
+    if not is_formula or not at_low_end or len(runs) <= len(free):
+        return []
+    names = list(free)
+    medians = {name: float(np.median(draws[name])) for name in law.priors}
+    columns, y = fitting.covariates(law, runs), fitting.log_losses(runs)
+    at = as_arrays(medians)
+    slopes = jax.jacfwd(lambda some: log_loss(law, columns, at | some))(
+        {name: at[name] for name in names}
+    )
+    jacobian = np.stack([np.asarray(slopes[name]) for name in names], axis=1)
+    residuals = y - np.asarray(log_loss(law, columns, at))
+    # columns of length 1, so that the rank does not depend on the parameters' units
+    length = np.linalg.norm(jacobian, axis=0)
+    length[length == 0] = 1.0
+    scaled = jacobian / length
+    step, _, rank, _ = np.linalg.lstsq(scaled, residuals, rcond=1e-10)
+    if rank < len(names):
+        return []
+    left = residuals - scaled @ step
+    variance = left @ left / (len(y) - len(names))
+    error = np.sqrt(variance * np.diag(np.linalg.inv(scaled.T @ scaled))) / length
+    best = np.array([medians[name] for name in names]) + step / length
+    signs = {term.coefficient: term.sign for term in law.terms}
+    lines = []
+    for site in at_low_end:
+        i = names.index(site)
+        if best[i] >= -clear * error[i]:
+            continue
+        name = site.removesuffix(NATS)
+        write = f"-{name} in place of {name}"
+        if name in signs:
+            write = f"- {name}*... in place of + {name}*..."
+            if signs[name] < 0:
+                write = f"+ {name}*... in place of - {name}*..."
+        unit = " nats at the reference run" if site.endswith(NATS) else ""
+        lines.append(
+            f"{name} is above 0 by its prior, and the runs put it at about "
+            f"{best[i]:.2g}{unit}: write {write} in the formula, or give it a prior of "
+            f'both signs, {name} = "normal(0, {2 * abs(best[i]):.1g})"'
+        )
+    return lines
+
+
+# -- what the runs narrowed ------------------------------------------------------------
+
+
+def narrowed(
+    law: Law,
+    draws: Mapping[str, Float[np.ndarray, " draw"]],
+    few: float = 1 / 3,
+    most: float = 2 / 3,
+) -> pd.DataFrame:
+    """Compare the posterior's 90% interval of each sampled value with the prior's.
+
+    ``narrowed`` is the share of the prior's interval that the runs took away, on a
+    logarithmic scale for positive values; up to ``few`` the value is the ``prior``'s,
+    from ``most`` on the ``runs``'.
+    """
+    rows = {}
+    for site, prior in law.free_priors.items():
+        before = np.array([prior.quantile(0.05), prior.quantile(0.95)])
+        after = np.quantile(draws[site], [0.05, 0.95])
+        ends = np.stack([before, after])
+        length, length_after = np.diff(
+            np.log(ends) if prior.support == "positive" else ends
+        )[:, 0]
+        share = max(float(1 - length_after / length), 0.0)
+        whose = "both" if share < most else "runs"
+        rows[site] = {
+            "prior_low": before[0],
+            "prior_high": before[1],
+            "low": after[0],
+            "high": after[1],
+            "narrowed": share,
+            "whose": "prior" if share <= few else whose,
+            "source": prior.source,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")

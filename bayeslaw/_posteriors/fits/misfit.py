@@ -18,9 +18,7 @@ from bayeslaw._inference.discrepancy.learning import (
     independent_rows,
     learn,
 )
-from bayeslaw._inference.discrepancy.marginal import Rows
 from bayeslaw._inference.discrepancy.process import (
-    Process,
     process_from_dict,
     process_of,
     process_to_dict,
@@ -30,7 +28,6 @@ from bayeslaw._inference.table import (
     RUN_LENGTH,
     SharedError,
     Sharing,
-    group_labels,
     row_weights,
     shared_error,
     sharing,
@@ -47,18 +44,8 @@ if TYPE_CHECKING:
 
 
 class TrainingRuns(NamedTuple):
-    """Runs that a law was fitted to.
-
-    Parameters
-    ----------
-    covariates
-        Values by column, each of shape (row,).
-    y
-        Log losses, shape (row,).
-    sharing
-        Groups of rows that share an error.
-    row_sd
-        Standard errors of the log losses, if the table has them, shape (row,).
+    """Runs that a law was fitted to: columns and log losses, groups of rows that share an
+    error, and standard errors of the log losses, if the table has them.
     """
 
     covariates: Mapping[str, Float[np.ndarray, " row"]]
@@ -109,16 +96,9 @@ def learn_misfit(
     seed: int,
     tries: int = TRIES,
 ) -> Misfit | None:
-    """Draw the misfit of each draw of a law; None where no axis varies between runs.
-
-    Parameters
-    ----------
-    values
-        Draws of the law's parameters and of its noise, by name, each of shape (draw,).
-    kept
-        Mask of the runs to learn from, shape (row,); all by default.
-    power
-        Power of tokens by which errors fade; learned by default.
+    """Draw the misfit of each draw of a law from the ``kept`` runs (all by default); None
+    where no axis varies between them. ``power``: of tokens by which errors fade; learned
+    by default.
     """
     judged = runs if kept is None else runs.only(kept)
     process = process_of(judged.covariates, judged.sharing.along_run)
@@ -134,7 +114,13 @@ def learn_misfit(
         everywhere = np.asarray(log_losses(part, dict(runs.covariates)))
         return everywhere if kept is None else everywhere[:, kept]
 
-    rows = _rows(process, judged)
+    # The basis and the groups at the runs. Points along one run have correlated errors;
+    # the rows are transformed so that errors are independent.
+    shared = judged.sharing
+    groups = {kind: np.eye(int(c.max()) + 1)[c] for kind, c in shared.groups.items()}
+    features = process.features(judged.covariates, np)
+    rows = independent_rows(features, groups, shared.previous, shared.gap, RUN_LENGTH)
+    rows = rows._replace(row_sd=judged.row_sd)
     count = len(values["sigma"])
     if "D" in judged.covariates:
         tokens = judged.covariates["D"]
@@ -144,20 +130,6 @@ def learn_misfit(
         process = replace(process, fading=fading)
         rows = rows.over(fading.sizes(judged.covariates))
     return learn(process, rows, judged.y, means, count, seed=seed, tries=tries)
-
-
-def _rows(process: Process, runs: TrainingRuns) -> Rows:
-    """Evaluate the basis and the groups at the training runs. Points along one run have
-    correlated errors; the rows are transformed so that errors are independent.
-    """
-    features = process.features(runs.covariates, np)
-    groups = {
-        kind: np.eye(int(code.max()) + 1)[code]
-        for kind, code in runs.sharing.groups.items()
-    }
-    sharing = runs.sharing
-    rows = independent_rows(features, groups, sharing.previous, sharing.gap, RUN_LENGTH)
-    return rows._replace(row_sd=runs.row_sd)
 
 
 def with_misfit(
@@ -178,18 +150,6 @@ def with_misfit(
 
 
 # -- in a saved fit --------------------------------------------------------------------
-
-
-def group_names(
-    misfit: Misfit, law: Law, runs: pd.DataFrame
-) -> dict[str, Sequence[str]]:
-    """List the labels of a misfit's groups by kind, in the order of its effects."""
-    names = {}
-    for kind in misfit.tau:
-        labels = group_labels(kind, runs, law.covariates)
-        assert labels is not None
-        names[kind] = list(np.unique(labels.to_numpy(str)))
-    return names
 
 
 def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
@@ -220,13 +180,7 @@ def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
 
 
 def from_dataset(saved: Dataset) -> Misfit:
-    """Convert the output of `to_dataset` back to a misfit.
-
-    Raises
-    ------
-    ValueError
-        The dataset has no process.
-    """
+    """Convert the output of `to_dataset` back to a misfit."""
     arrays = {str(name): v.to_numpy() for name, v in saved.data_vars.items()}
     process = process_from_dict(json.loads(saved.attrs["process"]))
     if process is None:

@@ -15,20 +15,16 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.machine import runtime
-from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
-from bayeslaw._inference.noise import NOISE, RunNoise, draw_new_effects
-from bayeslaw._inference.table import KINDS, group_labels
+from bayeslaw._inference.noise import NOISE
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
-from bayeslaw._posteriors.fits.goodness import Goodness, goodness
+from bayeslaw._posteriors.fits.goodness import Goodness, goodness, narrowed
 from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
-from bayeslaw._posteriors.fits.narrowing import narrowed
-from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece, row_sds
+from bayeslaw._posteriors.posterior import DRIFT, LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(LawPosterior):
     """A posterior of one law on one table.
 
     Parameters
@@ -58,10 +54,37 @@ class Fit:
         size = f"{len(self.runs)} runs, {len(self.posterior['sigma'])} draws"
         return f"Fit({self.law.name!r} on {size})"
 
+    def _repr_html_(self) -> str:
+        return paragraphs(repr(self)) + table_html(self.parameters())
+
     @property
     def name(self) -> str:
         """Name of the law."""
         return self.law.name
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The table the law was fitted to."""
+        return artifact.runs_of(self.inference_data)
+
+    @property
+    def seconds(self) -> float:
+        return float(self.inference_data.attrs["seconds"])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fit was asked to leave out the misfit (``discrepancy=False``)."""
+        settings = json.loads(self.inference_data.attrs.get("settings", "{}"))
+        return not settings.get("discrepancy", True)
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether the draws come from importance sampling, not from chains: because a
+        preview was asked for, or because the chains disagreed.
+        """
+        return "preview_khat" in self.inference_data.attrs
+
+    # -- draws -------------------------------------------------------------------------
 
     @property
     def posterior(self) -> dict[str, Float[np.ndarray, "draw ..."]]:
@@ -79,51 +102,78 @@ class Fit:
         """Drifts beyond the runs, drawn from the prior (an average learns their scales
         from left-out stages). None for a plain fit.
         """
-        if NAMES.misfit not in self.inference_data.children:
+        saved = self.inference_data.children.get(NAMES.misfit)
+        if saved is None or NAMES.drift not in saved:
             return None
-        saved = self.inference_data[NAMES.misfit]
-        return saved[NAMES.drift].to_numpy() if NAMES.drift in saved else None
+        return saved[NAMES.drift].to_numpy()
 
     @cached_property
     def misfit(self) -> Misfit | None:
         """The law's learned smooth misfit; None for a plain fit."""
-        if NAMES.misfit not in self.inference_data.children:
-            return None
-        return from_dataset(self.inference_data[NAMES.misfit].to_dataset())
+        saved = self.inference_data.children.get(NAMES.misfit)
+        return None if saved is None else from_dataset(saved.to_dataset())
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the fit was asked to leave out the misfit (``discrepancy=False``)."""
-        settings = json.loads(self.inference_data.attrs.get("settings", "{}"))
-        return not settings.get("discrepancy", True)
+    @cached_property
+    def members(self) -> tuple[Member]:
+        """The law with its draws, and with the effects of the checkpoints and runs that
+        the fit has seen.
+        """
+        misfit, tree, draws = self.misfit, self.inference_data, self.posterior
+        if misfit is None:
+            in_posterior = tree["posterior"]
+            learned = {
+                kind: (in_posterior[name][f"{kind}_label"], draws[name])
+                for kind, name in EFFECTS.items()
+                if name in in_posterior
+            }
+        else:
+            saved = tree[NAMES.misfit]
+            learned = {
+                kind: (saved[NAMES.group + kind], effects)
+                for kind, effects in misfit.effects.items()
+            }
+        effects = {
+            kind: dict(zip(map(str, labels.to_numpy()), by_draw.T, strict=True))
+            for kind, (labels, by_draw) in learned.items()
+        }
+        process = None if misfit is None else misfit.process
+        beyond = None
+        if self.drift is not None:
+            beyond = training_range(fitting.covariates(self.law, self.runs))
+        return (Member(self.law, 1.0, process, beyond, draws, effects),)
 
-    @property
-    def runs(self) -> pd.DataFrame:
-        """The table the law was fitted to."""
-        return artifact.runs_of(self.inference_data)
-
-    @property
-    def seconds(self) -> float:
-        seconds = self.inference_data.attrs["seconds"]
-        return float(seconds)
+    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Draws of the numbers that `parameters` summarises, by name, each of shape
+        (draw,).
+        """
+        posterior = self.posterior
+        names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
+        draws = {name: posterior[name] for name in names}
+        if self.misfit is not None:
+            columns = fitting.covariates(self.law, self.runs)
+            at_runs = self.misfit.at(columns)
+            draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
+        return draws
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
         """Summarise each parameter in the paper's units, the noise and the misfit by
         mean, sd and central interval. The misfit is its root mean square over the runs,
         in log loss.
         """
-        draws = self.parameter_draws()
-        tail = (1 - prob) / 2
-        rows = {
-            n: {
-                "mean": d.mean(),
-                "sd": d.std(ddof=1),
-                "low": np.quantile(d, tail),
-                "high": np.quantile(d, 1 - tail),
-            }
-            for n, d in draws.items()
-        }
-        return pd.DataFrame.from_dict(rows, orient="index")
+        return summarize(self.parameter_draws(), prob)
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each parameter in the paper's units, and of the noise: a row for each
+        draw, a column for each name of `parameters`.
+
+        Examples
+        --------
+        >>> from bayeslaw import fit, simulate
+        >>> preview = fit(simulate("chinchilla"), "chinchilla", preview=True)
+        >>> list(preview.draws().columns[:3])
+        ['E', 'A', 'B']
+        """
+        return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
 
     def narrowed(self) -> pd.DataFrame:
         """Show how far the runs narrowed the priors. Each sampled value (contributions
@@ -142,48 +192,13 @@ class Fit:
         """
         return narrowed(self.law, artifact.draws_of(self.inference_data))
 
-    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Draws of the numbers that `parameters` summarises, by name, each of shape
-        (draw,).
-        """
-        posterior = self.posterior
-        names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
-        draws = {name: posterior[name] for name in names}
-        if self.misfit is not None:
-            columns = fitting.covariates(self.law, self.runs)
-            at_runs = self.misfit.at(columns)
-            draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
-        return draws
-
-    def draws(self) -> pd.DataFrame:
-        """Draws of each parameter in the paper's units, and of the noise: a row for each
-        draw, a column for each name of `parameters`.
-
-        Examples
-        --------
-        >>> from bayeslaw import fit, simulate
-        >>> preview = fit(simulate("chinchilla"), "chinchilla", preview=True)
-        >>> list(preview.draws().columns[:3])
-        ['E', 'A', 'B']
-        """
-        return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
-
-    def _repr_html_(self) -> str:
-        """Show the law, the number of runs and each parameter in notebooks."""
-        return paragraphs(repr(self)) + table_html(self.parameters())
+    # -- checks ------------------------------------------------------------------------
 
     @cached_property
     def goodness(self) -> Goodness:
         """Goodness of fit of the law by itself, with reasons against it."""
         draws = artifact.draws_of(self.inference_data)
         return goodness(self.law, draws, self.runs)
-
-    @property
-    def is_preview(self) -> bool:
-        """Whether the draws come from importance sampling, not from chains: because a
-        preview was asked for, or because the chains disagreed.
-        """
-        return "preview_khat" in self.inference_data.attrs
 
     @cached_property
     def diagnostics(self) -> dict[str, float]:
@@ -193,142 +208,41 @@ class Fit:
         A preview has no R-hat; it has the effective draws and the ``khat`` of its
         weights.
         """
+        tree = self.inference_data
         if self.is_preview:
-            attrs = self.inference_data.attrs
-            stats = self.inference_data["sample_stats"]
             return {
                 "rhat": float("nan"),
-                "ess": float(attrs["preview_ess"]),
-                "khat": float(attrs["preview_khat"]),
+                "ess": float(tree.attrs["preview_ess"]),
+                "khat": float(tree.attrs["preview_khat"]),
                 "divergences": 0,
                 "divergent_share": 0.0,
                 "steps_per_draw": 0.0,
-                "draws": int(stats["diverging"].size),
+                "draws": int(tree["sample_stats"]["diverging"].size),
                 "seconds": self.seconds,
             }
-        posterior = self.inference_data["posterior"]
-        sampled = [
-            n
-            for n in (*self.law.priors, *NOISE, *EFFECTS.values())
-            if n in posterior and not self._is_fixed(n)
-        ]
-        return artifact.diagnostics_of(self.inference_data, sampled)
+        fixed = {name for name, prior in self.law.priors.items() if prior.is_fixed}
+        sites = (*self.law.priors, *NOISE, *EFFECTS.values())
+        sampled = [n for n in sites if n in tree["posterior"] and n not in fixed]
+        return artifact.diagnostics_of(tree, sampled)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """The failed diagnostics of this posterior, a line each; empty if all pass."""
+        what = f"law {self.law.name}"
         if self.is_preview:
-            return self._doubts_of_preview()
+            khat, ess = self.diagnostics["khat"], self.diagnostics["ess"]
+            if khat < TRUSTED_K and ess >= MIN_ESS:
+                return ()
+            quality = f"k-hat {khat:.2f}, {ess:.0f} effective draws"
+            line = f"a preview not to be trusted ({quality}); fit it without preview"
+            return (f"{what}: {line}",)
         remedy = (
             "the posterior has a corner the sampler cannot enter; give the weakest "
             "exponent a tighter prior, or take a smaller law"
         )
-        return artifact.failed_diagnostics(
-            f"law {self.law.name}", self.diagnostics, remedy, dash="--"
-        )
+        return artifact.failed_diagnostics(what, self.diagnostics, remedy, dash="--")
 
-    def _doubts_of_preview(self) -> tuple[str, ...]:
-        """List reasons to distrust the weights of a preview."""
-        khat, ess = self.diagnostics["khat"], self.diagnostics["ess"]
-        if khat < TRUSTED_K and ess >= MIN_ESS:
-            return ()
-        line = (
-            f"law {self.law.name}: a preview not to be trusted "
-            f"(k-hat {khat:.2f}, {ess:.0f} effective draws); fit it without preview"
-        )
-        return (line,)
-
-    def _is_fixed(self, name: str) -> bool:
-        prior = self.law.priors.get(name)
-        return prior is not None and prior.is_fixed
-
-    def pieces(self) -> tuple[Piece, ...]:
-        """All draws of the one law. A new run's noise includes the effects of a new
-        checkpoint and a new run; their scales are also given.
-        """
-        process = None if self.misfit is None else self.misfit.process
-        beyond = None
-        if self.drift is not None:
-            beyond = training_range(fitting.covariates(self.law, self.runs))
-        formula = LogLoss(self.law, process, beyond)
-        return (formula.piece(self.posterior),)
-
-    def log_loss(
-        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
-        run.
-
-        Rows of a checkpoint or run that the fit has seen have its learned effect; other
-        rows draw a new one.
-
-        Raises
-        ------
-        RunTableError
-            The table lacks a column the law reads.
-        """
-        runtime.start()
-        (piece,) = self.pieces()
-        columns = fitting.covariates(self.law, runs)
-        log_loss = piece.at(columns)
-        if not noise:
-            return log_loss
-        rng = generator(seed, Stream.NEW_RUN)
-        error = RunNoise.of(self.posterior)
-        size = error.size_with(piece.error_size(columns), row_sds(runs, log_loss))
-        return log_loss + size * error.draw(len(runs), rng) + self.effects(runs, rng)
-
-    def effects(
-        self, runs: pd.DataFrame, rng: np.random.Generator
-    ) -> Float[np.ndarray, "draw run"] | float:
-        """Draw the effects that rows of one checkpoint or run share, shape (draw, run):
-        learned effects if the fit has seen them, else new ones; 0 if rows share
-        nothing.
-        """
-        shared = sum(self._effect(kind, runs, rng) for kind in KINDS)
-        if not np.ndim(shared):
-            return shared
-        (piece,) = self.pieces()
-        return piece.error_size(fitting.covariates(self.law, runs)) * shared
-
-    def _effect(
-        self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
-    ) -> Float[np.ndarray, "draw row"] | float:
-        """Draw the effect of each row's checkpoint or run, shape (draw, row)."""
-        names, learned = self._known_effects(kind)
-        if learned is None:
-            return 0.0
-        tau, at = self.posterior[f"tau_{kind}"], {n: i for i, n in enumerate(names)}
-        labels_of_rows = group_labels(kind, runs, self.law.covariates)
-        # without the column, every row has its own effect
-        wanted = (
-            np.arange(len(runs))
-            if labels_of_rows is None
-            else labels_of_rows.to_numpy()
-        )
-        codes, groups = pd.factorize(wanted)
-        new_effects = draw_new_effects(tau, len(groups), rng)
-        for i, group in enumerate(map(str, groups)):
-            if labels_of_rows is not None and group in at:
-                new_effects[:, i] = learned[:, at[group]]
-        return new_effects[:, codes]
-
-    def _known_effects(
-        self, kind: str
-    ) -> tuple[list[str], Float[np.ndarray, "draw group"] | None]:
-        """List the checkpoints or runs that the fit has seen, with their effects, shape
-        (draw, group).
-        """
-        if self.misfit is not None:
-            if kind not in self.misfit.effects:
-                return [], None
-            names = self.inference_data[NAMES.misfit][NAMES.group + kind].to_numpy()
-            return list(map(str, names)), self.misfit.effects[kind]
-        name, posterior = EFFECTS.get(kind, ""), self.inference_data["posterior"]
-        if name not in posterior:
-            return [], None
-        names = posterior[name][f"{kind}_label"].to_numpy()
-        return list(map(str, names)), self.posterior[name]
+    # -- the file ----------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file; an interrupted write leaves the old file."""
@@ -351,8 +265,9 @@ class Fit:
     def from_tree(cls, tree: DataTree, path: str | Path, trust_law_file: bool) -> Fit:
         """Read a fit from the netCDF file's groups; raises as `load` does."""
         with artifact.readable(path):
-            fit = cls(artifact.law_of_tree(tree, path, trust_law_file), tree)
-            artifact.check_draws(fit.posterior, (*fit.law.priors, "sigma", "dof"))
+            recipe = json.loads(tree.attrs["law_recipe"])
+            fit = cls(artifact.law_from_recipe(recipe, path, trust_law_file), tree)
+            artifact.check_draws(fit.posterior, fit.law)
             fitting.covariates(fit.law, fit.runs)
             _ = fit.misfit
             stats = tree["sample_stats"]

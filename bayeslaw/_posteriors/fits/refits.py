@@ -63,15 +63,8 @@ def refit(
     importance: Importance = Importance(),
     nuts: NUTS | Mapping[str, int] = NUTS(draws=300, max_draws=1200),
 ) -> Refit:
-    """Draw from the posterior of a table. The mode is searched from ``starts``, shape
-    (start, coordinate).
-
-    Parameters
-    ----------
-    importance
-        Number of draws, and the limits that their weights must meet.
-    nuts
-        Settings of the chains that replace importance sampling where it fails.
+    """Draw from the posterior of a table, by chains (``nuts``) where the weights of
+    importance sampling miss its limits. The mode is searched from ``starts``.
     """
     approximation = approximate(
         law, table, points, starts, seed=seed, enough=importance.enough
@@ -137,7 +130,17 @@ def refits(
     runs = as_runs(runs)
     law = law_for(law, runs)
     fitting.check_fittable(law, runs)
-    weights = _checked_weights(weights, len(runs))
+    weights = np.atleast_2d(np.asarray(weights, float))
+    if weights.shape[1] != len(runs):
+        raise RunTableError(
+            f"weights of {weights.shape[1]} rows for a table of {len(runs)}; give one a "
+            "row"
+        )
+    are_counts = np.isfinite(weights).all() and (weights >= 0).all()
+    if not (are_counts and (weights.sum(axis=1) > 0).all()):
+        raise LawError(
+            "weights of rows are counts: give numbers of 0 and above, not all 0"
+        )
     runtime.start()
     covariates, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     errors = shared_error(runs)
@@ -162,28 +165,10 @@ def _tasks(refits: int) -> list[slice]:
     """
     tasks, first = [], 0
     while first < refits:
-        remaining = refits - first
-        size = min(MOST_TO_A_TASK, max(1, remaining // 16))
+        size = min(MOST_TO_A_TASK, max(1, (refits - first) // 16))
         tasks.append(slice(first, first + size))
         first += size
     return tasks
-
-
-def _checked_weights(
-    weights: Real[np.ndarray, "refit row"], rows: int
-) -> Float[np.ndarray, "refit row"]:
-    """Check that weights are counts of shape (refit, row), and return them."""
-    weights = np.atleast_2d(np.asarray(weights, float))
-    if weights.shape[1] != rows:
-        raise RunTableError(
-            f"weights of {weights.shape[1]} rows for a table of {rows}; give one a row"
-        )
-    are_counts = np.isfinite(weights).all() and (weights >= 0).all()
-    if not (are_counts and (weights.sum(axis=1) > 0).all()):
-        raise LawError(
-            "weights of rows are counts: give numbers of 0 and above, not all 0"
-        )
-    return weights
 
 
 @dataclass(frozen=True)
@@ -198,15 +183,14 @@ class RefitProblem:
 
 
 @lru_cache(maxsize=4)
-def _start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
+def _find_start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
     """Find the start of the refits' searches: the mode with every row counted once.
 
-    Every process that works on the problem searches the start once. If the client
-    searched it, all workers would wait.
+    Every process that works on the problem searches it once: if the client did, all
+    workers would wait.
     """
-    law, table, points = problem.law, problem.table, problem.points
     with one_thread():
-        posterior = prepare(law, table, points, problem.seed)
+        posterior = prepare(problem.law, problem.table, problem.points, problem.seed)
     return np.asarray(posterior.centre)[None]
 
 
@@ -218,19 +202,17 @@ def _refit_some(
 ) -> list[Refit]:
     """Compute some refits one after another, here or in another process."""
     runtime.start()
-    start = _start(problem)
-    posteriors = []
-    for weight, seed in zip(weights, seeds, strict=True):
-        posterior = refit(
+    return [
+        refit(
             problem.law,
             problem.table._replace(weight=weight),
             problem.points,
-            start,
+            _find_start(problem),
             seed=int(seed),
             importance=importance,
         )
-        posteriors.append(posterior)
-    return posteriors
+        for weight, seed in zip(weights, seeds, strict=True)
+    ]
 
 
 def spread(

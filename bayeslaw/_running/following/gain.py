@@ -15,6 +15,7 @@ from bayeslaw._base.numbers import positive
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._running.following.course import course, unit_of
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
@@ -100,7 +101,8 @@ def compute_gain(
             of_rival = course(rival, run, tokens, seed=seed + 1)
             new = of_rival.at(float(np.log(tokens))) + of_rival.error
         rng = generator(seed, Stream.PAIRS)
-        reached = rng.permutation(np.resize(new, draws))
+        _, order = pair_draws([draws, len(new)], rng, draws)
+        reached = new[order]
 
     # the log tokens at which a new run first reaches each draw's loss: interpolated
     # between the first node below it and the node before; infinite if it never does

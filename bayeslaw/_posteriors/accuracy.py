@@ -141,11 +141,19 @@ def accuracy_link(
     >>> bool(np.median(link.accuracy(np.full(400, 2.0))).round(1) == 0.5)
     True
     """
-    rows = _checked(table)
+    from scipy import stats
+
+    rows = _read_table(table)
     guess = checked("chance", chance, CHANCE_LEVEL)
     loss, accuracy = rows["loss"].to_numpy(), rows["accuracy"].to_numpy()
-    _check_falling(loss, accuracy)
-    ceiling, middle, width, sigma = _sampled(loss, accuracy, guess, draws, seed)
+    if np.ptp(accuracy):
+        tau, p = stats.kendalltau(loss, accuracy, alternative="greater")
+        if p < 0.05:
+            raise RunTableError(
+                f"the accuracy rises with the loss (Kendall's tau {tau:.2f}): are these "
+                "error rates? give 1 - error as accuracy"
+            )
+    ceiling, middle, width, sigma = _draw_curves(loss, accuracy, guess, draws, seed)
     ends = float(loss.min()), float(loss.max())
     lines = _floor_missed(loss, accuracy, guess)
     for line in lines:
@@ -155,8 +163,7 @@ def accuracy_link(
     )
 
 
-def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
-    """Read the two columns and check their values."""
+def _read_table(table: pd.DataFrame | str | Path) -> pd.DataFrame:
     if not isinstance(table, pd.DataFrame):
         try:
             table = pd.read_csv(table)
@@ -170,7 +177,14 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
             f"a table of accuracies has columns loss and accuracy; {missing[0]!r} is "
             f"missing, there are: {', '.join(map(str, table.columns))}"
         )
-    numbers = table[list(COLUMNS)].map(_number).astype(float)
+
+    def read(cell: object) -> float:
+        try:
+            return parse_number(cell, counts=False)
+        except RunTableError:
+            return np.nan
+
+    numbers = table[list(COLUMNS)].map(read).astype(float)
     is_loss = numbers["loss"].between(0, LARGEST_LOSS, inclusive="right")
     is_possible = is_loss & numbers["accuracy"].between(0, 1)
     if not is_possible.all():
@@ -185,32 +199,6 @@ def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
             f"a table of accuracies needs four rows at three losses, got {len(numbers)}"
         )
     return numbers
-
-
-def _number(cell: object) -> float:
-    """Read a cell, ``60%`` too; NaN if it is no number."""
-    try:
-        return parse_number(cell, counts=False)
-    except RunTableError:
-        return np.nan
-
-
-def _check_falling(
-    loss: Float[np.ndarray, " row"],
-    accuracy: Float[np.ndarray, " row"],
-    level: float = 0.05,
-) -> None:
-    """Refuse accuracies that rise with the loss, by Kendall's rank test."""
-    from scipy import stats
-
-    if np.ptp(accuracy) == 0:
-        return
-    tau, p = stats.kendalltau(loss, accuracy, alternative="greater")
-    if p < level:
-        raise RunTableError(
-            f"the accuracy rises with the loss (Kendall's tau {tau:.2f}): are these error "
-            "rates? give 1 - error as accuracy"
-        )
 
 
 def _floor_missed(
@@ -270,7 +258,7 @@ def _least_squares(
     return 2 * float(optimum.cost), floor
 
 
-def _sampled(
+def _draw_curves(
     loss: Float[np.ndarray, " row"],
     accuracy: Float[np.ndarray, " row"],
     chance: float,

@@ -1,1 +1,0 @@
-"""Link losses: correlate the errors of several domains, and map a loss to an accuracy."""
