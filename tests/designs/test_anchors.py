@@ -20,7 +20,7 @@ from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.outcomes import noise_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._tables.simulate import ptpp_grid
-from known.lines import DRAWS, GOAL, SIGMA, Known, _bent, _line, straight, table
+from known.lines import DRAWS, GOAL, SIGMA, Known, _bent, _line, buy, straight, table
 
 
 def test_points_along_a_run_cost_the_run_and_bring_those_before():
@@ -30,9 +30,7 @@ def test_points_along_a_run_cost_the_run_and_bring_those_before():
         run=["a", "a", "a", "b"],
         cost=[1.0, 2.0, 4.0, 9.0],
     )
-    made = anchors(
-        straight(), offered, GOAL, 4.0, replicates=1, least=0.0, checks=0, run_length=0
-    )
+    made = buy(straight(), offered, 4.0, replicates=1, run_length=0)
     (pick,) = made.picks
     assert (pick["row"], pick["rows"], pick["run"]) == (3, [1, 2, 3], "a")
     assert made.spent == pick["cost"] == 4.0
@@ -51,12 +49,12 @@ def test_a_checkpoint_is_paid_once():
     offered = table(
         x=[0.0, 3.0, 1.5], cost=1.0, checkpoint=["new", "new", "old"], checkpoint_cost=[5.0, 5.0, 0.0]
     )  # fmt: skip
-    made = anchors(straight(), offered, GOAL, 8.0, replicates=2, least=0.0, checks=0)
+    made = buy(straight(), offered, 8.0, replicates=2)
     used = {offered["checkpoint"].loc[p["row"]] for p in made.picks}
     assert "new" in used
     assert made.spent == pytest.approx(5.0 + len(made.picks))
     assert sorted(p["cost"] for p in made.picks)[-1] == 6.0
-    cheap = anchors(straight(), offered, GOAL, 4.0, replicates=2, least=0.0, checks=0)
+    cheap = buy(straight(), offered, 4.0, replicates=2)
     assert {p["row"] for p in cheap.picks} == {3}
 
 
@@ -65,11 +63,9 @@ def test_twenty_runs_of_one_checkpoint_are_not_twenty():
     tau = 0.004
     posterior = straight(tau_checkpoint=tau, sigma=np.hypot(SIGMA, tau))
     offered = table(x=3.0, cost=[1.0, 1.1, 1.2], checkpoint=["a", "b", "c"])
-    only = anchors(
-        posterior, offered.head(1), GOAL, 20.0, replicates=20, least=0.0, checks=100
-    )
-    all_ = anchors(posterior, offered, GOAL, 20.0, replicates=20, least=0.0, checks=0)
-    free = anchors(straight(), offered, GOAL, 20.0, replicates=20, least=0.0, checks=0)
+    only = buy(posterior, offered.head(1), 20.0, replicates=20, checks=100)
+    all_ = buy(posterior, offered, 20.0, replicates=20)
+    free = buy(straight(), offered, 20.0, replicates=20)
     assert len(only.picks) > 3
     assert only.goal_sd_after > 0.98 * tau
     assert only.check is not None
@@ -81,13 +77,12 @@ def test_twenty_runs_of_one_checkpoint_are_not_twenty():
 def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
     posterior = straight(tau_checkpoint=0.01, sigma=np.hypot(SIGMA, 0.01))
     offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)
-    made = anchors(
+    made = buy(
         posterior,
         offered,
-        GOAL.assign(N=2e9, ptpp=279.0),
         3.0,
+        GOAL.assign(N=2e9, ptpp=279.0),
         replicates=3,
-        least=0.0,
         checks=100,
     )
     assert {p["row"] for p in made.picks} == {2}
@@ -124,15 +119,7 @@ def test_a_fit_and_an_average_tell_what_their_rows_shared(kind):
 
 
 def test_replicates_are_allowed_and_counted():
-    made = anchors(
-        straight(),
-        table(x=[3.0, 0.0], cost=1.0),
-        GOAL,
-        10.0,
-        replicates=3,
-        least=0.0,
-        checks=0,
-    )
+    made = buy(straight(), table(x=[3.0, 0.0], cost=1.0), 10.0, replicates=3)
     again = [p for p in made.picks if p["row"] == 1]
     assert [p["replicate"] for p in again] == [1, 2, 3]
     assert again[0]["gain"] > again[1]["gain"] > again[2]["gain"]
@@ -145,9 +132,7 @@ def test_replicates_are_allowed_and_counted():
 )
 def test_replicates_of_a_run_are_listed_once(replicates, offers):
     offered = table(x=offers, cost=1.0)
-    made = anchors(
-        straight(), offered, GOAL, 10.0, replicates=replicates, least=0.0, checks=0
-    )
+    made = buy(straight(), offered, 10.0, replicates=replicates)
     shown = made.table(offered)
     assert shown["run"].is_unique
     assert len(made.picks) == replicates * len(offers)
@@ -170,12 +155,8 @@ def test_runs_that_tell_laws_apart_are_bought():
     values |= {"sigma": np.full(half, SIGMA), "dof": np.full(half, 30.0)}
     pieces = Piece(_line, values, ("x",)), Piece(_bent, values, ("x",))
     offered = table(x=[1.0, 2.0], cost=[1.0, 20.0])
-    average = anchors(
-        Known(*pieces), offered, GOAL, 20.0, replicates=1, least=0.0, checks=60
-    )
-    one = anchors(
-        Known(pieces[0]), offered, GOAL, 20.0, replicates=1, least=0.0, checks=0
-    )
+    average = buy(Known(*pieces), offered, 20.0, replicates=1, checks=60)
+    one = buy(Known(pieces[0]), offered, 20.0, replicates=1)
     assert [p["row"] for p in average.picks] == [2]
     assert average.goal_sd_before > 0.25  # the laws are .6 apart there
     assert average.goal_sd_after < 0.1 * average.goal_sd_before
@@ -186,14 +167,14 @@ def test_runs_that_tell_laws_apart_are_bought():
 
 def test_the_list_ends_where_a_run_gains_too_little_for_its_cost():
     offered = table(x=[3.0, 0.0], cost=[1.0, 1.0])
-    long = anchors(straight(), offered, GOAL, 30.0, replicates=30, least=0.0, checks=0)
+    long = buy(straight(), offered, 30.0, replicates=30)
     short = anchors(
         straight(), offered, GOAL, 30.0, replicates=30, least=0.05, checks=0
     )
     assert 0 < len(short.picks) < len(long.picks)
     assert "less for its cost" in short.stop
     assert long.stop == "nothing else fits the budget"
-    few = anchors(straight(), offered, GOAL, 30.0, replicates=2, least=0.0, checks=0)
+    few = buy(straight(), offered, 30.0, replicates=2)
     assert (
         few.stop
         == "what fits the rest of the budget has been bought as often as allowed (replicates: 2)"
@@ -209,9 +190,7 @@ def test_nothing_is_bought_for_gains_within_monte_carlo_error():
     def apart(draw, x):
         return jnp.where(x["x"] > 2, draw["level"], draw["slope"])
 
-    made = anchors(
-        straight(log_loss=apart), table(x=[0.0], cost=1.0), GOAL, 1.0, least=0.0
-    )
+    made = buy(straight(log_loss=apart), table(x=[0.0], cost=1.0), 1.0, checks=48)
     assert made.picks == []
     assert "Monte Carlo" in made.stop
     assert made.sentence().startswith("Buy nothing")
@@ -226,14 +205,11 @@ def test_a_gain_that_may_be_chance_does_not_end_the_list():
     def apart(draw, x):
         return jnp.where(x["x"] > 2, draw["level"], draw["slope"])
 
-    made = anchors(
+    made = buy(
         straight(log_loss=apart),
         table(x=[0.0, 3.0], cost=[0.01, 1.0]),
-        GOAL,
         2.0,
         replicates=1,
-        least=0.0,
-        checks=0,
     )
     assert [pick["row"] for pick in made.picks] == [2]
     assert made.spent == 1.0
@@ -254,14 +230,12 @@ def test_gains_that_may_be_chance_one_by_one_are_bought_where_they_are_none_toge
         parts = [draw[n] * (is_goal | (x["x"] == k)) for k, n in enumerate(names)]
         return sum(parts) + draw["rest"] * is_goal
 
-    made = anchors(
+    made = buy(
         Known(Piece(parts_of, values, ("x",))),
         table(x=[float(k) for k in range(10)], cost=1.0),
-        table(x=[99.0]),
         10.0,
+        table(x=[99.0]),
         replicates=1,
-        least=0.0,
-        checks=0,
     )
     doubtful = [p for p in made.picks if p["gain"] <= 2 * p["gain_error"]]
     assert len(doubtful) > 3
@@ -281,15 +255,7 @@ def test_a_run_that_pays_only_with_those_after_it_does_not_end_the_list():
 
 
 def test_a_batch_holds_as_many_runs_as_asked_for():
-    made = anchors(
-        straight(),
-        table(x=[3.0, 0.0, 1.0], cost=1.0),
-        GOAL,
-        9.0,
-        max_picks=2,
-        least=0.0,
-        checks=0,
-    )
+    made = buy(straight(), table(x=[3.0, 0.0, 1.0], cost=1.0), 9.0, max_picks=2)
     assert len(made.picks) == 2
     assert made.stop == "the batch is full"
 

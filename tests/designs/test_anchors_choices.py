@@ -14,7 +14,7 @@ from bayeslaw._designs.gaussian import Precision, precision_of
 from bayeslaw._designs.goals.goal import asked_of
 from bayeslaw._designs.menu import menu
 from bayeslaw._posteriors.posterior import Piece
-from known.lines import SIGMA, Known, straight, table
+from known.lines import SIGMA, Known, buy, straight, table
 
 TWO = pd.DataFrame({"x": [2.0, 3.0]})
 
@@ -76,15 +76,14 @@ def test_the_choice_is_told_before_and_after():
     """Two recipes that differ by the slope: chances and regrets by hand, the check agrees."""
     posterior = straight()
     slope = posterior.pieces()[0].values["slope"]
-    made = anchors(
+    made = buy(
         posterior,
         table(x=[-1.0, 1.0], cost=1.0),
-        TWO,
         2.0,
+        TWO,
         gain="best",
         replicates=1,
         checks=300,
-        least=0.0,
     )
     chosen = 0 if slope.mean() > 0 else 1  # x = 2 is less than x = 3 if the slope is up
     assert made.choice["best"] == ["x=2", "x=3"][chosen]
@@ -252,7 +251,7 @@ def test_runs_for_an_optimum_are_a_pair_whose_difference_tells_it():
     """The level is unknown, so that one run tells nothing; two ends of the sweep tell most."""
     goal = sweep(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     offered = table(replay=[0.0, 0.35, 0.5, 1.0], cost=1.0)
-    made = anchors(bowl(), offered, goal, 2.0, gain="optimum", replicates=2, least=0.0)
+    made = buy(bowl(), offered, 2.0, goal, gain="optimum", replicates=2, checks=48)
     assert sorted(p["row"] for p in made.picks) == [1, 4]
     assert made.goal_sd_before == pytest.approx(0.05, rel=0.05)
     # loss(1) - loss(0) = 1 - 2 best: error of best is 1e-3 sqrt(2) / 2

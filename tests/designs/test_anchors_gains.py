@@ -6,12 +6,12 @@ import pytest
 
 from bayeslaw._designs.anchors import anchors
 from bayeslaw._posteriors.posterior import Piece
-from known.lines import DRAWS, GOAL, SIGMA, Known, exact_sd, straight, table
+from known.lines import DRAWS, SIGMA, Known, buy, exact_sd, straight, table
 
 
 def test_expected_sds_are_those_of_bayesian_linear_regression():
     posterior, offered = straight(), table(x=[0.0, 1.0, 2.0], cost=[1.0, 1.0, 1.0])
-    made = anchors(posterior, offered, GOAL, 4.0, least=0.0, checks=0)
+    made = buy(posterior, offered, 4.0)
     values = posterior.pieces()[0].values
     x = [offered["x"].loc[p["row"]] for p in made.picks]
     assert made.goal_sd_before == pytest.approx(exact_sd([], 3.0, values), rel=1e-6)
@@ -26,9 +26,7 @@ def test_expected_sds_are_those_of_bayesian_linear_regression():
 
 
 def test_the_importance_weighted_check_agrees_where_the_approximation_is_exact():
-    made = anchors(
-        straight(), table(x=[0.0, 1.0, 2.0], cost=1.0), GOAL, 2.0, least=0.0, checks=200
-    )
+    made = buy(straight(), table(x=[0.0, 1.0, 2.0], cost=1.0), 2.0, checks=200)
     assert made.check is not None
     assert made.check["picks"] == 2
     assert made.check["reliable"]
@@ -60,16 +58,7 @@ def test_the_check_shows_where_the_approximation_fails():
 def test_information_is_the_mutual_information_of_two_gaussians():
     posterior = straight()
     offered = table(x=[1.0], cost=1.0)
-    made = anchors(
-        posterior,
-        offered,
-        GOAL,
-        1.0,
-        gain="information",
-        replicates=1,
-        least=0.0,
-        checks=0,
-    )
+    made = buy(posterior, offered, 1.0, gain="information", replicates=1)
     draws = posterior.pieces()[0].values
     seen, goal = (draws["level"] + x * draws["slope"] for x in (1.0, 3.0))
     covariance = np.cov(seen, goal) + SIGMA**2 * np.eye(2)
@@ -82,17 +71,8 @@ def test_information_is_the_mutual_information_of_two_gaussians():
 
 def test_a_d_optimal_list_takes_the_ends_and_one_for_the_goal_does_not():
     offered = table(x=[-4.0, 0.0, 3.0], cost=1.0)
-    everything = anchors(
-        straight(),
-        offered,
-        GOAL,
-        2.0,
-        gain="parameters",
-        replicates=1,
-        least=0.0,
-        checks=0,
-    )
-    aimed = anchors(straight(), offered, GOAL, 2.0, replicates=2, least=0.0, checks=0)
+    everything = buy(straight(), offered, 2.0, gain="parameters", replicates=1)
+    aimed = buy(straight(), offered, 2.0, replicates=2)
     assert {p["row"] for p in everything.picks} == {1, 3}
     assert [p["row"] for p in aimed.picks] == [3, 3]
     assert aimed.goal_sd_after < everything.goal_sd_after
@@ -102,10 +82,7 @@ def test_batches_of_draws_give_the_monte_carlo_error_of_gains():
     """Over forty posteriors that differ by their draws alone, gains spread as their stated errors say."""
     offered = table(x=[1.0], cost=1.0)
     first = [
-        anchors(
-            straight(1000, s), offered, GOAL, 1.0, replicates=1, least=0.0, checks=0
-        ).picks[0]
-        for s in range(40)
+        buy(straight(1000, s), offered, 1.0, replicates=1).picks[0] for s in range(40)
     ]
     spread = np.std([p["gain"] for p in first], ddof=1)
     assert np.mean([p["gain_error"] for p in first]) == pytest.approx(spread, rel=0.4)

@@ -11,6 +11,7 @@ from bayeslaw._designs import gaussian, search
 from bayeslaw._designs.anchors import AnchorArguments, anchors
 from bayeslaw._designs.criteria import Information, Saving, Variance
 from bayeslaw._posteriors.posterior import Piece
+from known.lines import buy
 
 DRAWS = 60  # too few for a Monte Carlo error, which would stop the list as well
 
@@ -50,9 +51,7 @@ GOAL = pd.DataFrame({"x": [0.0]})
 @pytest.mark.parametrize("cost", [1.0, 0.0])
 def test_a_run_that_tells_nothing_of_the_goal_is_never_bought(gain, cost):
     """Its gain is a rounding error, which may be positive: no list offers it four times."""
-    made = anchors(
-        Known(), offered([1.0], [cost]), GOAL, 9.0, gain=gain, least=0.0, checks=0
-    )
+    made = buy(Known(), offered([1.0], [cost]), 9.0, GOAL, gain=gain)
     assert made.picks == []
     assert made.stop == "nothing on offer is worth buying"
     assert made.sentence() == "Buy nothing: nothing on offer is worth buying."
@@ -60,15 +59,8 @@ def test_a_run_that_tells_nothing_of_the_goal_is_never_bought(gain, cost):
 
 @pytest.mark.parametrize("gain", ["variance", "information"])
 def test_a_useless_run_that_is_free_does_not_push_out_a_useful_one(gain):
-    made = anchors(
-        Known(),
-        offered([1.0, 0.0], [0.0, 1.0]),
-        GOAL,
-        9.0,
-        gain=gain,
-        least=0.0,
-        replicates=2,
-        checks=0,
+    made = buy(
+        Known(), offered([1.0, 0.0], [0.0, 1.0]), 9.0, GOAL, gain=gain, replicates=2
     )
     assert [pick["row"] for pick in made.picks] == [1, 1]
     assert made.stop == "nothing left is worth buying"
@@ -76,15 +68,7 @@ def test_a_useless_run_that_is_free_does_not_push_out_a_useful_one(gain):
 
 def test_replicates_end_where_nothing_is_left_to_learn():
     """Measured without noise to speak of, a number is known: another seed of the run adds a rounding error."""
-    made = anchors(
-        Known(sigma=1e-9),
-        offered([0.0], [1.0]),
-        GOAL,
-        50.0,
-        replicates=50,
-        least=0.0,
-        checks=0,
-    )
+    made = buy(Known(sigma=1e-09), offered([0.0], [1.0]), 50.0, GOAL, replicates=50)
     total = made.goal_sd_before**2
     assert 1 <= len(made.picks) < 5
     assert all(pick["gain"] > 1e-9 * total for pick in made.picks)

@@ -6,7 +6,6 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,39 +48,6 @@ def runs():
     return pd.DataFrame(
         {"truth": truth, "loss": truth * np.exp(0.01 * rng.standard_normal(400))}
     )
-
-
-def test_metrics_equal_their_definitions(runs):
-    """Huber, RMSE, MAE, MAPE, intercept and slope of the median forecast (Goffinet 2025, appendix A), by other code."""
-    posterior = Gaussian(bias=0.03)
-    result = bayeslaw.check(posterior, runs)
-    hat = np.median(posterior.log_loss(runs, noise=True), axis=0)
-    y = np.log(runs["loss"].to_numpy())
-    line = stats.linregress(hat, y)
-    r = np.abs(hat - y)
-    assert result.huber_log == pytest.approx(
-        np.mean([0.5 * v * v if v <= 0.02 else 0.02 * (v - 0.01) for v in r])
-    )
-    assert result.rmse_log == pytest.approx(np.sqrt(np.mean(r**2)))
-    assert (
-        result.mae_rel
-        == result.mape_clip
-        == pytest.approx(np.mean(np.abs(np.exp(hat) / runs["loss"] - 1)))
-    )
-    assert (result.slope, result.intercept) == pytest.approx(
-        (line.slope, line.intercept)
-    )
-    assert result.bias_log == pytest.approx(0.03, abs=0.003)
-
-
-def test_crps_equals_the_closed_form_of_a_normal():
-    draws = np.random.default_rng(0).normal(2.0, 0.3, (200_000, 3))
-    y = np.array([1.5, 2.0, 2.8])
-    z = (y - 2.0) / 0.3
-    exact = 0.3 * (
-        z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
-    )
-    np.testing.assert_allclose(check.crps(draws, y), exact, atol=2e-3)
 
 
 def test_coverage_of_a_calibrated_forecast_is_what_it_states(runs):
@@ -135,57 +101,12 @@ def test_what_to_do_names_the_factor_of_the_widest(runs):
     assert halves.next == check.NEXT["widen"] == halves.to_dict()["next"]
 
 
-def test_few_runs_get_no_verdict(runs):
-    assert bayeslaw.check(Gaussian(), runs.iloc[:3]).verdict == "unknown"
-
-
 def test_a_table_without_losses_cannot_be_checked(runs):
     with pytest.raises(RunTableError, match="no column 'loss'"):
         bayeslaw.check(Gaussian(), runs.drop(columns="loss"))
 
 
-def test_forecast_separates_the_law_from_a_new_run(runs):
-    rows = bayeslaw.forecast(Gaussian(), runs, prob=0.8)
-    assert (rows["low"] < rows["law_low"]).all()
-    assert (rows["high"] > rows["law_high"]).all()
-    width = np.log(rows["law_high"] / rows["law_low"])
-    np.testing.assert_allclose(width, 2 * 1.2816 * 0.01, rtol=0.05)
-    with pytest.raises(ValueError, match="a probability below 1"):
-        bayeslaw.forecast(Gaussian(), runs, prob=1.0)
-
-
-def test_forecast_of_a_fit_is_the_law_at_its_draws():
-    """The compiled map over draws equals the formula written out by hand."""
-    law = bayeslaw.law("ptpp-gate-floor")
-    p = dict(law.plausible)
-    n, d, r, s = 5e8, 3e9, 0.3, 93.0
-    g = s ** p["zeta"] / (1 + s ** p["zeta"])
-    b = p["beta"] * (1 - p["lam"] * g)
-    by_hand = p["E"] + p["A"] / n ** p["alpha"] + p["B"] * r ** p["nu"] / d**b
-    by_hand += p["C"] / (r + 1e-5) ** p["gamma"] + p["F"] / s ** p["eta"]
-    run = {
-        k: jnp.array([v]) for k, v in {"N": n, "D": d, "replay": r, "ptpp": s}.items()
-    }
-    assert float(law.loss(run, law.from_paper(p))[0]) == pytest.approx(
-        by_hand, rel=1e-12
-    )
-
-
 # -- reasons -----------------------------------------------------------------------------------------------------------
-
-
-def test_slope_interval_is_that_of_the_regression(runs):
-    """With a law known exactly, the interval of the slope is the textbook one of least squares."""
-    y, forecast = np.log(runs["loss"].to_numpy()), np.log(runs["truth"].to_numpy())
-    low, high = check.slope_interval(np.tile(forecast, (20_000, 1)), y, seed=0)
-    line = stats.linregress(forecast, y)
-    reach = stats.t.ppf(0.95, len(y) - 2) * line.stderr
-    assert (low, high) == pytest.approx(
-        (line.slope - reach, line.slope + reach), abs=0.05 * reach
-    )
-    result = bayeslaw.check(Gaussian(), runs)
-    assert result.intervals["slope"][0] < 1 < result.intervals["slope"][1]
-    assert f"calibration slope {result.slope:.2f}" in result.reason
 
 
 def conjugate(prior_sd, n):

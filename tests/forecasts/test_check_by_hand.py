@@ -310,6 +310,24 @@ def test_trust_needs_diagnostics_and_unseen_runs():
         assert "20 runs" in told.reason
 
 
+def test_trust_is_withheld_where_a_group_fails():
+    """Three sizes are forecast perfectly, one of them never: 83% inside, and no trust."""
+    errors = np.array([0.001, -0.005, 0.003] * 10 + [0.05] * 6)
+    sizes = np.repeat([1e8, 1e9, 1e10, 1e11], [10, 10, 10, 6])
+    forecast = np.linspace(0.7, 1.1, 36)
+    new = forecast + 0.01 * stats.norm.ppf((np.arange(999) + 0.5) / 999)[:, None]
+    posterior = Known(forecast + 1e-4 * (new - forecast), new)
+    table = pd.DataFrame({"N": sizes, "loss": np.exp(forecast + errors)})
+    found = check(posterior, table)
+    assert found.coverage["0.9"] > 0.8
+    assert found.verdict == "widen"
+    assert "of the 6 runs of N 100B they hold 0%" in found.reason
+    assert found.group_stretch == pytest.approx(0.05 / (1.645 * 0.01), rel=0.01)
+    some = Known(posterior.law[:, :30], new[:, :30])
+    good = check(some, table.head(30))
+    assert (good.verdict, good.group_stretch) == ("trust", None)
+
+
 def test_failed_diagnostics_do_not_soften_a_bad_verdict():
     posterior, table = calibrated(warnings=("law x: R-hat 1.2",))
     far = table.assign(loss=1.5 * table["loss"])

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._law.catalogue import law
 from bayeslaw._law.law import log_loss
 from bayeslaw._posteriors.draws import all_draws
@@ -68,6 +69,13 @@ def table(**columns) -> pd.DataFrame:
 
 
 GOAL = pd.DataFrame({"x": [3.0]})
+
+
+def buy(posterior, offered, budget, goal=GOAL, *, checks=0, **options) -> Anchors:
+    """Runs for a goal, however little they gain for their cost."""
+    return anchors(
+        posterior, offered, goal, budget, least=0.0, checks=checks, **options
+    )
 
 
 def spread(name: str, parameters: dict, share: float, draws: int, seed: int) -> Known:

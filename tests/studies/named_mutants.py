@@ -35,10 +35,7 @@ LAWS = ("tests/law/test_laws_by_hand.py",)
 # By the beginning of a file's path; tests in the order in which they run, fast first.
 CHOICES = ("tests/designs/test_anchors_choices.py",)
 TESTS: dict[str, tuple[str, ...]] = {
-    "bayeslaw/_forecasts/check.py": (
-        "tests/forecasts/test_check_by_hand.py",
-        "tests/forecasts/test_check_groups.py",
-    ),
+    "bayeslaw/_forecasts/check.py": ("tests/forecasts/test_check_by_hand.py",),
     "bayeslaw/_plans/constraint.py": PLANNING,
     "bayeslaw/_plans/limits/mean.py": ("tests/plans/test_joint.py",),
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
