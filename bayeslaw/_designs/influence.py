@@ -66,13 +66,12 @@ class Influence:
         """Describe the run and the prior with most influence on the plan."""
         lines = [f"the plan keeps its limits with {self.probability:.1%} now;"]
         for kind, without in (("run", "without"), ("prior", "at half the prior of")):
-            part = self.rows[self.rows["kind"] == kind].head(most)
+            part: Any = self.rows[self.rows["kind"] == kind].head(most)
             shifts = []
             for row in part.itertuples():
-                again = (
-                    "" if pd.isna(row.D) else f", {format_count(row.D)} tokens needed"
-                )
-                again = ", no plan then" if np.isinf(row.D) else again
+                again = "" if pd.isna(row.D) else ", no plan then"
+                if np.isfinite(row.D):
+                    again = f", {format_count(row.D)} tokens needed"
                 # whether its weights are rough
                 rough = row.k_hat > TRUSTED_K
                 unsure = f" (rough: k-hat {row.k_hat:.1f})" if rough else ""

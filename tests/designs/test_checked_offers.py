@@ -54,31 +54,26 @@ def test_they_are_checked_before_a_plan_is_searched_for(fault, monkeypatch):
         bayeslaw.anchors(target, offered, example.QUESTION, 2e19, source=source)
 
 
+@pytest.mark.parametrize("of_goal", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_next_checks_them_before_what_was_measured_is_fitted(fault, monkeypatch):
+def test_next_checks_them_before_what_was_measured_is_fitted(
+    fault, of_goal, monkeypatch
+):
+    """Those on offer, and those to be forecast."""
     change, told = FAULTS[fault]
     monkeypatch.setattr(
         next_file, "what_is_known", lambda *_: pytest.fail("a fit began")
     )
     offered = bayeslaw.candidates(GRID.query("N < 1e9"), atpp=(5, 20))
     measured = pd.DataFrame({"row": offered.index[:20], "loss": 2.0})
-    goal = GRID.query("N > 1e9")
+    goal = GRID.query("N > 1e9").set_index(np.arange(1, 127))
+    if of_goal:
+        goal, told = change(goal), f"the goal's table.*{told}"
+    else:
+        offered = change(offered)
+    laws = ["dcpt", "ptpp-floor"]
     with pytest.raises(RunTableError, match=told):
-        bayeslaw.next_runs(change(offered), goal, 2e20, measured=measured, laws=["dcpt", "ptpp-floor"])  # fmt: skip
-
-
-@pytest.mark.parametrize("column", ["N", "D", "replay"])
-def test_next_checks_the_goal_before_what_was_measured_is_fitted(column, monkeypatch):
-    monkeypatch.setattr(
-        next_file, "what_is_known", lambda *_: pytest.fail("a fit began")
-    )
-    offered = bayeslaw.candidates(GRID.query("N < 1e9"), atpp=(5, 20))
-    measured = pd.DataFrame({"row": offered.index[:20], "loss": 2.0})
-    goal = GRID.query("N > 1e9").drop(columns=column)
-    with pytest.raises(
-        RunTableError, match=f"the goal's table lacks column {column!r}"
-    ):
-        bayeslaw.next_runs(offered, goal, 2e20, measured=measured, laws=["dcpt"])
+        bayeslaw.next_runs(offered, goal, 2e20, measured=measured, laws=laws)
 
 
 @pytest.mark.parametrize(

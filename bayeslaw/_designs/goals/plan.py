@@ -131,9 +131,10 @@ def present_plan(
     """
     check_keywords(keywords)
     question = question_of(PlanArguments(target, source, **keywords))
-    if len(question.models) > 1:
+    first, *others = question.models
+    if others:
         raise PlanError("anchors are chosen for the plan of one model: give one N")
-    problem = pose(question, question.models[0])
+    problem = pose(question, first)
     pieces = [piece for group in question.pieces.values() for piece in group]
     covariates = {piece.log_loss: piece.covariates for piece in pieces}
     return PlanGoal(problem, search(problem), covariates)

@@ -129,8 +129,8 @@ def hold_outs(
 
     def leave_out(axis: str, first: int) -> HoldOut:
         """Hold out all levels from an index on."""
-        place = [levels[axis][i] for i in (first, first - 1, -1)]
-        return HoldOut(axis, *map(float, place), places.get(axis))
+        edge, below, top = (float(levels[axis][i]) for i in (first, first - 1, -1))
+        return HoldOut(axis, edge, below, top, places.get(axis))
 
     def leave_out_enough(axis: str) -> HoldOut | None:
         """Hold out the fewest of the largest levels that have enough rows in every

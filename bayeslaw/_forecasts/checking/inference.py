@@ -371,21 +371,20 @@ class Ranked(NamedTuple):
 
 
 class Inference(Protocol):
-    """An inference given a table, to check."""
+    """An inference given a table, to check: it draws parameters from the posterior,
+    simulates new log losses of the table's runs, and ranks the parameters in the
+    posterior given both.
+    """
 
-    def draw(self, rng: np.random.Generator) -> Truth:
-        """Draw parameters from the posterior given the table."""
-        ...
+    def draw(self, rng: np.random.Generator) -> Truth: ...
 
     def simulate(
         self, truth: Truth, rng: np.random.Generator
-    ) -> Float[np.ndarray, " row"]:
-        """Simulate new log losses of the table's runs."""
-        ...
+    ) -> Float[np.ndarray, " row"]: ...
 
-    def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
-        """Draw the posterior given the table and new losses, and rank the parameters."""
-        ...
+    def rank(
+        self, truth: Truth, new: Float[np.ndarray, " row"], seed: int
+    ) -> Ranked: ...
 
 
 def replicate(
