@@ -131,7 +131,14 @@ class OfGoals(Criterion):
         moved, factor = offer.factors(precision)
         squares = np.linalg.solve(factor, moved @ self.rows.T) ** 2
         lowered = offer.at_stops(np.cumsum(squares, axis=1))  # (run, stop, goal)
-        now = variances_at(precision, self.rows)
+        return self.improve(variances_at(precision, self.rows), lowered)
+
+    def improve(
+        self,
+        now: Float[np.ndarray, " goal"],
+        lowered: Float[np.ndarray, "run stop goal"],
+    ) -> Float[np.ndarray, "run stop"]:
+        """Compute the further gain if variances are lowered by so much from now."""
         return self.worth(np.maximum(now - lowered, 0.0)) - self.worth(now)
 
     def rounding(self) -> float:
@@ -149,6 +156,14 @@ class Variance(OfGoals):
 
     def worth(self, variances: Float[np.ndarray, "*case goal"]) -> Float[Any, "*case"]:
         return self.total - variances.mean(axis=-1)
+
+    def improve(
+        self,
+        now: Float[np.ndarray, " goal"],
+        lowered: Float[np.ndarray, "run stop goal"],
+    ) -> Float[np.ndarray, "run stop"]:
+        # not as a difference, whose rounding would order equal runs
+        return lowered.mean(axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
