@@ -65,8 +65,8 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
             "is taken"
         )
     adapted[LOSS_BEFORE] = _fill(adapted, LOSS_BEFORE, losses.mean(), own_keys)
-    of_source = starts[starts["domain"] == "source"] if "domain" in runs else []
-    if len(of_source):
+    if "domain" in runs and (starts["domain"] == "source").any():
+        of_source = starts[starts["domain"] == "source"]
         losses = of_source.groupby(keys)["loss"].mean()
         column = _fill(adapted, SOURCE_LOSS_BEFORE, losses, keys)
         adapted[SOURCE_LOSS_BEFORE] = column

@@ -114,7 +114,7 @@ def simulate(
         )
     if not noise >= 0:
         raise LawError(f"noise must be at least 0, got {noise}")
-    runs = DESIGNS[design]() if table is None else table.copy()
+    runs = DESIGNS[str(design)]() if table is None else table.copy()
     missing = [column for column in law.covariates if column not in runs]
     if is_named and missing:
         complete = [

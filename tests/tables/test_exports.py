@@ -4,7 +4,6 @@ would be read wrongly is refused with what to write.
 
 import re
 import shlex
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -18,15 +17,15 @@ from bayeslaw._report.buying import known_starts
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import read_with_notes
 from bayeslaw.cli.app import app
+from known.said import said_by
 from known.stranger import CRASHED, PRETRAINED, RUNS, SIZES, stranger
 
 
 def read(table, columns=None, where=None):
     """The runs, and what was said."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        runs = read_with_notes(pd.DataFrame(table), columns=columns, where=where).runs
-    return runs, " | ".join(str(one.message) for one in caught)
+    options = {"columns": columns, "where": where}
+    reading, lines = said_by(read_with_notes, pd.DataFrame(table), **options)
+    return reading.runs, " | ".join(lines)
 
 
 # -- products and ratios ---------------------------------------------------------------
@@ -206,9 +205,26 @@ def test_rows_of_no_tokens_are_the_loss_before():
     assert "2 rows of no tokens" in said
 
 
-def test_rows_of_no_tokens_where_nothing_is_adapted_are_refused():
+OF_MODELS = pd.DataFrame(
+    {
+        "model": ["a"] * 3 + ["b"] * 3,
+        "D": [0, 200, 400] * 2,
+        "loss": [8.5, 4.2, 4.0, 3.0, 2.5, 2.4],
+    }
+)
+
+
+def test_each_model_s_row_of_no_examples_is_its_loss_before():
+    with pytest.warns(RunTableWarning, match="2 rows of no tokens"):
+        runs = bayeslaw.read_runs(OF_MODELS)
+    assert (runs["D"] > 0).all()
+    before = runs.groupby("model")["loss_before"].unique()
+    assert before.map(list).to_dict() == {"a": [8.5], "b": [3.0]}
+
+
+def test_without_models_they_are_refused():
     with pytest.raises(RunTableError, match="column 'D': 0 is not positive"):
-        read({"N": [1e8, 1e8], "D": [0.0, 1e9], "loss": [9.0, 3.0]})
+        bayeslaw.read_runs(OF_MODELS[["D", "loss"]])
 
 
 # -- a stranger's table ----------------------------------------------------------------
@@ -239,9 +255,7 @@ def test_what_the_first_error_proposes_reads_a_strangers_table(seed, tmp_path):
     columns = dict(
         reversed(pair.split("=", 1)) for pair in options[1:-2:2]
     )  # theirs -> ours
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runs = bayeslaw.read_runs(path, columns=columns, where=options[-1])
+    runs, _ = said_by(bayeslaw.read_runs, path, columns=columns, where=options[-1])
     assert 2 * (RUNS - CRASHED - 9) <= len(runs) < 2 * (RUNS - CRASHED) + 1
     sizes = sorted(runs["N"].unique())
     assert sizes == pytest.approx([1e6 * size for size in SIZES])

@@ -48,14 +48,6 @@ def test_a_number_is_no_name_in_a_query(tmp_path):
             bayeslaw.read_runs(tmp_path / "t.csv", where=query)
 
 
-def test_a_name_that_is_empty_stays_so(tmp_path):
-    (tmp_path / "t.csv").write_text("run,N,D,loss\n,1e8,1e9,2.5\nb,1e8,2e9,2.4\n")
-    assert bayeslaw.read_runs(tmp_path / "t.csv")["run"].isna().tolist() == [
-        True,
-        False,
-    ]
-
-
 # -- summaries -------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@ what was left out, or refused with a way out.
 """
 
 import re
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import as_runs, read_with_notes
 from bayeslaw._tables.sources import layout
 from bayeslaw.cli.parsing import read_question
+from known.said import said_by
 
 SIZES, TOKENS = (0.15, 0.4, 1.1), (0.4, 0.8, 1.6, 3.2)
 MEANT = {"N=Modell": "N", "D=Token": "D"}
@@ -45,10 +45,8 @@ COLUMNS = [
 
 def read(path, **options):
     """Runs, and what was said of them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        runs = bayeslaw.read_runs(path, **options)
-    return runs, " | ".join(str(w.message) for w in caught)
+    runs, lines = said_by(bayeslaw.read_runs, path, **options)
+    return runs, " | ".join(lines)
 
 
 def is_true(runs):
@@ -84,11 +82,10 @@ def test_titles_units_totals_and_decimal_commas_are_read_as_meant(
 def test_units_become_part_of_a_name_and_are_proposed(tmp_path):
     path = tmp_path / "sheet.csv"
     path.write_text("\n".join([HEADER, ";Mio.;Mrd.;%;nats", *lines()]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        hint = mapping_hint(bayeslaw.read_runs(path))
-        with pytest.raises(RunTableError, match=r"name the loss: .*perhaps Verlust"):
-            losses(bayeslaw.read_runs(path))
+    runs, _ = read(path)
+    hint = mapping_hint(runs)
+    with pytest.raises(RunTableError, match=r"name the loss: .*perhaps Verlust"):
+        losses(runs)
     assert '"D=Token [Mrd.]*1e9"' in hint
 
 
@@ -210,7 +207,8 @@ def test_one_row_is_a_table(row):
         ("chinchilla", "is a law, not a table of runs; the table comes first"),
         ("Chinchilla", r"fit\(runs, 'chinchilla'\)"),
         (bayeslaw.law("dcpt"), "first where a law does"),
-        ([1, 2], "got list"),
+        ([1, 2], r"got list: make it one by pandas\.Data"),
+        (3.1, "got float: make it one by pandas"),
         ({}, "got dict"),
         ({"N": [1e9, 2e9], "D": [1e9, 2e9, 3e9]}, "same length"),
     ],
@@ -267,26 +265,17 @@ def test_planned_tokens_are_proposed_where_no_others_are():
 
 
 def test_a_proposed_query_never_leaves_out_a_whole_domain():
-    """Only the source's losses before adaptation are given, with a gap."""
+    """Only the source's losses before adaptation are given, with a gap; so no law of them
+    is chosen for the target.
+    """
     table = export(**{"config.token_budget": ["1B", "2B", "4B"] * 2})
     assert "loss_before.notna()" not in mapping_hint(table)
     columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runs = bayeslaw.read_runs(table, columns=columns)
+    runs, _ = read(table, columns=columns)
     assert runs["domain"].value_counts().to_dict() == {"target": 6, "source": 6}
-
-
-def test_no_law_of_losses_before_is_chosen_where_a_domain_has_none():
-    table = export(**{"config.token_budget": ["1B", "2B", "4B"] * 2})
-    columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runs = bayeslaw.read_runs(table, columns=columns)
     laws = {domain: default_laws(rows) for domain, rows in by_domain(runs).items()}
-    assert not any(
-        "loss_before" in bayeslaw.law(name).covariates for name in laws["target"]
-    )
+    read_by = [bayeslaw.law(name).covariates for name in laws["target"]]
+    assert not any("loss_before" in columns for columns in read_by)
     assert laws["source"] == ["state-rise"]
 
 

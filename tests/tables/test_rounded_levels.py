@@ -220,14 +220,6 @@ def test_a_rate_in_single_precision_is_the_same_setting():
     assert alike_but_settings(bayeslaw.read_runs(runs)) is None
 
 
-@pytest.mark.parametrize(
-    ("share", "end"), [(1 - 0.7 - 0.3, 0.0), (0.1 + 0.9 - 1e-16, 1.0)]
-)
-def test_a_share_off_an_end_by_arithmetic_is_that_end(share, end):
-    runs = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9], "replay": share, "loss": [3, 2.9]})
-    assert bayeslaw.read_runs(runs)["replay"].tolist() == [end, end]
-
-
 @pytest.mark.parametrize(("D", "lines"), [(1.2e10, 0), (1.2001e10, 0), (1.3e10, 1)])
 def test_a_run_at_a_level_is_not_beyond_it(D, lines):
     fitted_runs = pd.DataFrame({"N": [1e8, 2e8, 4e8], "D": 12000034816.0})

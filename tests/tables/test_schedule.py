@@ -8,16 +8,16 @@ from scipy.optimize import least_squares
 import bayeslaw
 from bayeslaw import read_runs
 from bayeslaw._base.errors import RunTableError, RunTableWarning
-from bayeslaw._tables.rates import areas, logged, schedules
+from bayeslaw._tables.rates import areas
 
 SCHEDULES = {
-    "constant": schedules.constant(3e-4, 60, warmup=7),
-    "cosine": schedules.cosine(3e-4, 60, final=3e-5, warmup=7),
-    "linear": schedules.wsd(3e-4, 60, decay=20, warmup=7),
-    "exponential": schedules.wsd(
+    "constant": bayeslaw.constant(3e-4, 60, warmup=7),
+    "cosine": bayeslaw.cosine(3e-4, 60, final=3e-5, warmup=7),
+    "linear": bayeslaw.wsd(3e-4, 60, decay=20, warmup=7),
+    "exponential": bayeslaw.wsd(
         3e-4, 60, decay=20, final=1e-6, shape="exponential", warmup=7
     ),
-    "steps": schedules.multi_step(3e-4, 60, drops={20: 0.3, 40: 0.1}, warmup=7),
+    "steps": bayeslaw.multi_step(3e-4, 60, drops={20: 0.3, 40: 0.1}, warmup=7),
     "array": np.random.default_rng(0).uniform(0, 1e-3, 60),
 }
 
@@ -47,7 +47,7 @@ def test_areas_are_the_sums_of_the_paper(name, power):
 def test_a_constant_rate_after_warm_up_has_the_closed_form():
     """Constant eta without warm-up: m_i = -eta lambda^(i-1), so S2 = -eta (1-lambda^t)/(1-lambda)."""
     t = np.arange(1, 5001)
-    got = areas.areas(schedules.constant(2e-4, 5000))
+    got = areas.areas(bayeslaw.constant(2e-4, 5000))
     np.testing.assert_allclose(got.S2, -2e-4 * (1 - 0.999**t) / 0.001, rtol=1e-9)
 
 
@@ -77,9 +77,9 @@ def test_schedules_end_where_they_say():
 
 def test_rewarming_starts_from_where_it_is_told():
     """Adaptation may ramp up from 0 or from the last rate of pre-training."""
-    assert schedules.cosine(2e-5, 100, warmup=10)[0] == pytest.approx(2e-6)
+    assert bayeslaw.cosine(2e-5, 100, warmup=10)[0] == pytest.approx(2e-6)
     np.testing.assert_allclose(
-        schedules.constant(2e-5, 100, warmup=10, start=1e-5)[:10],
+        bayeslaw.constant(2e-5, 100, warmup=10, start=1e-5)[:10],
         1e-5 + 1e-6 * np.arange(1, 11),
     )
 
@@ -87,10 +87,10 @@ def test_rewarming_starts_from_where_it_is_told():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: schedules.wsd(1e-3, 10, decay=8, warmup=4),
-        lambda: schedules.wsd(1e-3, 10, decay=5, shape="exponential"),
-        lambda: schedules.cosine(1e-3, 10, warmup=11),
-        lambda: areas.schedule_areas(np.array([])),
+        lambda: bayeslaw.wsd(1e-3, 10, decay=8, warmup=4),
+        lambda: bayeslaw.wsd(1e-3, 10, decay=5, shape="exponential"),
+        lambda: bayeslaw.cosine(1e-3, 10, warmup=11),
+        lambda: bayeslaw.schedule_areas(np.array([])),
     ],
 )
 def test_impossible_schedules_are_refused(make):
@@ -101,8 +101,8 @@ def test_impossible_schedules_are_refused(make):
 
 def test_adaptation_without_shift_continues_the_curve_of_pretraining():
     """S1pt + S1cpt and S2pt + S2cpt are the areas of the two phases joined (Wang 2025, eq. 2)."""
-    first, second = SCHEDULES["linear"], schedules.cosine(1e-4, 40, warmup=5)
-    table = areas.schedule_areas(first, second)
+    first, second = SCHEDULES["linear"], bayeslaw.cosine(1e-4, 40, warmup=5)
+    table = bayeslaw.schedule_areas(first, second)
     s1, s2 = double_sum(np.concatenate([first, second]))
     np.testing.assert_allclose(table["S1_pt"] + table["S1_cpt"], s1, rtol=1e-12)
     np.testing.assert_allclose(table["S2_pt"] + table["S2_cpt"], s2, rtol=1e-10)
@@ -112,8 +112,8 @@ def test_adaptation_without_shift_continues_the_curve_of_pretraining():
 
 def test_momentum_of_pretraining_can_be_left_out():
     """Without the momentum S2_cpt sums over drops of adaptation only, the first from the last rate before it."""
-    first, second = SCHEDULES["linear"][:50], schedules.cosine(1e-4, 40)
-    table = areas.schedule_areas(first, second, carry_momentum=False)
+    first, second = SCHEDULES["linear"][:50], bayeslaw.cosine(1e-4, 40)
+    table = bayeslaw.schedule_areas(first, second, carry_momentum=False)
     eta = np.concatenate([first[-1:], second])
     m = [
         sum((eta[k - 1] - eta[k]) * 0.999 ** (i - k) for k in range(1, i + 1))
@@ -125,8 +125,10 @@ def test_momentum_of_pretraining_can_be_left_out():
 def test_larger_batches_count_as_so_many_steps():
     """With batches 4 times as large, a step's areas are those of 4 steps at its rate."""
     first, second = SCHEDULES["cosine"], SCHEDULES["array"][:20]
-    large = areas.schedule_areas(first, second, batch_ratio=4.0).iloc[len(first) :]
-    small = areas.schedule_areas(first, np.repeat(second, 4)).iloc[len(first) + 3 :: 4]
+    large = bayeslaw.schedule_areas(first, second, batch_ratio=4.0).iloc[len(first) :]
+    small = bayeslaw.schedule_areas(first, np.repeat(second, 4)).iloc[
+        len(first) + 3 :: 4
+    ]
     np.testing.assert_allclose(
         large[["S1_cpt", "S2_cpt"]], small[["S1_cpt", "S2_cpt"]], rtol=1e-10
     )
@@ -145,8 +147,8 @@ def test_a_phase_after_larger_batches_inherits_their_momentum():
 
 def test_areas_of_a_million_steps():
     """By the sum over drops of the rate, each weighed by what its momentum comes to by the end; a loop over pairs of steps would not end."""
-    rates = schedules.cosine(3e-4, 1_000_000, warmup=2000)
-    last = areas.schedule_areas(rates[:800_000], rates[800_000:]).iloc[-1]
+    rates = bayeslaw.cosine(3e-4, 1_000_000, warmup=2000)
+    last = bayeslaw.schedule_areas(rates[:800_000], rates[800_000:]).iloc[-1]
     drops = -np.diff(rates, prepend=0.0)
     lasting = np.arange(len(rates), 0, -1)
     weights = (1 - areas.LAMBDA**lasting) / (1 - areas.LAMBDA)
@@ -161,18 +163,18 @@ def sparse(rates, every, name, first):
 
 def test_sparse_tables_give_the_areas_of_their_schedules():
     """Logs every 10 steps that start after the warm-up: areas as from every step, each schedule on its own."""
-    linear = schedules.wsd(3e-4, 500, decay=200, warmup=100)
-    constant = schedules.constant(1e-4, 500, warmup=100)
+    linear = bayeslaw.wsd(3e-4, 500, decay=200, warmup=100)
+    constant = bayeslaw.constant(1e-4, 500, warmup=100)
     table = pd.concat(
         [sparse(linear, 10, "linear", 100), sparse(constant, 10, "constant", 100)]
     )
     table = table.sample(frac=1, random_state=0).reset_index(drop=True)
     with pytest.warns(RunTableWarning, match="2 of 2 curves start at step 100"):
-        got = logged.areas_from_table(table)
+        got = bayeslaw.areas_from_table(table)
     for name, rates in {"linear": linear, "constant": constant}.items():
         rows, full = (
             got[got["schedule"] == name],
-            areas.schedule_areas(rates).set_index("step"),
+            bayeslaw.schedule_areas(rates).set_index("step"),
         )
         want = full.loc[rows["step"], list(areas.COLUMNS)]
         np.testing.assert_allclose(
@@ -182,44 +184,44 @@ def test_sparse_tables_give_the_areas_of_their_schedules():
 
 def test_the_warm_up_that_logs_leave_out_is_a_choice():
     """A log from step 120 on after 100 steps of warm-up: told so, the areas are exact."""
-    rates = schedules.constant(1e-4, 500, warmup=100)
-    got = logged.areas_from_table(sparse(rates, 20, "a", 120), warmup=100)
+    rates = bayeslaw.constant(1e-4, 500, warmup=100)
+    got = bayeslaw.areas_from_table(sparse(rates, 20, "a", 120), warmup=100)
     np.testing.assert_allclose(
         got["S2_pt"], areas.areas(rates).S2[got["step"] - 1], rtol=1e-10
     )
-    in_a_column = logged.areas_from_table(
+    in_a_column = bayeslaw.areas_from_table(
         sparse(rates, 20, "a", 120).assign(warmup=100)
     )
     pd.testing.assert_frame_equal(in_a_column[got.columns], got)
     with pytest.warns(RunTableWarning, match="warm-up"):
-        untold = logged.areas_from_table(sparse(rates, 20, "a", 120))
+        untold = bayeslaw.areas_from_table(sparse(rates, 20, "a", 120))
     assert not np.allclose(untold["S1_pt"], got["S1_pt"], rtol=1e-3)
 
 
 def test_tables_that_go_on_into_adaptation():
     """Rows after the last step of pre-training get the areas of adaptation; step 0 has none at all."""
     first, second = (
-        schedules.cosine(3e-4, 200, warmup=20),
-        schedules.cosine(1e-4, 100, warmup=20),
+        bayeslaw.cosine(3e-4, 200, warmup=20),
+        bayeslaw.cosine(1e-4, 100, warmup=20),
     )
     rates = np.concatenate([first, second])
     table = pd.DataFrame(
         {"step": np.arange(0, 301), "lr": np.concatenate([[0.0], rates]), "run": "a"}
     )
-    got = logged.areas_from_table(table, adaptation_start=200)
-    want = areas.schedule_areas(first, second)
+    got = bayeslaw.areas_from_table(table, adaptation_start=200)
+    want = bayeslaw.schedule_areas(first, second)
     assert (got[list(areas.COLUMNS)].iloc[0] == 0).all()
     np.testing.assert_allclose(
         got[list(areas.COLUMNS)].iloc[1:], want[list(areas.COLUMNS)], rtol=1e-12
     )
-    in_a_column = logged.areas_from_table(table.assign(adaptation_start=200))
+    in_a_column = bayeslaw.areas_from_table(table.assign(adaptation_start=200))
     pd.testing.assert_frame_equal(in_a_column[got.columns], got)
 
 
 def test_adaptation_of_a_model_of_unknown_pretraining():
     """All of the log is adaptation: the areas of pre-training stay empty."""
-    rates = schedules.cosine(1e-4, 100, warmup=20)
-    got = logged.areas_from_table(sparse(rates, 1, "a", 1), adaptation_start=0)
+    rates = bayeslaw.cosine(1e-4, 100, warmup=20)
+    got = bayeslaw.areas_from_table(sparse(rates, 1, "a", 1), adaptation_start=0)
     assert got[["S1_pt", "S2_pt"]].isna().all(axis=None)
     np.testing.assert_allclose(
         got[["S1_cpt", "S2_cpt"]], np.transpose(areas.areas(rates)[:2]), rtol=1e-12
@@ -248,7 +250,7 @@ def test_adaptation_of_a_model_of_unknown_pretraining():
 def test_tables_without_a_schedule_are_refused(table, named):
     """The message names what is wrong."""
     with pytest.raises(RunTableError, match=named):
-        logged.areas_from_table(pd.DataFrame(table))
+        bayeslaw.areas_from_table(pd.DataFrame(table))
 
 
 # -- on reading ------------------------------------------------------------------------------------------------------
@@ -257,8 +259,8 @@ def test_tables_without_a_schedule_are_refused(table, named):
 def curves(**columns):
     """Two schedules logged at every tenth step from the first on, with losses."""
     linear, constant = (
-        schedules.wsd(3e-4, 500, decay=200, warmup=100),
-        schedules.constant(1e-4, 500, warmup=100),
+        bayeslaw.wsd(3e-4, 500, decay=200, warmup=100),
+        bayeslaw.constant(1e-4, 500, warmup=100),
     )
     table = pd.concat(
         [sparse(linear, 10, "linear", 1), sparse(constant, 10, "constant", 1)],
@@ -270,7 +272,7 @@ def curves(**columns):
 def test_areas_are_computed_on_reading():
     """Columns step, lr and a curve's name: the areas are those of `areas_from_table`, also where rows are selected."""
     table = curves(N=1e8)
-    want = logged.areas_from_table(table)[list(areas.COLUMNS)]
+    want = bayeslaw.areas_from_table(table)[list(areas.COLUMNS)]
     np.testing.assert_allclose(read_runs(table)[list(areas.COLUMNS)], want, rtol=0)
     late = read_runs(table, where="step > 300 and S1_pt > 0")
     np.testing.assert_allclose(
@@ -282,7 +284,7 @@ def test_what_names_a_curve():
     """`run` does; else the name of a schedule at one size and domain."""
     table = curves()
     low = table.assign(lr=table["lr"] / 2)
-    want = logged.areas_from_table(low)["S1_pt"].to_numpy()
+    want = bayeslaw.areas_from_table(low)["S1_pt"].to_numpy()
     for column, values in {
         "N": (1e8, 2e8),
         "domain": ("source", "target"),
