@@ -117,7 +117,7 @@ def distances(
     planned = pd.DataFrame([run])
     places = {}
     for name in columns:
-        fitted, new = _multiply(table, name), _multiply(planned, name)
+        fitted, new = _compute_axis(table, name), _compute_axis(planned, name)
         fitted = fitted[np.isfinite(fitted)]
         if len(fitted) and np.isfinite(new[0]):
             places[name] = Distance.of(float(new[0]), fitted)
@@ -224,7 +224,7 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     distance is the factor by which the target's share is smaller than in any fitted
     run; below it, the factor for the source's share.
     """
-    fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
+    fitted, new = _take_numbers(table, "replay"), _take_numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
     if not len(fitted) or not len(new):
         return None
@@ -264,17 +264,17 @@ def _times_less(
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """Select the positive finite values of an axis; None if there are none."""
-    x = _multiply(columns, name)
+    x = _compute_axis(columns, name)
     positive = x[np.isfinite(x) & (x > 0)]
     return positive if len(positive) else None
 
 
-def _multiply(columns: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
+def _compute_axis(columns: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
     """Compute an axis, such as D/N, from its columns."""
-    return axis_product(axis, {c: _numbers(columns, c) for c in powers_of(axis)})
+    return axis_product(axis, {c: _take_numbers(columns, c) for c in powers_of(axis)})
 
 
-def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
+def _take_numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
     """Convert a column to numbers; NaN for other cells, or if the column is missing."""
     if name not in columns:
         return np.full(len(columns), np.nan)

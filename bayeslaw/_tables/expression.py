@@ -46,18 +46,18 @@ class Expression:
     @property
     def divides(self) -> bool:
         """Whether it divides by a column."""
-        ratios = [n for n in self._nodes(ast.BinOp) if isinstance(n.op, ast.Div)]
+        ratios = [n for n in self._find_nodes(ast.BinOp) if isinstance(n.op, ast.Div)]
         return any(grammar.names_in(ratio.right, FUNCTIONS) for ratio in ratios)
 
     @property
     def factor(self) -> float | None:
         """The factor of the one column that is rescaled; None for other expressions."""
-        others = self._nodes(ast.Call, ast.Add, ast.Sub)
-        if len(self._nodes(ast.Name)) > 1 or others or self.divides:
+        others = self._find_nodes(ast.Call, ast.Add, ast.Sub)
+        if len(self._find_nodes(ast.Name)) > 1 or others or self.divides:
             return None
         return float(grammar.evaluate(self.tree, {"_0": 1.0}, {}))
 
-    def _nodes(self, *kinds: type) -> list[Any]:
+    def _find_nodes(self, *kinds: type) -> list[Any]:
         return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
 
     def of(self, cells: Mapping[str, pd.Series], ours: str) -> pd.Series:

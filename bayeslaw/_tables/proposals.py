@@ -75,8 +75,8 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     as guesses.
     """
     columns = Columns(runs)
-    meant = _meant_columns(columns)
-    options = [_option(ours, of.theirs) for ours, of in meant.items()]
+    meant = _propose_columns(columns)
+    options = [_write_option(ours, of.theirs) for ours, of in meant.items()]
     hint = ""
     if options:
         ours, of = next(iter(meant.items()))
@@ -92,7 +92,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
         hint += f" (unit of {' and '.join(units)} guessed from the range: check it)"
     if "source_loss" in guessed:
         hint += " (which loss is the source's is guessed from its name: check it)"
-    return hint + "".join(f"; {note}" for note in _notes(columns, meant))
+    return hint + "".join(f"; {note}" for note in _write_notes(columns, meant))
 
 
 def foreign_names(runs: pd.DataFrame) -> list[str]:
@@ -100,7 +100,7 @@ def foreign_names(runs: pd.DataFrame) -> list[str]:
     its size, tokens or loss under other names.
     """
     missing = {"N", "D", "loss"} - {*map(str, runs.columns)}
-    likely = missing & {*_meant_columns(Columns(runs))} if missing else set()
+    likely = missing & {*_propose_columns(Columns(runs))} if missing else set()
     if not likely:
         return []
     names = " and ".join(sorted(likely))
@@ -112,7 +112,7 @@ def losses_hint(runs: pd.DataFrame) -> str:
     whose values look like losses in nats.
     """
     columns = Columns(runs)
-    if _losses(columns) or _rival_losses(columns):
+    if _propose_losses(columns) or _find_rival_losses(columns):
         return ""
     alike = [name for name in columns.names if columns.is_like_losses(name)]
     by_range = f" (by their values perhaps {', '.join(alike[:4])})" if alike else ""
@@ -122,13 +122,13 @@ def losses_hint(runs: pd.DataFrame) -> str:
     )
 
 
-def _meant_columns(columns: Columns) -> dict[str, Meant]:
+def _propose_columns(columns: Columns) -> dict[str, Meant]:
     """Propose an expression for each name of the schema that the table lacks."""
-    meant = _covariates(columns) | _losses(columns)
+    meant = _propose_covariates(columns) | _propose_losses(columns)
     per_step = columns.last_called(PER_STEP)
     if columns.step and per_step and "D" not in {*columns.names, *meant}:
         meant["D"] = Meant(f"{columns.step}*{per_step}")
-    mixture = _mixture(columns, meant)
+    mixture = _propose_mixture(columns, meant)
     if not mixture:
         return meant
     of_pairs = ["replay"]
@@ -137,7 +137,7 @@ def _meant_columns(columns: Columns) -> dict[str, Meant]:
     return {o: t for o, t in meant.items() if o not in of_pairs} | mixture
 
 
-def _option(ours: str, theirs: str) -> str:
+def _write_option(ours: str, theirs: str) -> str:
     return f"--column {quote(f'{ours}={theirs}')}"
 
 
@@ -226,7 +226,7 @@ class Columns:
         words = {}
         for name, values in self.values.items():
             unit = "" if self.has_own_units(name) else unit_of_name(name)
-            numbers = _times(values, unit)
+            numbers = _apply_factor(values, unit)
             is_between = np.all((numbers >= low) & (numbers <= high))
             if is_between and not spelling.foreign & {*named_words(name)}:
                 words[name] = named_words(name)
@@ -244,10 +244,10 @@ class Columns:
 # -- size, tokens, replay --------------------------------------------------------------
 
 
-def _covariates(columns: Columns) -> dict[str, Meant]:
+def _propose_covariates(columns: Columns) -> dict[str, Meant]:
     """Propose for each name of the schema a column with its factor."""
     meant: dict[str, Meant] = {}
-    size = _middle(columns, Meant("N")) if "N" in columns.names else None
+    size = _find_middle(columns, Meant("N")) if "N" in columns.names else None
     for spelling in SPELLINGS:
         is_stage = spelling.ours == "pretrain_tokens"
         ours = "ptpp" if is_stage else spelling.ours
@@ -258,7 +258,7 @@ def _covariates(columns: Columns) -> dict[str, Meant]:
             continue
         of = _with_unit(columns, "D" if is_stage else ours, theirs, size)
         if ours == "N":
-            size = _middle(columns, of)
+            size = _find_middle(columns, of)
         if not is_stage:
             meant[ours] = of
         elif size:
@@ -266,14 +266,16 @@ def _covariates(columns: Columns) -> dict[str, Meant]:
     return meant
 
 
-def _middle(columns: Columns, of: Meant) -> float | None:
+def _find_middle(columns: Columns, of: Meant) -> float | None:
     """Compute the median of a column times its factor; None without numbers."""
     name, _, factor = of.theirs.partition("*")
     values = columns.values.get(of.theirs, columns.values.get(name, np.zeros(0)))
     return float(np.median(values)) * float(factor or 1) if len(values) else None
 
 
-def _times(values: Float[np.ndarray, " row"], factor: str) -> Float[np.ndarray, " row"]:
+def _apply_factor(
+    values: Float[np.ndarray, " row"], factor: str
+) -> Float[np.ndarray, " row"]:
     """Multiply by the factor of a name, ``*1e9`` or ``/100``."""
     number = float(factor[1:] or 1)
     return values / number if factor.startswith("/") else values * number
@@ -288,7 +290,7 @@ def _with_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> 
         return Meant(theirs)
     largest = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     # tokens_M with values of 1e12: the unit is applied already
-    if named and _times(values, named).max() <= largest:
+    if named and _apply_factor(values, named).max() <= largest:
         return Meant(theirs + named)
     least, most = float(values.min()), float(values.max())
     unit = ""
@@ -312,20 +314,20 @@ def _with_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> 
 # -- losses ----------------------------------------------------------------------------
 
 
-def _losses(columns: Columns) -> dict[str, Meant]:
+def _propose_losses(columns: Columns) -> dict[str, Meant]:
     """Find a column of losses for target and source each, or one for the loss; with two,
     also those before adaptation, by the words that tell the two apart.
     """
     if {*LOSSES} & {*columns.names}:
         return {}
-    measured, words = _measured(columns), columns.words
+    measured, words = _find_measured(columns), columns.words
     of_domain = {
         domain: [name for name in measured if domain in words[name]]
         for domain in ("target", "source")
     }
     guessed = any(len(names) != 1 for names in of_domain.values())
     if guessed:
-        best = _evaluated(columns, measured)
+        best = _prefer_evaluated(columns, measured)
         general = [name for name in best if CORPORA & words[name]]
         if len(best) != 2 or len(general) != 1:
             return {"loss": Meant(in_nats(best[0]))} if len(best) == 1 else {}
@@ -347,7 +349,7 @@ def _losses(columns: Columns) -> dict[str, Meant]:
     return losses
 
 
-def _measured(columns: Columns) -> list[str]:
+def _find_measured(columns: Columns) -> list[str]:
     """Find columns of measured losses, else of perplexities, else of bits, else of
     evaluations whose values look like losses.
     """
@@ -366,7 +368,7 @@ def _measured(columns: Columns) -> list[str]:
     return [name for name in evaluated if columns.is_like_losses(name)]
 
 
-def _evaluated(columns: Columns, names: Collection[str]) -> list[str]:
+def _prefer_evaluated(columns: Columns, names: Collection[str]) -> list[str]:
     """Prefer evaluation losses, then any losses except training losses, then any."""
     evaluated = [name for name in names if columns.words[name] & EVALUATION]
     training = {"train", "training"}
@@ -374,24 +376,24 @@ def _evaluated(columns: Columns, names: Collection[str]) -> list[str]:
     return evaluated or untrained or list(names)
 
 
-def _rival_losses(columns: Columns) -> list[str]:
+def _find_rival_losses(columns: Columns) -> list[str]:
     """Find the candidates for the loss if no choice could be made."""
-    if {*LOSSES} & {*columns.names} or _losses(columns):
+    if {*LOSSES} & {*columns.names} or _propose_losses(columns):
         return []
-    return _evaluated(columns, _measured(columns))
+    return _prefer_evaluated(columns, _find_measured(columns))
 
 
 # -- mixtures --------------------------------------------------------------------------
 
 
-def _mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
+def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
     """Propose the shares of a mixture, and a loss for each evaluation set: columns named
     like the sets of losses (``web`` or ``web %`` beside ``loss_web``), or with a word of
     shares, whose rows sum to one or 100.
     """
     if any(map(is_share, columns.names)):
         return {}
-    losses = _evaluations(columns)
+    losses = _name_evaluations(columns)
     shares = {}
     for name in sorted(losses):
         theirs = [
@@ -430,7 +432,7 @@ def _mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
     return mixture
 
 
-def _evaluations(columns: Columns) -> dict[str, str]:
+def _name_evaluations(columns: Columns) -> dict[str, str]:
     """List columns of losses by the words that tell them apart, joined by ``_``."""
     own = [name for name in columns.names if name.startswith("loss_")]
     if own:
@@ -438,7 +440,7 @@ def _evaluations(columns: Columns) -> dict[str, str]:
     usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
     called = {
         "_".join(word for word in name_words(column) if word not in usual): column
-        for column in _evaluated(columns, _measured(columns))
+        for column in _prefer_evaluated(columns, _find_measured(columns))
     }
     return {} if "" in called else called
 
@@ -446,7 +448,7 @@ def _evaluations(columns: Columns) -> dict[str, str]:
 # -- what is said beside ---------------------------------------------------------------
 
 
-def _notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
+def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
     """Explain the choice between similar columns, columns in other units, and what no
     column was proposed for.
     """
@@ -456,7 +458,7 @@ def _notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
         length = columns.last_called(LENGTH)
         option = f'--column "D={columns.step}*TOKENS_OF_A_STEP"'
         if batch and length:
-            option = _option("D", f"{columns.step}*{batch}*{length}")
+            option = _write_option("D", f"{columns.step}*{batch}*{length}")
             if not ("global" in batch or "total" in batch):
                 option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
@@ -490,7 +492,7 @@ def _notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
             )
         elif rivals and ours not in columns.names:
             yield f"{rivals} may be {ours}: choose by --column {ours}="
-    alike = _rival_losses(columns)
+    alike = _find_rival_losses(columns)
     if alike and not any(is_share(ours) for ours in meant):
         yield (
             f"{len(alike)} columns may be the loss ({', '.join(alike)}): choose by "

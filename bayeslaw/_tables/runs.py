@@ -42,10 +42,8 @@ from bayeslaw._tables.rows.naming import (
     ColumnMap,
     as_names,
     check_repeated,
-    doubtful_names,
+    find_run_column,
     named_rows,
-    names_of,
-    run_column,
     unnamed_curves,
 )
 from bayeslaw._tables.rows.shares import (
@@ -205,7 +203,9 @@ def read_with_notes(
     notes: list[str] = []
 
     # the table under the schema's names
-    table = load_table(source, grows=grows, names=names_of(columns))
+    pairs = pairs_of(columns)
+    of_names = {theirs for theirs, ours in pairs if ours in NAMES}
+    table = load_table(source, grows=grows, names=of_names)
     if is_store:
         # if `columns` maps another column to a metric's name, the metric is dropped
         table = table.drop(columns=replaced(table, columns))
@@ -219,12 +219,9 @@ def read_with_notes(
     # numbers, and columns that follow from others
     runs = without_summary(runs)
     if is_store and "D" not in runs:
-        runs, tokens = with_tokens(runs)
-        if tokens is not None:
-            notes.append(tokens.how)
-        if tokens is not None and tokens.assumed:
-            warn(tokens.how)
-    runs, unread = _numbers(runs)
+        runs, how = with_tokens(runs)
+        notes += [how] if how else []
+    runs, unread = _parse_numbers(runs)
     runs = with_shares(runs)
     evaluations = evaluation_columns(runs)
     melted = melt_losses(add_areas(with_stages(runs)), evaluations, unread)
@@ -238,7 +235,7 @@ def read_with_notes(
                 notes.append(
                     f"{named_rows(empty)}: no loss on {domain}, and no row of it"
                 )
-    melted = _measured(melted, name, notes) if is_store else without_starts(melted)
+    melted = _keep_measured(melted, name, notes) if is_store else without_starts(melted)
     melted = with_gaps_filled(melted)
 
     # the rows that are asked for, and what is wrong with them
@@ -246,8 +243,8 @@ def read_with_notes(
     mapped = mapped.reindex(runs.index)
     _check(runs, unread)
     runs = _with_curves(runs)
-    mapped_sizes = {"N", "D"} & {ours for _, ours in pairs_of(columns)}
-    for line in suspicions(runs, "read", *["mapped"] * bool(mapped_sizes)):
+    is_mapped = any(ours in ("N", "D") for _, ours in pairs)
+    for line in suspicions(runs, "read", *["mapped"] * is_mapped):
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:
@@ -312,14 +309,13 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
                 f"column {name!r} has names that differ in case only ({listed}), which are "
                 "read as different: spell those alike that are meant to be one"
             )
-    theirs = run_column(runs)
+    theirs, doubt = find_run_column(runs)
+    if doubt is not None:
+        warn(
+            f"{doubt}, so it is not taken as the name of the run: mend the names, or say "
+            "so by --column run=yours"
+        )
     if theirs is None:
-        doubt = doubtful_names(runs)
-        if doubt is not None:
-            warn(
-                f"{doubt}, so it is not taken as the name of the run: mend the names, or "
-                "say so by --column run=yours"
-            )
         return runs
     notes.append(f"run is column {theirs!r}")
     return runs.assign(run=as_names(runs[theirs]))
@@ -349,7 +345,7 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(run=curves.names)
 
 
-def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
+def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
     """Keep the points of a tracker's runs after the first token, and, if the loss
     metric is known, only those at which it was logged.
     """
@@ -397,7 +393,7 @@ def as_design(source: object) -> pd.DataFrame:
     measured = table.columns.intersection(["loss", *BOTH.values()])
     rows = plain_cells(table.drop(columns=measured))
     rows = rows.set_axis(pd.RangeIndex(1, len(rows) + 1, name="row"))
-    rows, unread = _numbers(rows)
+    rows, unread = _parse_numbers(rows)
     _check(rows, unread)
     return table.assign(**{c: rows[c].to_numpy() for c in numeric_columns(rows)})
 
@@ -447,7 +443,7 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
     """
     if table.index.name == "row" and len(table):
         check_repeated(table.columns)
-        runs, unread = _numbers(table.copy(deep=False))
+        runs, unread = _parse_numbers(table.copy(deep=False))
         runs = with_levels(runs)
         _check(runs, unread)
         return runs
@@ -497,7 +493,9 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
     return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
 
 
-def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
+def _parse_numbers(
+    runs: pd.DataFrame,
+) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
     """Convert schema columns to floats. Also returns why cells are not numbers: column
     -> row -> reason.
     """

@@ -99,12 +99,12 @@ def describe_unjudged_units(runs: pd.DataFrame) -> str:
 # -- figures ---------------------------------------------------------------------------
 
 
-def _tokens_per_parameter(runs: pd.DataFrame) -> pd.Series:
+def _divide_tokens(runs: pd.DataFrame) -> pd.Series:
     ratio = runs["D"] / runs["N"]
     return ratio[ratio > 0]
 
 
-def _times_usual_loss(runs: pd.DataFrame) -> float:
+def _compare_losses(runs: pd.DataFrame) -> float:
     """Compare losses with those of models of Hoffmann 2022 with the same size and
     tokens: the domain that is farthest off, in the median.
     """
@@ -119,7 +119,7 @@ def _times_usual_loss(runs: pd.DataFrame) -> float:
     return float(times.iloc[np.abs(np.log(times)).argmax()]) if len(times) else nan
 
 
-def _coarseness(runs: pd.DataFrame) -> float:
+def _find_coarseness(runs: pd.DataFrame) -> float:
     """The step between losses of one decimal, relative to the loss."""
     tenths = 10 * runs["loss"].to_numpy(float)
     if len(tenths) < 8 or not np.allclose(tenths, np.round(tenths), atol=1e-9):
@@ -127,11 +127,11 @@ def _coarseness(runs: pd.DataFrame) -> float:
     return 1 / float(np.median(tenths))
 
 
-def _largest_size(runs: pd.DataFrame) -> float:
+def _find_largest_size(runs: pd.DataFrame) -> float:
     return float(runs["N"].max(skipna=False))
 
 
-def _most_tokens_of_large(runs: pd.DataFrame) -> float:
+def _find_tokens_of_large(runs: pd.DataFrame) -> float:
     is_large = runs["N"].min(skipna=False) > 1e4
     return float(runs["D"].max(skipna=False)) if is_large else nan
 
@@ -144,9 +144,9 @@ def _count_without_progress(runs: pd.DataFrame) -> float:
     return nan if (along["D"] > 1).any() else len(along)
 
 
-def _ratio_if_exchanged(runs: pd.DataFrame) -> float:
+def _judge_exchange(runs: pd.DataFrame) -> float:
     """D / N, if N looks like tokens: it has more levels than D, or grows along a run."""
-    ratio = float(_tokens_per_parameter(runs).median())
+    ratio = float(_divide_tokens(runs).median())
     if "run" in runs:
         within = runs.groupby(runs["run"].astype(str))[["N", "D"]].nunique()
         if (within["N"] > 1).any() and (within["D"] == 1).all():
@@ -155,7 +155,7 @@ def _ratio_if_exchanged(runs: pd.DataFrame) -> float:
     return ratio if ratio < 1 and has_fewer else nan
 
 
-def _times_compute(runs: pd.DataFrame) -> pd.Series | float:
+def _compare_compute(runs: pd.DataFrame) -> pd.Series | float:
     """Compare the first column of FLOPs with 6 N D."""
     names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     for name, column in runs.items():
@@ -165,7 +165,7 @@ def _times_compute(runs: pd.DataFrame) -> pd.Series | float:
     return nan
 
 
-def _divided_again(runs: pd.DataFrame, least: float = 0.01) -> pd.Series | float:
+def _find_divided_again(runs: pd.DataFrame, least: float = 0.01) -> pd.Series | float:
     """The replays that were divided by 100 once more: all, some, or one level that fewer
     rows have than a hundred times it, and no other near it, as in a sweep of small
     shares.
@@ -303,11 +303,11 @@ _BOTH, _SIZES = "read units", "mapped units"
 # what is said, with {x} the figure, {count} the figure in words, {n} the number of rows,
 # {odd} that of odd rows, {row} the row of the largest value, {name} the column's name
 RULES: dict[Rule, str] = {
-    Rule("size read", "N", _largest_size, (0, 1000), "read"): (
+    Rule("size read", "N", _find_largest_size, (0, 1000), "read"): (
         "column 'N' is at most {x:g}: model parameters in millions or billions? write "
         "8.1B or 8.1e9"
     ),
-    Rule("tokens read", "N D", _most_tokens_of_large, (0, 1e4), "read"): (
+    Rule("tokens read", "N D", _find_tokens_of_large, (0, 1e4), "read"): (
         "column 'D' is at most {x:g}: billions, or tokens per parameter? D is tokens: "
         "multiply by 1e9 (--column D=yours*1e9) or by N"
     ),
@@ -317,13 +317,13 @@ RULES: dict[Rule, str] = {
         "vocabulary: perplexity, percent, or a sum over tokens? loss is nats per token"
     ),
     # measured tables in nats per token are .5 to 1.5, in bits per byte .2 to .35
-    Rule("loss", "N D loss", _times_usual_loss, (2.5, inf)): (
+    Rule("loss", "N D loss", _compare_losses, (2.5, inf)): (
         _USUAL + "perplexity, a sum over tokens, or N or D in another unit?"
     ),
-    Rule("loss", "N D loss", _times_usual_loss, (0, 0.4)): (
+    Rule("loss", "N D loss", _compare_losses, (0, 0.4)): (
         _USUAL + "bits per byte, a logarithm, an accuracy, or N or D in another unit?"
     ),
-    Rule("loss", "loss", _coarseness, (0, inf)): (
+    Rule("loss", "loss", _find_coarseness, (0, inf)): (
         "losses have one decimal, steps of {x:.1%}, where seeds differ by .05-.6%: export "
         "more digits"
     ),
@@ -333,15 +333,15 @@ RULES: dict[Rule, str] = {
         "layers? N is parameters"
     ),
     # no measured table has so few or so many tokens per parameter, except fine-tuning
-    Rule("tokens", "N D", _tokens_per_parameter, (0, 0.1), _SIZES, by="max"): (
+    Rule("tokens", "N D", _divide_tokens, (0, 0.1), _SIZES, by="max"): (
         "D is at most {x:.2g} tokens per parameter: D in steps, examples, thousands or "
         "more, or N and D exchanged? D is tokens"
     ),
-    Rule("tokens", "N D", _tokens_per_parameter, (3e3, inf), _SIZES): (
+    Rule("tokens", "N D", _divide_tokens, (3e3, inf), _SIZES): (
         "D is {x:.2g} tokens per parameter (median): N in thousands or millions, or D in "
         "bytes of all epochs? N is parameters, D tokens"
     ),
-    Rule("tokens", "N D", _ratio_if_exchanged, (0, inf), _SIZES): (
+    Rule("tokens", "N D", _judge_exchange, (0, inf), _SIZES): (
         "D is {x:.2g} tokens per parameter (median) and has fewer levels than N: N and D "
         "exchanged?"
     ),
@@ -353,7 +353,7 @@ RULES: dict[Rule, str] = {
     Rule("stages", "ptpp", "ptpp", (0, 0.1), _BOTH): (
         "column 'ptpp' is {x:.2g} (median): it is pre-training tokens per parameter"
     ),
-    Rule("replay", "replay", _divided_again, (0, 0.01), "read", by="max"): (
+    Rule("replay", "replay", _find_divided_again, (0, 0.01), "read", by="max"): (
         "column 'replay' is at most {x:.2%} in {odd} of {n} rows (row {row}): shares that "
         "were divided by 100 once more? write replay as a share, .25 or 25%"
     ),
@@ -365,8 +365,8 @@ RULES: dict[Rule, str] = {
         "D is the same at all steps of a run ({x:.0f} runs): tokens of pre-training, or "
         "planned ones? D is the tokens that a run has seen at the row"
     ),
-    Rule("compute", "N D", _times_compute, (30, inf)): _COMPUTE,
-    Rule("compute", "N D", _times_compute, (0, 1 / 30)): _COMPUTE,
+    Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
+    Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,
 }
 LOOKS = {
     "read": (find_unfinished, find_renamed, find_twins, find_gaps),

@@ -23,39 +23,41 @@ FACTORS = {
 # -- what words say of a column --------------------------------------------------------
 
 
-def _set(words: str) -> frozenset[str]:
+def _split_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-TOKENS = _set("tokens tok toks")
-PERPLEXITY = _set("ppl perplexity")
-BITS = _set("bpb bits bpt")
-OF_A_TOKEN = TOKENS | _set("token bpt")  # of bits: not of a byte
-EVALUATION = _set("eval val valid validation test heldout")
-SCORES = _set("acc accuracy score f em bleu rate lr")
-START = _set("before initial start base init")
+TOKENS = _split_set("tokens tok toks")
+PERPLEXITY = _split_set("ppl perplexity")
+BITS = _split_set("bpb bits bpt")
+OF_A_TOKEN = TOKENS | _split_set("token bpt")  # of bits: not of a byte
+EVALUATION = _split_set("eval val valid validation test heldout")
+SCORES = _split_set("acc accuracy score f em bleu rate lr")
+START = _split_set("before initial start base init")
 # beside measured losses: those of the start, auxiliary ones that balance experts, weights
-NOT_MEASURED = _set(
+NOT_MEASURED = _split_set(
     "before initial start init aux balance scale weight coef coefficient mask"
 )
 # corpora of pre-training: a loss on one is guessed to be the source's
-CORPORA = _set(
+CORPORA = _split_set(
     "en eng english pretrain pretraining general old base orig pile web fineweb dclm "
     "slimpajama redpajama dolma"
 )
-SHARES = _set("share fraction frac mix pct percent % weight proportion prop ratio")
-PLANNED = _set("planned target max budget scheduled goal")
+SHARES = _split_set(
+    "share fraction frac mix pct percent % weight proportion prop ratio"
+)
+PLANNED = _split_set("planned target max budget scheduled goal")
 # the tokens of a checkpoint before the run
-PRETRAINING = _set("init initial pretrain pretrained pretraining pt vortraining")
+PRETRAINING = _split_set("init initial pretrain pretrained pretraining pt vortraining")
 # counts of tokens that are not those a run was trained on
-OF_A_STEP = _set("batch step update context seq sequence length vocab sec")
+OF_A_STEP = _split_set("batch step update context seq sequence length vocab sec")
 # tokens per parameter are not tokens
-OTHERS = _set("before per")
-OF_A_PASS = OTHERS | OF_A_STEP | _set("image sample forward inference")
+OTHERS = _split_set("before per")
+OF_A_PASS = OTHERS | OF_A_STEP | _split_set("image sample forward inference")
 
 
 # measured of a run, or what tells repeated runs apart: no settings
-NOT_SET = _set(
+NOT_SET = _split_set(
     "accuracy ppl perplexity bpb hours seconds seed seeds trial replicate split date host "
     "node"
 )
@@ -63,47 +65,49 @@ NOT_SET = _set(
 # -- whole names, as people and trackers write them ------------------------------------
 
 
-def _names(names: str) -> tuple[str, ...]:
+def _split_names(names: str) -> tuple[str, ...]:
     return tuple(names.split(", "))
 
 
 # in small letters with spaces for signs; index and unnamed: 0 are the text labels of a
 # table's rows, in a DataFrame and in its CSV
-RUN = _names(
+RUN = _split_names(
     "run name, run id, runid, runname, run, wandb run, name, id, index, unnamed: 0"
 )
 # these name runs only if the rows of each name are the points of one curve
-PERHAPS_RUN = _names(
+PERHAPS_RUN = _split_names(
     "experiment, exp, exp name, experiment name, exp id, trial, job, trial id, job id, "
     "model, model name, curve"
 )
 # the others by their last part
-STEP = _names("step, _step, global_step, steps, train_steps")
-TOKENS_SEEN = _names(
+STEP = _split_names("step, _step, global_step, steps, train_steps")
+TOKENS_SEEN = _split_names(
     "tokens, num_tokens, n_tokens, total_tokens, tokens_seen, num_input_tokens_seen, "
     "num_tokens_seen, total_tokens_seen, consumed_tokens, tokens_consumed, train_tokens, "
     "trained_tokens"
 )
 # settings whose product is the tokens of one optimizer step
-PER_STEP = _names(
+PER_STEP = _split_names(
     "tokens_per_step, tokens_per_batch, global_batch_tokens, batch_tokens, "
     "tokens_per_update, batch_size_tokens"
 )
-WHOLE_BATCH = _names(
+WHOLE_BATCH = _split_names(
     "global_batch_size, total_batch_size"
 )  # of all devices, accumulated
-BATCH = WHOLE_BATCH + _names(
+BATCH = WHOLE_BATCH + _split_names(
     "per_device_train_batch_size, train_batch_size, micro_batch_size, batch_size"
 )
 # without `max_length`, which in model configurations is the length of generated text
-LENGTH = _names(
+LENGTH = _split_names(
     "max_seq_length, max_seq_len, seq_length, seq_len, sequence_length, context_length, "
     "block_size"
 )
-ACCUMULATED = _names(
+ACCUMULATED = _split_names(
     "gradient_accumulation_steps, grad_accum_steps, accumulation_steps"
 )
-DEVICES = _names("world_size, num_processes, n_gpus, num_gpus, n_gpu, num_devices")
+DEVICES = _split_names(
+    "world_size, num_processes, n_gpus, num_gpus, n_gpu, num_devices"
+)
 
 # -- usual names of the schema's columns -----------------------------------------------
 
@@ -142,7 +146,7 @@ class Spelling(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return _names(self.called)
+        return _split_names(self.called)
 
 
 _NOT_SEEN = OTHERS | PRETRAINING | OF_A_STEP | {"unique"}
@@ -151,7 +155,9 @@ _SOURCE = [f"{a} {b}" for a in ("old", "general", "source") for b in ("data", *S
 SPELLINGS = (
     Spelling("N", "active params, active parameters", OTHERS | {"total", "embedding"}),
     Spelling(
-        "N", "params, parameters, model size, model, size", vague=_set("model size")
+        "N",
+        "params, parameters, model size, model, size",
+        vague=_split_set("model size"),
     ),
     Spelling("N", "size", OTHERS | OF_A_STEP, is_rival=True),
     Spelling(
@@ -165,18 +171,22 @@ SPELLINGS = (
     Spelling("replay", "replay, mix, source share, mixture"),
     Spelling("replay", ", ".join(sorted(_SOURCE)), _NOT_SHARE, between=(0, 100)),
     Spelling(
-        "ptpp", "tpp, ptpp, tokens per parameter, tokens per param", _set("before")
+        "ptpp",
+        "tpp, ptpp, tokens per parameter, tokens per param",
+        _split_set("before"),
     ),
     Spelling("pretrain_tokens", ", ".join(f"{w} tokens" for w in sorted(PRETRAINING))),
     Spelling(
         "pretrain_tokens",
         ", ".join(sorted(PRETRAINING)),
-        OTHERS | _set("params parameters model size flops"),
+        OTHERS | _split_set("params parameters model size flops"),
         between=(1e8, 1e15),
     ),
     Spelling("cost", "gpu hours, gpu hour, gpuh", OF_A_PASS),
     # a forward pass has fewer FLOPs than a run
-    Spelling("cost", "flops", OF_A_PASS | _set("g t gflop tflop"), between=(1e12, inf)),
+    Spelling(
+        "cost", "flops", OF_A_PASS | _split_set("g t gflop tflop"), between=(1e12, inf)
+    ),
 )
 
 
@@ -193,10 +203,10 @@ def is_setting(name: str) -> bool:
 def name_words(name: str) -> list[str]:
     """Split a column's name into words, without a tracker's prefix."""
     exported = EXPORTED.fullmatch(name)
-    return _words(exported[1] if exported else name)
+    return _split_words(exported[1] if exported else name)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|%", text)]
 
 
@@ -243,7 +253,7 @@ def unit_of_name(name: str) -> str:
     bracketed = BRACKETS.fullmatch(name)
     words = named_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
-    stated = [*(_words(bracketed[2]) if bracketed else []), *ends]
+    stated = [*(_split_words(bracketed[2]) if bracketed else []), *ends]
     return next((FACTORS[word] for word in stated if word in FACTORS), "")
 
 

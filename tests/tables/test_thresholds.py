@@ -10,7 +10,7 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.rows.naming import named_rows
-from bayeslaw._tables.runs import NUMERIC, _measured
+from bayeslaw._tables.runs import NUMERIC, _keep_measured
 from bayeslaw._tables.surface import Surface, outliers, partial_slope
 from known.said import said_by
 
@@ -343,5 +343,5 @@ def test_points_before_the_first_token_are_left_out():
     notes = []
     points = pd.DataFrame({"D": [0.0, 1e6, 2e6], "loss": [9.0, 3.0, np.nan]})
     points["run"] = "one"
-    assert _measured(points, "here", notes)["D"].tolist() == [1e6]
+    assert _keep_measured(points, "here", notes)["D"].tolist() == [1e6]
     assert "1 points at step 0 (D = 0) were left out" in notes[0]

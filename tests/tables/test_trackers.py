@@ -24,6 +24,7 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables.sources import library
 from bayeslaw._tables.sources.points import LoggedRun, by_step, points, with_tokens
+from known.said import said_by
 
 SIZES, STEPS, EVERY, PER_STEP = (10_000, 20_000), 40, 10, 64
 SETTINGS = {"batch_size": 4, "seq_len": 16, "data": {"mix": 0.25}}
@@ -517,9 +518,8 @@ def test_a_logged_counter_is_on_a_line_between_its_steps_and_unknown_beyond():
         (20, {"train/num_tokens": 300.0}),
         (30, {"loss": 1.0}),
     )
-    counted, tokens = with_tokens(table)
-    assert tokens is not None
-    assert not tokens.assumed
+    counted, how = with_tokens(table)  # warnings are errors
+    assert how == "D is what 'train/num_tokens' counted"
     expected = np.array([np.nan, 100, 200, 300, np.nan])
     np.testing.assert_array_equal(counted["D"].to_numpy(), expected)
 
@@ -561,14 +561,14 @@ def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
     ],
 )
 def test_tokens_of_a_step_are_the_product_of_the_settings(config, per_step, is_assumed):
-    table, tokens = with_tokens(table_of(config, (3, {"loss": 2.0})))
+    logged = table_of(config, (3, {"loss": 2.0}))
+    (table, how), warned = said_by(with_tokens, logged)
+    assert bool(warned) == is_assumed
     if per_step is None:
-        assert tokens is None
+        assert how is None
         assert "D" not in table
-        return
-    assert tokens is not None
-    assert table["D"].tolist() == [3 * per_step]
-    assert tokens.assumed == is_assumed
+    else:
+        assert table["D"].tolist() == [3 * per_step]
 
 
 def test_runs_of_one_name_and_settings_called_like_metrics_are_told_apart():

@@ -57,7 +57,13 @@ class Review:
     checks: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
-        """Return the check of this name."""
+        """Return the check of this name.
+
+        Raises
+        ------
+        KeyError
+            There is no such check; the message lists all checks.
+        """
         for check in self.checks:
             if check.name == name:
                 return check
@@ -95,9 +101,9 @@ class Review:
             lines.append(f"{check.verdict:4}  {check.name:{width}}  {check.reason}")
             if check.next:
                 lines.append(f"{'':4}  {'':{width}}  -> {check.next}")
-        return "\n".join(map(printable, [*lines, self._headline()]))
+        return "\n".join(map(printable, [*lines, self._write_headline()]))
 
-    def _headline(self) -> str:
+    def _write_headline(self) -> str:
         """Write the verdict, the subject, and the number of checks by verdict."""
         counts = [
             f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
@@ -106,11 +112,11 @@ class Review:
         return f"{self.verdict.upper()}: {self.subject}: {', '.join(counts)}"
 
     def __repr__(self) -> str:
-        return f"Review({self._headline()})"
+        return f"Review({self._write_headline()})"
 
     def _repr_html_(self) -> str:
         """Show the table of checks in notebooks."""
-        return paragraphs(self._headline()) + table_html(self.table())
+        return paragraphs(self._write_headline()) + table_html(self.table())
 
 
 def worst(verdicts: Any) -> Verdict:

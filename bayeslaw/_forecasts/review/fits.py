@@ -17,7 +17,6 @@ from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, check
 from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
 from bayeslaw._forecasts.review.findings import Finding, Verdict, labelled
 from bayeslaw._forecasts.review.reach import (
-    farther,
     review_reach,
     tested,
     tested_by,
@@ -87,7 +86,8 @@ def _review_fit(
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
         held_out = of_fitted_domains(runs, evidence.held_out)
-        times = farther(times, tested_by(runs, held_out))
+        for axis, factor in tested_by(runs, held_out).items():
+            times[axis] = max(times.get(axis, 1.0), factor)
     return [
         *findings,
         review_reach(runs, goal, times, path),
@@ -340,14 +340,14 @@ def _plan_command(
         words.append(f"--{column} {value}")
     words.append("--max-target-loss LOSS --max-forgetting 2%")
     covariates = columns_read(*posteriors.values())
-    if SOURCE_LOSS_BEFORE in covariates or any(map(_diverges, sources.values())):
+    if SOURCE_LOSS_BEFORE in covariates or any(map(_is_divergent, sources.values())):
         words.append("--baseline-loss LOSS")
     if LOSS_BEFORE in covariates:
         words.append("--covariate loss_before=LOSS")
     return " ".join(words)
 
 
-def _diverges(posterior: Posterior) -> bool:
+def _is_divergent(posterior: Posterior) -> bool:
     """Tell whether the laws diverge at zero tokens, so that they give no baseline for
     forgetting.
     """

@@ -46,14 +46,6 @@ def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
     return times
 
 
-def farther(
-    times: Mapping[str, float], further: Mapping[str, float]
-) -> dict[str, float]:
-    """Take the farther of two tests, by axis."""
-    axes = {*times, *further}
-    return {axis: max(times.get(axis, 1.0), further.get(axis, 1.0)) for axis in axes}
-
-
 def review_reach(
     runs: pd.DataFrame,
     goal: pd.DataFrame,

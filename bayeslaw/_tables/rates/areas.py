@@ -130,7 +130,7 @@ def schedule_areas(
     """
     import pandas as pd
 
-    rates = _rates("pretraining", pretraining)
+    rates = _check_rates("pretraining", pretraining)
     if not len(rates):
         raise ValueError(
             "the pre-training schedule is empty; "
@@ -140,7 +140,7 @@ def schedule_areas(
     table = {"lr": rates, "S1_pt": first.S1, "S2_pt": first.S2}
     if adaptation is not None:
         second = areas(
-            _rates("adaptation", adaptation),
+            _check_rates("adaptation", adaptation),
             # the first drop of adaptation starts from the last rate of pre-training
             before=rates[-1],
             momentum=first.momentum[-1] if carry_momentum else 0.0,
@@ -162,7 +162,7 @@ def schedule_areas(
     )
 
 
-def _rates(name: str, schedule: object) -> Float[np.ndarray, " step"]:
+def _check_rates(name: str, schedule: object) -> Float[np.ndarray, " step"]:
     """Take a schedule's learning rates, shape (step,)."""
     try:
         rates = np.asarray(schedule, float)

@@ -34,7 +34,9 @@ def constant(
     [0.0001, 0.0002, 0.0002, 0.0002]
     """
     _check(peak, steps, start)
-    return _warmed(peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak)
+    return _join_phases(
+        peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak
+    )
 
 
 def cosine(
@@ -48,8 +50,8 @@ def cosine(
     [0.0001, 0.0002, 0.0001, 0.0]
     """
     _check(peak, steps, start, final)
-    falling = 0.5 * (1 + np.cos(np.pi * _progress(steps - warmup)))
-    return _warmed(peak, steps, warmup, start, falling, final)
+    falling = 0.5 * (1 + np.cos(np.pi * _count_progress(steps - warmup)))
+    return _join_phases(peak, steps, warmup, start, falling, final)
 
 
 def wsd(
@@ -79,14 +81,14 @@ def wsd(
         )
     stable = np.ones(steps - warmup - decay)
     if shape == "linear":
-        falling = np.concatenate([stable, 1 - _progress(decay)])
-        return _warmed(peak, steps, warmup, start, falling, final)
+        falling = np.concatenate([stable, 1 - _count_progress(decay)])
+        return _join_phases(peak, steps, warmup, start, falling, final)
     if final <= 0:
         raise ValueError(
             f"an exponential decay never reaches {final:g}: give final above 0"
         )
-    decayed = peak * (final / peak) ** _progress(decay)
-    return np.concatenate([_ramp(peak, warmup, start), peak * stable, decayed])
+    decayed = peak * (final / peak) ** _count_progress(decay)
+    return np.concatenate([_make_ramp(peak, warmup, start), peak * stable, decayed])
 
 
 def multi_step(
@@ -126,18 +128,18 @@ def _check(peak: float, steps: int, *rates: float) -> None:
             raise ValueError(f"a learning rate must be at least 0, got {rate!r}")
 
 
-def _progress(steps: int) -> Float[np.ndarray, " step"]:
+def _count_progress(steps: int) -> Float[np.ndarray, " step"]:
     """Count 1/steps, ..., 1."""
     return np.arange(1, steps + 1) / max(steps, 1)
 
 
-def _ramp(peak: float, warmup: int, start: float) -> Float[np.ndarray, " step"]:
+def _make_ramp(peak: float, warmup: int, start: float) -> Float[np.ndarray, " step"]:
     rise = peak - start
-    share = _progress(warmup)
+    share = _count_progress(warmup)
     return start + rise * share
 
 
-def _warmed(
+def _join_phases(
     peak: float,
     steps: int,
     warmup: int,
@@ -149,4 +151,4 @@ def _warmed(
     if not 0 <= warmup <= steps:
         raise ValueError(f"warmup = {warmup} steps of {steps}")
     rates = final + (peak - final) * body
-    return np.concatenate([_ramp(peak, warmup, start), rates])
+    return np.concatenate([_make_ramp(peak, warmup, start), rates])

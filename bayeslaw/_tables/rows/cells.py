@@ -40,7 +40,7 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
         records = [_as_record(cell) for cell in cells]
         is_record = np.array([isinstance(record, Mapping) for record in records])
         if not (is_record.any() and (is_record | cells.isna()).all()):
-            columns[name] = cells.map(_flat)
+            columns[name] = cells.map(_flatten)
             continue
         rows = [
             dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
@@ -91,7 +91,7 @@ def _as_record(cell: Any) -> Any:
     return cell
 
 
-def _flat(cell: Any) -> Any:
+def _flatten(cell: Any) -> Any:
     """Convert a cell to text if it is not a single value, or no float can hold it."""
     if isinstance(cell, list | tuple | set | dict | np.ndarray):
         return str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
@@ -108,7 +108,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", _flat(value)
+            yield f"{above}{name}", _flatten(value)
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def with_levels(runs: pd.DataFrame) -> pd.DataFrame:
     Points of one run stay apart. A table without losses is a design, and stays as it
     is.
     """
-    return _snapped(runs) if "loss" in runs else runs
+    return _snap(runs) if "loss" in runs else runs
 
 
 def with_common_levels(
@@ -43,7 +43,7 @@ def with_common_levels(
     that rows of one may be looked up in the other.
     """
     columns = list(dict.fromkeys(columns))
-    both = _snapped(pd.concat([left[columns], right[columns]], ignore_index=True))
+    both = _snap(pd.concat([left[columns], right[columns]], ignore_index=True))
     values = {column: both[column].to_numpy() for column in columns}
     return (
         left.assign(**{column: x[: len(left)] for column, x in values.items()}),
@@ -51,7 +51,7 @@ def with_common_levels(
     )
 
 
-def _snapped(runs: pd.DataFrame) -> pd.DataFrame:
+def _snap(runs: pd.DataFrame) -> pd.DataFrame:
     """Replace the values of all columns that have levels."""
     columns = [*filter(is_share, runs), *(c for c in COLUMNS if c in runs)]
     for name in columns:

@@ -27,12 +27,12 @@ LOSSES = ("loss", "target_loss", "source_loss")
 
 def is_name(column: object) -> bool:
     """Tell whether a column of a file holds names, by its own name."""
-    spelled = _spelled(column)
+    spelled = _spell(column)
     # the size identifies a model, too
     return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled != "model"
 
 
-def _spelled(column: object) -> str:
+def _spell(column: object) -> str:
     """Spell a column's name in small letters, without a tracker's prefix."""
     name = str(column).strip().lower()
     for prefix in ("config", "params", "tags", "summary"):
@@ -41,25 +41,16 @@ def _spelled(column: object) -> str:
     return name.replace("_", " ").replace("-", " ").replace(".", " ")
 
 
-def names_of(columns: ColumnMap) -> set[str]:
-    """List the columns that hold names in the schema."""
-    return {
-        theirs
-        for theirs, ours in columns.items()
-        if set([ours] if isinstance(ours, str) else ours) & set(NAMES)
-    }
-
-
 def as_names(cells: pd.Series) -> pd.Series:
     """Convert cells to text; empty cells, and empty text, are empty."""
-    names = cells.astype(object).map(_name, na_action="ignore")
+
+    def name(cell: Any) -> str:
+        if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+            return str(int(cell))
+        return str(cell).strip()
+
+    names = cells.astype(object).map(name, na_action="ignore")
     return names.mask(names == "")
-
-
-def _name(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
-        return str(int(cell))
-    return str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
@@ -83,38 +74,36 @@ def named_rows(rows: Iterable[object], most: int = 3) -> str:
     return text
 
 
-def run_column(runs: pd.DataFrame) -> str | None:
+def find_run_column(
+    runs: pd.DataFrame, few: float = 0.1
+) -> tuple[str | None, str | None]:
     """Find the column that names the runs under another name; None if there is a column
     ``run``, or if no column or several name runs.
-    """
-    if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
-        return None
-    for spellings in (RUN, PERHAPS_RUN):
-        called = [str(c) for c in runs if _spelled(c) in spellings]
-        columns = [c for c in called if _names_runs(runs, c)]
-        # the column with most different names; of several, the one that `RUN` lists
-        # first
-        columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
-        if columns:
-            return columns[0]
-    return None
 
-
-def doubtful_names(runs: pd.DataFrame, few: float = 0.1) -> str | None:
-    """Describe a column with a usual name for the run's that cannot be it, because at
+    Also describes a column with a usual name for the run's that cannot be it, because at
     most a share ``few`` of its names contradict it; None if there is none.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
-        return None
-    for column in (c for c in runs if _spelled(c) in RUN):
+        return None, None
+    for spellings in (RUN, PERHAPS_RUN):
+        called = [str(c) for c in runs if _spell(c) in spellings]
+        columns = [c for c in called if _names_runs(runs, c)]
+        # the column with most different names; of several, the one that `RUN` lists
+        # first
+        columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spell(c))))
+        if columns:
+            return columns[0], None
+    for column in (c for c in runs if _spell(c) in RUN):
         names = as_names(runs[column])
         if names.isna().mean() < few and names.isna().any():
-            return f"column {column!r} is empty in {int(names.isna().sum())} rows"
+            empty = int(names.isna().sum())
+            return None, f"column {column!r} is empty in {empty} rows"
         repeated = names[names.duplicated(keep=False) & names.notna()]
-        is_few = 0 < repeated.nunique() <= max(1, few * names.nunique())
-        if is_few and not _names_runs(runs, column):
-            return f"column {column!r} names rows {repeated.iloc[0]!r} that differ"
-    return None
+        # no column of these names its runs, or it would have been found
+        if 0 < repeated.nunique() <= max(1, few * names.nunique()):
+            rows = f"names rows {repeated.iloc[0]!r} that differ"
+            return None, f"column {column!r} {rows}"
+    return None, None
 
 
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
@@ -124,7 +113,7 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
     cells = runs[column]
     names = as_names(cells)
     is_counter = names.is_unique and names.astype(str).str.isdigit().all()
-    is_size = pd.api.types.is_numeric_dtype(cells) and _spelled(column) not in RUN
+    is_size = pd.api.types.is_numeric_dtype(cells) and _spell(column) not in RUN
     if names.isna().any() or is_counter or is_size:
         return False
     along = "step" if "step" in runs else "D"
@@ -154,7 +143,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
     keys = [c for c in runs if c in SET_BEFORE or str(c).endswith(LOSS_BEFORE)]
-    keys += _own_settings(runs, keys)
+    keys += _find_own_settings(runs, keys)
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
@@ -169,7 +158,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     return Curves("curve " + (curve + 1).astype(str), bool(are_runs))
 
 
-def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
+def _find_own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
     """Find columns outside the schema that have one value along each curve of the other
     columns.
     """

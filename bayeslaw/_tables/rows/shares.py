@@ -42,7 +42,21 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     columns = share_columns(runs)
     if not columns:
         return runs
-    shares = _with_gaps_filled(_as_fractions(runs[columns].astype(float)))
+    shares = runs[columns].astype(float)
+    sums = shares.sum(axis=1)
+    of_full = sums[shares.notna().all(axis=1)]
+    if len(of_full) and (of_full >= 1000).all():
+        warn(
+            "columns of shares hold tokens by domain: each is divided by its row's sum"
+        )
+        shares = shares.div(sums, axis=0)
+    elif len(of_full) and ((of_full / 100 - 1).abs() <= rounding(shares)).all():
+        warn("columns of shares are percent: divided by 100")
+        shares = shares / 100
+    # a row's only empty share is what the others leave
+    remainder = (1 - shares.sum(axis=1)).clip(lower=0.0)
+    has_one_gap = shares.isna().sum(axis=1) == 1
+    shares = shares.apply(lambda x: x.mask(x.isna() & has_one_gap, remainder))
     remainder = 1 - shares.sum(axis=1, skipna=False)
     slack = rounding(shares)
     if (remainder > slack).any():
@@ -63,30 +77,6 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
 def rounding(shares: pd.DataFrame) -> float:
     """Bound the error of a sum of shares, each rounded to percent."""
     return 0.005 * shares.shape[1] + 1e-9
-
-
-def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.DataFrame:
-    """Read shares that are written as tokens by domain, or as percent."""
-    totals = shares.sum(axis=1)
-    of_full = totals[shares.notna().all(axis=1)]
-    if not len(of_full):
-        return shares
-    if (of_full >= fewest_tokens).all():
-        warn(
-            "columns of shares hold tokens by domain: each is divided by its row's sum"
-        )
-        return shares.div(totals, axis=0)
-    if ((of_full / 100 - 1).abs() <= rounding(shares)).all():
-        warn("columns of shares are percent: divided by 100")
-        return shares / 100
-    return shares
-
-
-def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
-    """Fill a row's only empty share with one minus the sum of its other shares."""
-    remainder = (1 - shares.sum(axis=1)).clip(lower=0.0)
-    has_one_gap = shares.isna().sum(axis=1) == 1
-    return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, remainder))
 
 
 def check_shares(runs: pd.DataFrame) -> None:

@@ -55,7 +55,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
             f"{start} line{'s' if start > 1 else ''} above it {'are' if start > 1 else 'is'}"
             " left out"
         )
-    names = [_text(cell) for cell in rows[start]]
+    names = [_read_text(cell) for cell in rows[start]]
     below = rows[start + 1 :]
     units = _read_units(names, below)
     if units is None:
@@ -79,14 +79,14 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
     if not any("," in c for row in sheet.rows for c in row if isinstance(c, str)):
         return sheet
-    cells = [_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
+    cells = [_read_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
     by_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
     if not by_comma or any(map(DECIMAL_POINT.fullmatch, cells)):
         return sheet
     # in a column whose only points stand before three digits, once in a number, 1.234
     # among decimal commas may be 1234, or one number with a decimal point
     for i in columns:
-        cells = [_text(row[i]) for row in sheet.rows if i < len(row)]
+        cells = [_read_text(row[i]) for row in sheet.rows if i < len(row)]
         matches = [match for match in map(GROUPED_BY_POINTS.fullmatch, cells) if match]
         is_once = bool(matches) and all(len(match[1]) == 4 for match in matches)
         if is_once and any(map(WITH_COMMA.fullmatch, cells)):
@@ -99,11 +99,11 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     warn(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
 
     def point(cell: Any) -> Any:
-        match = WITH_COMMA.fullmatch(_text(cell))
+        match = WITH_COMMA.fullmatch(_read_text(cell))
         if match:
             return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
-        is_grouped = GROUPED_BY_POINTS.fullmatch(_text(cell))
-        return _text(cell).replace(".", "") if is_grouped else cell
+        is_grouped = GROUPED_BY_POINTS.fullmatch(_read_text(cell))
+        return _read_text(cell).replace(".", "") if is_grouped else cell
 
     rows = [
         [point(cell) if i in columns else cell for i, cell in enumerate(row)]
@@ -118,13 +118,15 @@ def _find_header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
     """
     width = max((len(row) for row in rows), default=0)
     for i, row in enumerate(rows[:most]):
-        names = [_text(cell) for cell in row]
+        names = [_read_text(cell) for cell in row]
         # a column of row numbers has no name
         named = names[1:] if width > 2 else names
         is_full = len(names) == width and all(named) and len(set(names)) == width
         if is_full and not any(map(_is_number, names)):
             below = rows[i + 1 : i + 3]
-            has_numbers = any(_is_number(_text(cell)) for row in below for cell in row)
+            has_numbers = any(
+                _is_number(_read_text(cell)) for row in below for cell in row
+            )
             return i if has_numbers else 0
         if any(map(_is_number, names)) and sum(map(bool, names)) > 1:
             return 0
@@ -139,12 +141,12 @@ def _read_units(
     """
     if len(rows) < 3 or len(rows[0]) != len(names):
         return None
-    units = [_text(cell) for cell in rows[0]]
+    units = [_read_text(cell) for cell in rows[0]]
     words = [i for i, unit in enumerate(units) if not _is_number(unit)]
     stated = [i for i in words if units[i].lower() not in MISSING]
 
     def has_numbers(i: int) -> bool:
-        cells = Counter(_text(row[i]) for row in rows[1:] if i < len(row))
+        cells = Counter(_read_text(row[i]) for row in rows[1:] if i < len(row))
         counts = {c: n for c, n in cells.items() if c.lower() not in MISSING}
         numbers = sum(n for cell, n in counts.items() if _is_number(cell))
         return bool(counts) and numbers >= least * sum(counts.values())
@@ -169,7 +171,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _text(cell: Any) -> str:
+def _read_text(cell: Any) -> str:
     """Return a cell's text; an empty one for missing cells."""
     # NaN is the one value that differs from itself
     return "" if cell is None or cell != cell else str(cell).strip()

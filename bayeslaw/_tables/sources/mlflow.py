@@ -11,32 +11,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_time, points
+from bayeslaw._tables.sources.points import LoggedRun, by_time
 
 
-def read(place: str) -> pd.DataFrame:
-    """Read the points of an experiment's runs, by default those of the only experiment."""
+def read(place: str) -> list[LoggedRun]:
+    """Read an experiment's runs, by default those of the only experiment."""
     store, _, experiment = place.partition("#")
-    where = f"mlflow:{place}"
-    address = _find_address(store, where)
+    address = _find_address(store)
     tracking = imported("mlflow.tracking", "mlflow")
     errors = imported("mlflow.exceptions", "mlflow")
     try:
         with _allow_folders():
             client = tracking.MlflowClient(tracking_uri=address)
-            chosen = _find_experiment(client, experiment, where)
-            runs = [*_iterate_runs(client, chosen.experiment_id)]
+            chosen = _find_experiment(client, experiment, store)
+            return [*_iterate_runs(client, chosen.experiment_id)]
     except ModuleNotFoundError as error:  # the SQL library; folders do not need it
-        raise RunTableError(
-            f'{where}: {error}; pip install "bayeslaw[mlflow]"'
-        ) from None
+        raise RunTableError(f'{error}; pip install "bayeslaw[mlflow]"') from None
     except errors.MlflowException as error:
-        raise RunTableError(f"{where}: {str(error).splitlines()[0]}") from None
-    return points(runs, where)
+        raise RunTableError(str(error).splitlines()[0]) from None
 
 
 @contextmanager
@@ -55,7 +49,7 @@ def _allow_folders() -> Iterator[None]:
             os.environ[variable] = before
 
 
-def _find_address(store: str, where: str) -> str:
+def _find_address(store: str) -> str:
     """Find the store's URI. A missing place is refused, because MLflow would create it."""
     if re.match(r"https?:/", store):
         # `Path` removes one of the two slashes of an address
@@ -67,18 +61,18 @@ def _find_address(store: str, where: str) -> str:
     if path.is_file():
         return f"sqlite:///{path.resolve()}"
     raise RunTableError(
-        f"{where}: no such store; give a folder (mlruns), a SQLite file (mlflow.db) or "
+        "no such store; give a folder (mlruns), a SQLite file (mlflow.db) or "
         "a server's address"
     )
 
 
-def _find_experiment(client: Any, name: str, where: str) -> Any:
+def _find_experiment(client: Any, name: str, store: str) -> Any:
     """Find the named experiment, else the only one with runs."""
     experiments = {e.name: e for e in client.search_experiments()}
     if name:
         if name not in experiments:
             names = ", ".join(experiments) or "none"
-            raise RunTableError(f"{where}: no experiment {name!r}; there are: {names}")
+            raise RunTableError(f"no experiment {name!r}; there are: {names}")
         return experiments[name]
     used = [
         e
@@ -88,10 +82,10 @@ def _find_experiment(client: Any, name: str, where: str) -> Any:
     if len(used) == 1:
         return used[0]
     if not used:
-        raise RunTableError(f"{where}: no runs in any experiment")
+        raise RunTableError("no runs in any experiment")
     raise RunTableError(
-        f"{where}: runs in {len(used)} experiments; name one, as in "
-        f"mlflow:{where.removeprefix('mlflow:').rstrip('#')}#{used[0].name}: "
+        f"runs in {len(used)} experiments; name one, as in "
+        f"mlflow:{store}#{used[0].name}: "
         f"{', '.join(e.name for e in used)}"
     )
 

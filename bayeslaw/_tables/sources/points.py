@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.words import (
@@ -138,18 +138,10 @@ def by_time(
 # -- tokens ----------------------------------------------------------------------------
 
 
-class Tokens(NamedTuple):
-    """How a column ``D`` was made, and whether that assumes values that were not
-    logged.
-    """
-
-    how: str
-    assumed: bool = False
-
-
-def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
+def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     """Add a column ``D``: a logged counter, else steps times the tokens of a step from
-    the settings. Without either the table is unchanged.
+    the settings. Without either the table is unchanged. Also returns how it was made;
+    if that assumes values that were not logged, with a warning.
     """
     # a setting may have the name of a counter, too, for the planned tokens
     counters = [
@@ -173,8 +165,8 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
         interpolated = [
             _interpolate(rows, counters[0]) for _, rows in table.groupby("run")
         ]
-        counted = Tokens(f"D is what {counters[0]!r} counted")
-        return table.assign(D=pd.concat(interpolated)), counted
+        how = f"D is what {counters[0]!r} counted"
+        return table.assign(D=pd.concat(interpolated)), how
     per_step = _find_setting(table, PER_STEP)
     batch, length = _find_setting(table, BATCH), _find_setting(table, LENGTH)
     if per_step:
@@ -190,10 +182,10 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
     tokens = table[factors].astype(float).prod(axis=1, skipna=False)
     text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
     how = f"D is steps x {text} tokens ({' x '.join(factors)})"
-    assumed = last_part(factors[0]) not in PER_STEP
-    if assumed:
+    if last_part(factors[0]) not in PER_STEP:
         how += '; if a step has others, say so: --column "D=step*TOKENS"'
-    return table.assign(D=table["step"] * tokens), Tokens(how, assumed)
+        warn(how)
+    return table.assign(D=table["step"] * tokens), how
 
 
 def last_part(name: object) -> str:

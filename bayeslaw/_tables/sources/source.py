@@ -13,6 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.sources.files import read_table_file, sheet_of
+from bayeslaw._tables.sources.points import points
 
 # scheme -> module of this folder that reads the store
 TRACKERS = {
@@ -53,7 +54,11 @@ def read_source(
             # trackers' libraries warn of their own dependencies
             warnings.simplefilter("ignore")
             with _say_in_a_line(source, f"give {scheme}: a store that is whole"):
-                return reader.read(place)
+                try:
+                    runs = reader.read(place)
+                except RunTableError as error:
+                    raise RunTableError(f"{source}: {error}") from None
+                return points(runs, str(source))
     path, _ = sheet_of(source)
     if not path.is_file():
         name = str(source).lower()

@@ -8,25 +8,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_time, name_below, points
+from bayeslaw._tables.sources.points import LoggedRun, by_time, name_below
 
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
 
-def read(place: str) -> pd.DataFrame:
-    """Read the points of all runs below a folder (or of one event file)."""
-    where, folder = f"tensorboard:{place}", Path(place)
+def read(place: str) -> list[LoggedRun]:
+    """Read all runs below a folder (or of one event file)."""
+    folder = Path(place)
     if not folder.exists():
-        raise RunTableError(f"{where}: no such folder; give one with event files")
+        raise RunTableError("no such folder; give one with event files")
     imported("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
     files = [folder] if folder.is_file() else sorted(folder.rglob("*tfevents*"))
     places = sorted({file if folder.is_file() else file.parent for file in files})
     if not places:
-        raise RunTableError(f"{where}: no event files (*tfevents*) in it or below")
+        raise RunTableError("no event files (*tfevents*) in it or below")
     logs = {at: _read_run(at) for at in places}
     runs = []
     for at, (config, history) in logs.items():
@@ -39,7 +37,7 @@ def read(place: str) -> pd.DataFrame:
                 settings |= settings_below
         name = name_below(folder, at)
         runs.append(LoggedRun(name, settings | config, history))
-    return points(runs, where)
+    return runs
 
 
 def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:

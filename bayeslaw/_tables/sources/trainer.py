@@ -8,24 +8,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, points
+from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below
 
 
-def read(place: str) -> pd.DataFrame:
-    """Read the points of all runs below a folder (or of one state file).
+def read(place: str) -> list[LoggedRun]:
+    """Read all runs below a folder (or of one state file).
 
     Each checkpoint of a run holds the log so far; the longest is read.
     """
-    where, folder = f"hf:{place}", Path(place)
+    folder = Path(place)
     if not folder.exists():
-        raise RunTableError(f"{where}: no such folder; give a Trainer's output_dir")
+        raise RunTableError("no such folder; give a Trainer's output_dir")
     name = "trainer_state.json"
     files = [folder] if folder.is_file() else sorted(folder.rglob(name))
     if not files:
-        raise RunTableError(f"{where}: no {name} in it or below")
+        raise RunTableError(f"no {name} in it or below")
     longest: dict[Path, dict[str, Any]] = {}
     for file in files:
         # a checkpoint's state file belongs to the run in the folder above
@@ -44,7 +42,7 @@ def read(place: str) -> pd.DataFrame:
             if isinstance(row, dict) and "step" in row
         ]
         runs.append(LoggedRun(name_below(folder, at), settings, by_step(logged)))
-    return points(runs, where)
+    return runs
 
 
 def _read_state(file: Path) -> dict[str, Any]:

@@ -15,81 +15,78 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+from bayeslaw._tables.sources.points import LoggedRun, by_step
 
 
-def read(place: str) -> pd.DataFrame:
-    """Read the points of all runs of a project, or of offline runs below a folder."""
-    where, folder = f"wandb:{place}", Path(place)
+def read(place: str) -> list[LoggedRun]:
+    """Read all runs of a project, or of offline runs below a folder."""
+    folder = Path(place)
     wandb = imported("wandb", "wandb")
     if folder.exists():
         files = [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb"))
         if not files:
-            raise RunTableError(f"{where}: no run-*.wandb files in it or below")
+            raise RunTableError("no run-*.wandb files in it or below")
         # `latest-run` is a link to one of them
-        return points([_offline_run(f) for f in {f.resolve(): f for f in files}], where)
+        return [_read_offline(f) for f in {f.resolve(): f for f in files}]
     if place.count("/") != 1:
-        raise RunTableError(
-            f"{where}: no such folder; give one, or wandb:ENTITY/PROJECT"
-        )
+        raise RunTableError("no such folder; give one, or wandb:ENTITY/PROJECT")
     try:
         # the public API's own errors differ from version to version
-        runs = [_online_run(run) for run in wandb.Api().runs(place)]
+        return [_read_online(run) for run in wandb.Api().runs(place)]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunTableError(f"{where}: cannot be read ({reason})") from None
-    return points(runs, where)
+        raise RunTableError(f"cannot be read ({reason})") from None
 
 
 # -- by the API ------------------------------------------------------------------------
 
 
-def _online_run(run: Any) -> LoggedRun:
+def _read_online(run: Any) -> LoggedRun:
     """Read the full log of a run of `wandb.Api`, not a sample of it."""
     logged = [
         (row.get("_step", number), row) for number, row in enumerate(run.scan_history())
     ]
-    return LoggedRun(run.name or run.id, _settings(run.config), by_step(logged))
+    return LoggedRun(run.name or run.id, _drop_internal(run.config), by_step(logged))
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_internal(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
 # -- offline ---------------------------------------------------------------------------
 
 
-def _offline_run(file: Path) -> LoggedRun:
+def _read_offline(file: Path) -> LoggedRun:
     """Read an offline run from its records: name, settings, and metrics by step."""
     messages = imported("wandb.proto.wandb_internal_pb2", "wandb")
     name, config, logged = file.stem, {}, []
-    for content in _records(file):
+    for content in _read_records(file):
         record = messages.Record.FromString(content)
         match record.WhichOneof("record_type"):
             case "run":
                 name = record.run.display_name or record.run.run_id
-                config |= _updated(record.run.config)
+                config |= _parse_update(record.run.config)
             case "config":
-                config |= _updated(record.config)
+                config |= _parse_update(record.config)
             case "history":
-                row = {_key(i): json.loads(i.value_json) for i in record.history.item}
+                row = {
+                    _join_key(i): json.loads(i.value_json) for i in record.history.item
+                }
                 logged.append((row.get("_step", record.history.step.num), row))
-    return LoggedRun(name, _settings(config), by_step(logged))
+    return LoggedRun(name, _drop_internal(config), by_step(logged))
 
 
-def _updated(config: Any) -> dict[str, Any]:
-    return {_key(item): json.loads(item.value_json) for item in config.update}
+def _parse_update(config: Any) -> dict[str, Any]:
+    return {_join_key(item): json.loads(item.value_json) for item in config.update}
 
 
-def _key(item: Any) -> str:
+def _join_key(item: Any) -> str:
     return item.key or ".".join(item.nested_key)
 
 
-def _records(file: Path) -> Iterator[bytes]:
+def _read_records(file: Path) -> Iterator[bytes]:
     """Read the contents of a log's records; the log of an unfinished run may end in
     half a record.
     """
