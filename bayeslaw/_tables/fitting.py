@@ -5,7 +5,7 @@ fitted to it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,19 +40,20 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Tell which runs are rows of a posterior's table, by comparing the levels of all
     their numbers, and their losses; shape (run,).
     """
-    keys = []
-    if isinstance(table, pd.DataFrame):
-        keys = [c for c in numeric_columns(runs) if c in table]
+    if not isinstance(table, pd.DataFrame):
+        return np.zeros(len(runs), bool)
+    keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
-    # NaN is not equal to itself
-    both = (
-        t[keys].astype(float).fillna(-1.0).itertuples(index=False, name=None)
-        for t in with_common_levels(table, runs, keys)
-    )
-    rows, keys_of_runs = both
-    rows = {*rows}
-    return np.array([row in rows for row in keys_of_runs])
+
+    def iterate_keys(rows: pd.DataFrame) -> Iterator[tuple]:
+        # NaN is not equal to itself
+        numbers = rows[keys].astype(float).fillna(-1.0)
+        return numbers.itertuples(index=False, name=None)
+
+    table, runs = with_common_levels(table, runs, keys)
+    rows = {*iterate_keys(table)}
+    return np.array([row in rows for row in iterate_keys(runs)])
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
