@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import LawError, RunTableError
-from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._forecasts.review.findings import Finding, Review
+from bayeslaw import Finding, LawError, Review, RunTableError, RunTableWarning
 from bayeslaw._forecasts.review.review import by_name
 from bayeslaw._tables.suspicions import past_minimum
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import bayeslaw
+from bayeslaw import law
 from bayeslaw._base.errors import FitWarning, LawError
-from bayeslaw._law.catalogue import law
 from bayeslaw._law.find import find_law, law_from_file
 from bayeslaw._law.formula import law_from_formula, units_of
 from bayeslaw._law.recipe import law_of, recipe_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw._law.catalogue import law, laws
+from bayeslaw import law, laws
 
 RNG = np.random.default_rng(31)
 X = {

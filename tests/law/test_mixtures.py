@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw import find_law
 from bayeslaw._law.catalogue import law, law_names
 from bayeslaw._law.columns import share_domains
-from bayeslaw._law.find import find_law
 from bayeslaw._law.recipe import law_of, recipe_of
 
 MIXTURES = [name for name in law_names() if name.startswith("mixture-")]

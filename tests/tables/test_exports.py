@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw import RunTableError
-from bayeslaw._base.errors import RunTableWarning
+from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._report.buying import known_starts
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import read_with_notes

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import RunTableWarning
+from bayeslaw import RunTableWarning
 from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables import fitting
 

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableError
-from bayeslaw._base.errors import RunTableWarning
+from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._tables.fitting import check_fittable
 from known.said import said_by

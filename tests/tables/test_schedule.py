@@ -6,8 +6,7 @@ import pytest
 from scipy.optimize import least_squares
 
 import bayeslaw
-from bayeslaw import read_runs
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw import RunTableError, RunTableWarning, read_runs
 from bayeslaw._tables.rates import areas
 
 SCHEDULES = {

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw import RunTableError, RunTableWarning
 
 
 def table(**columns):
