@@ -419,8 +419,7 @@ def frame_of(source: object) -> pd.DataFrame:
             return pd.DataFrame(dict(source))
         except ValueError as error:  # columns of several lengths
             raise RunTableError(f"a table of runs: {error}") from None
-    is_list = isinstance(source, list) and len(source) > 0
-    if is_list and all(isinstance(row, Mapping) for row in source):
+    if isinstance(source, list) and source and all(map(_is_record, source)):
         return pd.DataFrame(source)
     do = "make it one by pandas.DataFrame(...)"
     if isinstance(source, pd.Series):
@@ -433,6 +432,10 @@ def frame_of(source: object) -> pd.DataFrame:
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
         f"{type(source).__name__}: {do}"
     )
+
+
+def _is_record(item: object) -> bool:
+    return isinstance(item, Mapping)
 
 
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
