@@ -90,7 +90,6 @@ def areas_from_table(
         _compute_curve(table, name, rows, warmup, adaptation_start, lr_power)
         for name, rows in curves.items()
     ]
-    _warn_assumed(done)
     return _join(table, done)
 
 
@@ -119,7 +118,6 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
             f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
             f"{len(curves)} curves: {failed[0]}"
         )
-    _warn_assumed(done)
     return _join(table, done) if done else table
 
 
@@ -205,21 +203,19 @@ def _read_setting(
     return value
 
 
-def _warn_assumed(curves: list[_Curve]) -> None:
-    """Warn of curves whose warm-up before the first row was assumed."""
-    steps = [c.assumed for c in curves if c.assumed]
-    if not steps:
-        return
-    last = f" to {max(steps):g}" if max(steps) > min(steps) else ""
-    warn(
-        f"{len(steps)} of {len(curves)} curves start at step {min(steps):g}{last}: "
-        "areas S1, S2 take the learning rate to ramp linearly from 0 to the first row "
-        "and to be linear between rows; if the warm-up was shorter, say so in a column "
-        "'warmup' (steps)"
-    )
-
-
 def _join(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
+    """Add the columns of areas; warn of curves whose warm-up before the first row was
+    assumed.
+    """
+    steps = [c.assumed for c in curves if c.assumed]
+    if steps:
+        last = f" to {max(steps):g}" if max(steps) > min(steps) else ""
+        warn(
+            f"{len(steps)} of {len(curves)} curves start at step {min(steps):g}{last}: "
+            "areas S1, S2 take the learning rate to ramp linearly from 0 to the first row "
+            "and to be linear between rows; if the warm-up was shorter, say so in a column "
+            "'warmup' (steps)"
+        )
     values = np.full((len(table), len(COLUMNS)), np.nan)
     for curve in curves:
         values[curve.rows] = curve.areas
