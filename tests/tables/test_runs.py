@@ -15,14 +15,10 @@ from known.said import said_by
 
 def good(n: int = 24) -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {"N": rng.choice([1e8, 3e8, 1e9], n), "D": rng.uniform(1e9, 1e11, n)}
-    )
-    return table.assign(
-        replay=rng.choice([0.1, 0.2, 0.5], n),
-        ptpp=rng.choice([15.0, 31, 60], n),
-        loss=2.5,
-    )
+    sizes = {"N": rng.choice([1e8, 3e8, 1e9], n), "D": rng.uniform(1e9, 1e11, n)}
+    shares = {"replay": rng.choice([0.1, 0.2, 0.5], n)}
+    stages = {"ptpp": rng.choice([15.0, 31, 60], n)}
+    return pd.DataFrame(sizes | shares | stages | {"loss": 2.5})
 
 
 @pytest.mark.parametrize(
@@ -70,10 +66,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_tables_are_refused_in_one_line_that_names_row_and_column(name):
     change, says = REFUSED[name]
+    law = bayeslaw.law("ptpp-gate-floor")
     with pytest.raises(RunTableError) as caught:
-        check_fittable(
-            bayeslaw.law("ptpp-gate-floor"), bayeslaw.read_runs(change(good()))
-        )
+        check_fittable(law, bayeslaw.read_runs(change(good())))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -127,13 +122,10 @@ def test_own_column_names_are_mapped_and_a_near_miss_is_named():
     odd = good().rename(columns={"N": "params", "loss": "val_loss"})
     runs = bayeslaw.read_runs(odd, columns={"params": "N", "val_loss": "loss"})
     assert {"N", "loss"} <= set(runs)
-    with pytest.raises(
-        RunTableError, match=r"is it 'PTPP'\? write --column .ptpp=PTPP"
-    ):
-        check_fittable(
-            bayeslaw.law("ptpp-floor"),
-            bayeslaw.read_runs(good().rename(columns={"ptpp": "PTPP"})),
-        )
+    odd = bayeslaw.read_runs(good().rename(columns={"ptpp": "PTPP"}))
+    says = r"is it 'PTPP'\? write --column .ptpp=PTPP"
+    with pytest.raises(RunTableError, match=says):
+        check_fittable(bayeslaw.law("ptpp-floor"), odd)
 
 
 @pytest.mark.parametrize(
@@ -166,22 +158,15 @@ def test_exports_of_trackers_are_read_as_they_are():
 
 
 def test_other_units_are_multiplied():
-    odd = (
-        good()
-        .assign(
-            billions=lambda t: t["D"] / 1e9, **{"mix %": lambda t: 100 * t["replay"]}
-        )
-        .drop(columns=["D", "replay"])
-    )
-    runs = bayeslaw.read_runs(
-        odd, columns={"billions*1e9": "D", "mix % / 100": "replay"}
-    )
-    np.testing.assert_allclose(runs["D"], good()["D"])
-    np.testing.assert_allclose(runs["replay"], good()["replay"])
-    named = bayeslaw.read_runs(
-        good().rename(columns={"loss": "eval/2"}), columns={"eval/2": "loss"}
-    )
-    assert (named["loss"] == good()["loss"].to_numpy()).all()
+    table = good()
+    odd = table.assign(billions=table["D"] / 1e9, **{"mix %": 100 * table["replay"]})
+    columns = {"billions*1e9": "D", "mix % / 100": "replay"}
+    runs = bayeslaw.read_runs(odd.drop(columns=["D", "replay"]), columns=columns)
+    np.testing.assert_allclose(runs["D"], table["D"])
+    np.testing.assert_allclose(runs["replay"], table["replay"])
+    odd = table.rename(columns={"loss": "eval/2"})
+    named = bayeslaw.read_runs(odd, columns={"eval/2": "loss"})
+    assert (named["loss"] == table["loss"].to_numpy()).all()
 
 
 def test_a_column_read_in_other_units_goes_but_steps_stay_where_they_are():
@@ -210,13 +195,9 @@ def test_a_column_that_cannot_be_read_is_named(columns, says):
 
 def wide():
     """Both losses of a run in one row; the third run crashed before the source loss was measured."""
-    both = (
-        good()
-        .drop(columns="loss")
-        .assign(
-            target_loss=2.5, source_loss=1.9, source_loss_before=1.8, loss_before=3.0
-        )
-    )
+    losses = {"target_loss": 2.5, "source_loss": 1.9}
+    losses |= {"source_loss_before": 1.8, "loss_before": 3.0}
+    both = good().drop(columns="loss").assign(**losses)
     both.loc[2, "source_loss"] = np.nan
     return both
 
@@ -228,24 +209,15 @@ def test_both_losses_in_one_row_become_two_rows():
     assert runs.groupby("domain")["loss"].agg(["size", "first"]).to_dict() == {
         "size": {"source": 23, "target": 24}, "first": {"source": 1.9, "target": 2.5},
     }  # fmt: skip
-    assert runs.groupby("domain")["loss_before"].first().to_dict() == {
-        "source": 1.8,
-        "target": 3.0,
-    }
-    assert (
-        len(bayeslaw.read_runs(wide(), where="domain == 'source' and N < 2e8"))
-        == (wide()["N"].drop(2) < 2e8).sum()
-    )
-    own = bayeslaw.read_runs(
-        wide().assign(target_loss_before=2.9), where="domain == 'target'"
-    )
+    before = runs.groupby("domain")["loss_before"].first()
+    assert before.to_dict() == {"source": 1.8, "target": 3.0}
+    small = bayeslaw.read_runs(wide(), where="domain == 'source' and N < 2e8")
+    assert len(small) == (wide()["N"].drop(2) < 2e8).sum()
+    own = wide().assign(target_loss_before=2.9)
+    own = bayeslaw.read_runs(own, where="domain == 'target'")
     assert (own["loss_before"] == 2.9).all()
     with pytest.raises(RunTableError, match="row 4, column 'loss'"):
-        bayeslaw.read_runs(
-            wide().assign(
-                target_loss=lambda t: t["target_loss"].where(t.index != 3, -1.0)
-            )
-        )
+        bayeslaw.read_runs(spoil("target_loss", 4, -1.0)(wide()))
 
 
 def test_a_domain_column_keeps_both_losses_as_covariates():
@@ -256,17 +228,9 @@ def test_a_domain_column_keeps_both_losses_as_covariates():
 
 def test_a_slash_in_a_name_survives_a_saved_fit(tmp_path):
     """A column of a tracker's export that no law reads."""
-    table = (
-        bayeslaw.simulate("chinchilla", seed=1)
-        .drop_duplicates(["N", "D"])
-        .assign(**{"eval/en_loss": 2.0})
-    )
-    fit = bayeslaw.fit(
-        table[["N", "D", "loss", "eval/en_loss"]],
-        "chinchilla",
-        preview=True,
-        on_failure="ignore",
-    )
+    runs = bayeslaw.simulate("chinchilla", seed=1).drop_duplicates(["N", "D"])
+    table = runs[["N", "D", "loss"]].assign(**{"eval/en_loss": 2.0})
+    fit = bayeslaw.fit(table, "chinchilla", preview=True, on_failure="ignore")
     again = bayeslaw.load(fit.save(tmp_path / "fit.nc"))
     assert list(again.runs) == ["N", "D", "loss", "eval/en_loss"]
 

@@ -9,6 +9,7 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning, read_runs
 from bayeslaw._tables.rates import areas
 
+COLUMNS = list(areas.COLUMNS)
 SCHEDULES = {
     "constant": bayeslaw.constant(3e-4, 60, warmup=7),
     "cosine": bayeslaw.cosine(3e-4, 60, final=3e-5, warmup=7),
@@ -66,12 +67,10 @@ def test_schedules_end_where_they_say():
     """The last step has the final rate; the decay starts where it says; drops multiply."""
     assert SCHEDULES["cosine"][-1] == pytest.approx(3e-5)
     assert SCHEDULES["linear"][[39, 40, -1]] == pytest.approx([3e-4, 3e-4 * 0.95, 0.0])
-    assert SCHEDULES["exponential"][[39, 49, -1]] == pytest.approx(
-        [3e-4, np.sqrt(3e-4 * 1e-6), 1e-6]
-    )
-    assert SCHEDULES["steps"][[18, 19, 38, 39]] == pytest.approx(
-        [3e-4, 9e-5, 9e-5, 9e-6]
-    )
+    exponential, steps = SCHEDULES["exponential"], SCHEDULES["steps"]
+    middle = np.sqrt(3e-4 * 1e-6)
+    assert exponential[[39, 49, -1]] == pytest.approx([3e-4, middle, 1e-6])
+    assert steps[[18, 19, 38, 39]] == pytest.approx([3e-4, 9e-5, 9e-5, 9e-6])
 
 
 def test_rewarming_starts_from_where_it_is_told():
@@ -171,14 +170,10 @@ def test_sparse_tables_give_the_areas_of_their_schedules():
     with pytest.warns(RunTableWarning, match="2 of 2 curves start at step 100"):
         got = bayeslaw.areas_from_table(table)
     for name, rates in {"linear": linear, "constant": constant}.items():
-        rows, full = (
-            got[got["schedule"] == name],
-            bayeslaw.schedule_areas(rates).set_index("step"),
-        )
-        want = full.loc[rows["step"], list(areas.COLUMNS)]
-        np.testing.assert_allclose(
-            rows[list(areas.COLUMNS)], want, rtol=1e-9, atol=1e-15
-        )
+        rows = got[got["schedule"] == name]
+        full = bayeslaw.schedule_areas(rates).set_index("step")
+        want = full.loc[rows["step"], COLUMNS]
+        np.testing.assert_allclose(rows[COLUMNS], want, rtol=1e-9, atol=1e-15)
 
 
 def test_the_warm_up_that_logs_leave_out_is_a_choice():
@@ -199,20 +194,14 @@ def test_the_warm_up_that_logs_leave_out_is_a_choice():
 
 def test_tables_that_go_on_into_adaptation():
     """Rows after the last step of pre-training get the areas of adaptation; step 0 has none at all."""
-    first, second = (
-        bayeslaw.cosine(3e-4, 200, warmup=20),
-        bayeslaw.cosine(1e-4, 100, warmup=20),
-    )
-    rates = np.concatenate([first, second])
-    table = pd.DataFrame(
-        {"step": np.arange(0, 301), "lr": np.concatenate([[0.0], rates]), "run": "a"}
-    )
+    first = bayeslaw.cosine(3e-4, 200, warmup=20)
+    second = bayeslaw.cosine(1e-4, 100, warmup=20)
+    rates = np.concatenate([[0.0], first, second])
+    table = pd.DataFrame({"step": np.arange(0, 301), "lr": rates, "run": "a"})
     got = bayeslaw.areas_from_table(table, adaptation_start=200)
     want = bayeslaw.schedule_areas(first, second)
-    assert (got[list(areas.COLUMNS)].iloc[0] == 0).all()
-    np.testing.assert_allclose(
-        got[list(areas.COLUMNS)].iloc[1:], want[list(areas.COLUMNS)], rtol=1e-12
-    )
+    assert (got[COLUMNS].iloc[0] == 0).all()
+    np.testing.assert_allclose(got[COLUMNS].iloc[1:], want[COLUMNS], rtol=1e-12)
     in_a_column = bayeslaw.areas_from_table(table.assign(adaptation_start=200))
     pd.testing.assert_frame_equal(in_a_column[got.columns], got)
 
@@ -257,26 +246,19 @@ def test_tables_without_a_schedule_are_refused(table, named):
 
 def curves(**columns):
     """Two schedules logged at every tenth step from the first on, with losses."""
-    linear, constant = (
-        bayeslaw.wsd(3e-4, 500, decay=200, warmup=100),
-        bayeslaw.constant(1e-4, 500, warmup=100),
-    )
-    table = pd.concat(
-        [sparse(linear, 10, "linear", 1), sparse(constant, 10, "constant", 1)],
-        ignore_index=True,
-    )
-    return table.assign(loss=3.0, **columns)
+    linear = bayeslaw.wsd(3e-4, 500, decay=200, warmup=100)
+    constant = bayeslaw.constant(1e-4, 500, warmup=100)
+    both = sparse(linear, 10, "linear", 1), sparse(constant, 10, "constant", 1)
+    return pd.concat(both, ignore_index=True).assign(loss=3.0, **columns)
 
 
 def test_areas_are_computed_on_reading():
     """Columns step, lr and a curve's name: the areas are those of `areas_from_table`, also where rows are selected."""
     table = curves(N=1e8)
-    want = bayeslaw.areas_from_table(table)[list(areas.COLUMNS)]
-    np.testing.assert_allclose(read_runs(table)[list(areas.COLUMNS)], want, rtol=0)
+    want = bayeslaw.areas_from_table(table)[COLUMNS]
+    np.testing.assert_allclose(read_runs(table)[COLUMNS], want, rtol=0)
     late = read_runs(table, where="step > 300 and S1_pt > 0")
-    np.testing.assert_allclose(
-        late[list(areas.COLUMNS)], want[table["step"] > 300], rtol=0
-    )
+    np.testing.assert_allclose(late[COLUMNS], want[table["step"] > 300], rtol=0)
 
 
 def test_what_names_a_curve():
@@ -284,14 +266,10 @@ def test_what_names_a_curve():
     table = curves()
     low = table.assign(lr=table["lr"] / 2)
     want = bayeslaw.areas_from_table(low)["S1_pt"].to_numpy()
-    for column, values in {
-        "N": (1e8, 2e8),
-        "domain": ("source", "target"),
-        "run": ("a", "b"),
-    }.items():
-        both = pd.concat(
-            [table.assign(**{column: values[0]}), low.assign(**{column: values[1]})]
-        )
+    names = {"N": (1e8, 2e8), "domain": ("source", "target"), "run": ("a", "b")}
+    for column, (first, second) in names.items():
+        parts = table.assign(**{column: first}), low.assign(**{column: second})
+        both = pd.concat(parts)
         if column == "run":  # names a curve by itself
             both["run"] += both["schedule"]
             both = both.drop(columns="schedule")
@@ -322,10 +300,8 @@ def test_curves_without_areas_are_warned_about_and_the_others_computed():
     table = curves()
     table.loc[60, ["step", "lr"]] = [1.0, 5e-5]  # of the constant schedule
     table.loc[7, "lr"] = np.nan
-    with pytest.warns(
-        RunTableWarning,
-        match=r"1 of 2 curves: schedule constant, step 1: two learning rates",
-    ):
+    says = r"1 of 2 curves: schedule constant, step 1: two learning rates"
+    with pytest.warns(RunTableWarning, match=says):
         got = read_runs(table)
     assert got.loc[got["schedule"] == "constant", "S1_pt"].isna().all()
     linear = got[got["schedule"] == "linear"]
@@ -335,9 +311,8 @@ def test_curves_without_areas_are_warned_about_and_the_others_computed():
 def test_the_areas_of_real_curves_are_a_direct_sum(data):
     """On the published curves S1_pt and S2_pt are the sums over a ramp to the first row and lines between rows."""
     path = data("lr_curves_100m.csv")
-    with pytest.warns(
-        RunTableWarning, match="9 of 9 curves start at step 2160 to 2176"
-    ):
+    says = "9 of 9 curves start at step 2160 to 2176"
+    with pytest.warns(RunTableWarning, match=says):
         runs = read_runs(path)
     for _, rows in runs.groupby("schedule"):
         last = int(rows["step"].max())
@@ -345,13 +320,11 @@ def test_the_areas_of_real_curves_are_a_direct_sum(data):
         for row in rows.iloc[[0, 40, -1]].itertuples():
             t = int(row.step)
             k = np.arange(1, t + 1)
-            inner = (1 - areas.LAMBDA ** (t - k + 1)) / (
-                1 - areas.LAMBDA
-            )  # sum over i = k..t of lambda^(i-k)
+            # sum over i = k..t of lambda^(i-k)
+            inner = (1 - areas.LAMBDA ** (t - k + 1)) / (1 - areas.LAMBDA)
+            annealed = ((eta[k - 1] - eta[k]) * inner).sum()
             assert row.S1_pt == pytest.approx(eta[1 : t + 1].sum(), rel=1e-10)
-            assert row.S2_pt == pytest.approx(
-                ((eta[k - 1] - eta[k]) * inner).sum(), rel=1e-8
-            )
+            assert row.S2_pt == pytest.approx(annealed, rel=1e-8)
             assert (row.S1_cpt, row.S2_cpt) == (0, 0)
 
 
@@ -364,19 +337,13 @@ def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size, data):
     seen = runs["schedule"].isin(["cosine_24000", "constant_24000", "wsdcon_9"])
 
     def residuals(p, x):
-        return np.log(
-            np.maximum(p[0] + p[1] * x["S1_pt"] ** -p[2] - p[3] * x["S2_pt"], 1e-3)
-            / x["loss"]
-        )
+        law = p[0] + p[1] * x["S1_pt"] ** -p[2] - p[3] * x["S2_pt"]
+        return np.log(np.maximum(law, 1e-3) / x["loss"])
 
-    fit = least_squares(
-        residuals, [3.0, 0.5, 0.5, 0.3], args=(runs[seen],), loss="huber", f_scale=1e-3
-    )
-    error = (
-        np.abs(np.expm1(residuals(fit.x, runs[~seen])))
-        .groupby(runs["schedule"][~seen])
-        .mean()
-    )
+    options = {"args": (runs[seen],), "loss": "huber", "f_scale": 1e-3}
+    fit = least_squares(residuals, [3.0, 0.5, 0.5, 0.3], **options)
+    error = np.abs(np.expm1(residuals(fit.x, runs[~seen])))
+    error = error.groupby(runs["schedule"][~seen]).mean()
     assert len(error) == 6
     assert error.max() <= 0.0025, error.round(4).to_dict()
 

@@ -21,10 +21,8 @@ def sweep(noise=0.0, seed=0, levels=5, off=0.3):
     rows = []
     for N, D in CELLS:
         for step in np.arange(levels) - levels // 2:
-            log_loss = (
-                np.log(lowest(N, D)) + CURVATURE * ((step - off) * np.log(2)) ** 2
-            )
-            loss = np.exp(log_loss + noise * rng.standard_normal())
+            away = CURVATURE * ((step - off) * np.log(2)) ** 2
+            loss = lowest(N, D) * np.exp(away + noise * rng.standard_normal())
             rows.append((N, D, 1e-3 * 2.0**step, loss))
     return pd.DataFrame(rows, columns=["N", "D", "lr", "loss"])
 
@@ -52,9 +50,8 @@ def test_the_luck_of_the_least_is_taken_out():
     for seed in range(200):
         runs = sweep(noise, seed)
         table = tuned(runs, "lr")
-        truth = np.array(
-            [lowest(N, D) for N, D in zip(table["N"], table["D"], strict=True)]
-        )
+        cells = zip(table["N"], table["D"], strict=True)
+        truth = np.array([lowest(N, D) for N, D in cells])
         vertex.append(np.log(table["loss"] / truth).mean())
         least.append(np.log(table["loss_measured"] / truth).mean())
     assert np.mean(least) < -0.3 * noise
@@ -100,27 +97,27 @@ def test_mixtures_are_cells_of_their_own():
     assert both.apart == pytest.approx(alike.apart)
 
 
-def test_at_the_command_line(tmp_path):
-    path = tmp_path / "runs.csv"
-    sweep().to_csv(path, index=False)
-    out = tmp_path / "tuned.csv"
+def typed_best_of(folder, runs, *typed):
+    """The command's result, and the table that it writes."""
+    path, out = folder / "runs.csv", folder / "tuned.csv"
+    runs.to_csv(path, index=False)
+    words = ["table", str(path), "--best-of", *typed, "-o", str(out)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunTableWarning)
-        done = CliRunner().invoke(
-            app, ["table", str(path), "--best-of", "lr", "-o", str(out)]
-        )
-    assert done.exit_code == 0, done.output
-    assert len(pd.read_csv(out)) == 9
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.exception
+    return done, pd.read_csv(out)
+
+
+def test_at_the_command_line(tmp_path):
+    assert len(typed_best_of(tmp_path, sweep(), "lr")[1]) == 9
 
 
 def swept_twice():
     """A sweep of rates in which each is run at three batch sizes, 256 the best."""
-    parts = [
-        sweep().assign(
-            bs=batch, loss=lambda t, b=batch: t["loss"] * (1 + abs(b - 256) / 1e4)
-        )
-        for batch in (64, 256, 1024)
-    ]
+    times = {batch: 1 + abs(batch - 256) / 1e4 for batch in (64, 256, 1024)}
+    runs = sweep()
+    parts = [runs.assign(bs=b, loss=runs["loss"] * t) for b, t in times.items()]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -251,56 +248,37 @@ def test_best_settings_are_near_and_their_intervals_hold():
 def test_a_best_beyond_one_of_two_sweeps_is_taken_at_its_end():
     """The other setting moves along to where the loss is least there."""
     runs = sweep_of_two()
-    short = runs[
-        runs["lr"]
-        <= runs[["N", "D"]].apply(lambda c: best_rate_and_batch(*c)[0] / 1.5, axis=1)
-    ]
+    best = runs[["N", "D"]].apply(lambda c: best_rate_and_batch(*c)[0], axis=1)
+    short = runs[runs["lr"] <= best / 1.5]
     table = tuned(short, ["lr", "batch"])
     assert table["at_edge"].all()
-    ends = (
-        short.groupby(["N", "D"])["lr"]
-        .max()
-        .loc[list(zip(table["N"], table["D"], strict=True))]
-    )
+    cells = list(zip(table["N"], table["D"], strict=True))
+    ends = short.groupby(["N", "D"])["lr"].max().loc[cells]
     assert table["lr_best"].to_numpy() == pytest.approx(ends.to_numpy())
     truth = truth_of(table)
     off = np.log(ends.to_numpy() / truth[:, 0])
-    moved = -off * BEND[0, 1] / BEND[1, 1]
-    assert np.log(table["batch_best"] / truth[:, 1]).to_numpy() == pytest.approx(
-        moved, abs=1e-6
-    )
+    moved = np.log(table["batch_best"] / truth[:, 1]).to_numpy()
+    assert moved == pytest.approx(-off * BEND[0, 1] / BEND[1, 1], abs=1e-6)
     assert (table["lr_high"] > table["lr_best"]).all()
 
 
 @pytest.mark.parametrize("typed", [["lr,batch"], ["lr", "--best-of", "batch"]])
 def test_two_settings_at_the_command_line(tmp_path, typed):
-    path, out = tmp_path / "runs.csv", tmp_path / "tuned.csv"
-    sweep_of_two().to_csv(path, index=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RunTableWarning)
-        done = CliRunner().invoke(
-            app, ["table", str(path), "--best-of", *typed, "-o", str(out)]
-        )
-    assert done.exit_code == 0, done.exception
+    runs = sweep_of_two()
+    done, table = typed_best_of(tmp_path, runs, *typed)
     assert "to 9 cells by --best-of lr,batch" in done.stderr
-    assert pd.read_csv(out)["loss"].to_numpy() == pytest.approx(
-        tuned(sweep_of_two(), ["lr", "batch"])["loss"]
-    )
+    expected = tuned(runs, ["lr", "batch"])["loss"]
+    assert table["loss"].to_numpy() == pytest.approx(expected)
 
 
 def test_a_third_setting_is_refused_and_can_be_tuned_too():
+    swept = sweep_of_two(levels=3)
+    times = {wd: 1 + 0.01 * np.log(wd / 0.1) ** 2 for wd in (0.05, 0.1, 0.2)}
     runs = pd.concat(
-        [
-            sweep_of_two(levels=3).assign(
-                wd=wd,
-                loss=lambda t, w=wd: t["loss"] * (1 + 0.01 * np.log(w / 0.1) ** 2),
-            )
-            for wd in (0.05, 0.1, 0.2)
-        ]
+        [swept.assign(wd=wd, loss=swept["loss"] * t) for wd, t in times.items()]
     )
-    with pytest.raises(
-        RunTableError, match=r"'wd' differs within.*--best-of lr,batch,wd"
-    ):
+    says = r"'wd' differs within.*--best-of lr,batch,wd"
+    with pytest.raises(RunTableError, match=says):
         tuned(runs, ["lr", "batch"])
     table = tuned(runs, ["lr", "batch", "wd"])
     assert table["wd_best"].to_numpy() == pytest.approx(0.1, rel=1e-3)
