@@ -10,6 +10,7 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._tables.fitting import check_fittable
 from known.said import said_by
 
 GOOD = "N,D,replay,ptpp,loss\n1e8,1e9,.1,30,2.5\n1e9,1e9,.2,30,2.3\n"
@@ -53,14 +54,10 @@ def test_commas_between_thousands_are_read(text, value):
     ("column", "cell"),
     [("loss", "1,8"), ("loss", "2,986"), ("replay", "0,25"), ("ptpp", "2,790")],
 )
-def test_decimal_commas_in_a_table_are_refused_by_row_and_column(
-    tmp_path, column, cell
-):
+def test_decimal_commas_are_refused_by_row_and_column(tmp_path, column, cell):
     """1,8 is not 18, and 2,986 not 2986."""
-    table = pd.DataFrame(
-        {"N": ["1e8"], "D": ["1e9"], "replay": ["0.2"], "ptpp": ["30"], "loss": ["2.5"]}
-    )
-    table.loc[0, column] = cell
+    row = {"N": "1e8", "D": "1e9", "replay": "0.2", "ptpp": "30", "loss": "2.5"}
+    table = pd.DataFrame([row | {column: cell}])
     said = refusal(tmp_path / "t.csv", table.to_csv(index=False))
     assert f"row 1, column '{column}'" in said
     assert cell in said
@@ -104,10 +101,7 @@ def test_a_frame_without_rows_is_refused():
     [
         ("cut.csv.gz", gzip.compress(GOOD.encode() * 50, mtime=0)[:60]),
         ("text.csv.gz", GOOD.encode()),
-        (
-            "flipped.csv.gz",
-            gzip.compress(GOOD.encode(), mtime=0)[:-12] + b"damaged bytes",
-        ),
+        ("flipped.csv.gz", gzip.compress(GOOD.encode(), mtime=0)[:-12] + b"damaged"),
         ("table.xlsx", b"PK\x03\x04\x14\x00\x06\x00\x08\x00\xff\xfe" * 9),
         ("table.csv.zip", b"PK\x03\x04 no archive"),
         ("table.csv.xz", b"no archive"),
@@ -143,8 +137,6 @@ def test_the_same_rows_exported_twice_are_warned_about(tmp_path):
 def test_two_domains_fitted_as_one_are_warned_about():
     runs = bayeslaw.simulate("chinchilla").assign(domain="target")
     both = bayeslaw.read_runs(pd.concat([runs, runs.assign(domain="source")]))
-    from bayeslaw._tables.fitting import check_fittable
-
     with pytest.warns(RunTableWarning, match="runs of 2 domains are fitted as if of"):
         check_fittable(bayeslaw.law("chinchilla"), both)
 
@@ -239,9 +231,8 @@ def test_a_long_run_may_have_a_high_loss_where_losses_may_rise():
     assert said_of(table)
     assert not said_of(table.assign(domain="source"))
     assert not said_of(table.assign(U=1e9))
-    assert not said_of(
-        table.assign(corpus=["b" if i == 7 else "a" for i in table.index])
-    )
+    corpus = ["b" if i == 7 else "a" for i in table.index]
+    assert not said_of(table.assign(corpus=corpus))
 
 
 def test_a_failed_run_among_the_others_makes_no_honest_row_odd():

@@ -132,11 +132,8 @@ def test_a_panel_of_runs_becomes_rows(tmp_path):
 
 def test_a_column_for_each_size_becomes_rows():
     runs, said = read({"D": [1e9, 2e9], "loss_70M": [3, 2.9], "loss_1.4B": [2.5, None]})
-    assert runs[["N", "D", "loss"]].to_numpy().tolist() == [
-        [7e7, 1e9, 3.0],
-        [7e7, 2e9, 2.9],
-        [1.4e9, 1e9, 2.5],
-    ]
+    rows = [[7e7, 1e9, 3.0], [7e7, 2e9, 2.9], [1.4e9, 1e9, 2.5]]
+    assert runs[["N", "D", "loss"]].to_numpy().tolist() == rows
     assert "became a row each, by N" in said
 
 
@@ -231,10 +228,8 @@ def test_without_models_they_are_refused():
 
 def options_of(text: str) -> list[str]:
     """What is proposed, as a shell hands it on."""
-    found = re.search(
-        r"perhaps ((?:--(?:column|where) (?:\"[^\"]*\"|'[^']*') ?)+)", text
-    )
-    return shlex.split(found[1])
+    option = r"--(?:column|where) (?:\"[^\"]*\"|'[^']*') ?"
+    return shlex.split(re.search(rf"perhaps ((?:{option})+)", text)[1])
 
 
 PLAN = ["--plan", "N=7B", "--plan", "ptpp=43", "--plan", "max_target_loss=2.6"]
@@ -251,20 +246,16 @@ def test_what_the_first_error_proposes_reads_a_strangers_table(seed, tmp_path):
     refused = CliRunner().invoke(app, ["report", str(path), *PLAN])
     assert isinstance(refused.exception, RunTableError)
     options = options_of(str(refused.exception))
-    columns = dict(
-        reversed(pair.split("=", 1)) for pair in options[1:-2:2]
-    )  # theirs -> ours
+    # theirs -> ours
+    columns = dict(reversed(pair.split("=", 1)) for pair in options[1:-2:2])
     runs, _ = said_by(bayeslaw.read_runs, path, columns=columns, where=options[-1])
     assert 2 * (RUNS - CRASHED - 9) <= len(runs) < 2 * (RUNS - CRASHED) + 1
     sizes = sorted(runs["N"].unique())
     assert sizes == pytest.approx([1e6 * size for size in SIZES])
     budgets = (runs["ptpp"] * runs["N"] / 1e9).round(6).unique()
     assert sorted(budgets) == pytest.approx(PRETRAINED)
-    assert (
-        runs[["loss_before", "source_loss_before", "replay", "D"]]
-        .notna()
-        .all(axis=None)
-    )
+    full = runs[["loss_before", "source_loss_before", "replay", "D"]]
+    assert full.notna().all(axis=None)
 
 
 def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
@@ -276,11 +267,7 @@ def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
 
 # -- as people write columns -----------------------------------------------------------
 
-PERPLEXITIES = {
-    "n": [1e8, 2e8],
-    "tok": [1e9, 1e9],
-    "eval_ppl": [np.e**3, np.e**2.5],
-}
+PERPLEXITIES = {"n": [1e8, 2e8], "tok": [1e9, 1e9], "eval_ppl": [np.e**3, np.e**2.5]}
 
 
 def test_columns_are_taken_as_the_command_line_writes_them():
@@ -322,15 +309,12 @@ def test_a_refusal_says_how_python_takes_it():
 
 def test_starts_of_several_checkpoints_are_not_averaged_unsaid():
     """Two checkpoints of one size whose stage is in no column that is read."""
-    table = pd.DataFrame(
-        {
-            "N": 1e8,
-            "replay": 0.1,
-            "D": [0.0, 1e9, 0.0, 1e9],
-            "loss": [2.8, 2.5, 2.6, 2.4],
-            "pretrain_tokens": [1e11, 1e11, 3e11, 3e11],
-        }
-    )
+    rows = {"N": 1e8, "replay": 0.1, "D": [0.0, 1e9, 0.0, 1e9]}
+    rows |= {
+        "loss": [2.8, 2.5, 2.6, 2.4],
+        "pretrain_tokens": np.repeat([1e11, 3e11], 2),
+    }
+    table = pd.DataFrame(rows)
     _, said = read(table.drop(columns="pretrain_tokens"))
     assert "differ in loss by up to 8%" in said
     runs, said = read(table)

@@ -112,9 +112,8 @@ def test_a_point_that_may_group_thousands_is_refused_among_decimal_commas(tmp_pa
     rows = lines()
     rows[3] = rows[3].replace("3,2;", "3.200;")
     path.write_text("\n".join([HEADER, *rows]))
-    with pytest.raises(
-        RunTableError, match=r"row 4, column 'Token': '3.200' may mean 3200"
-    ):
+    says = r"row 4, column 'Token': '3.200' may mean 3200"
+    with pytest.raises(RunTableError, match=says):
         bayeslaw.read_runs(path, columns=COLUMNS)
 
 
@@ -253,9 +252,8 @@ def test_tokens_of_a_batch_are_not_the_tokens_of_a_run():
 
 
 def test_a_setting_that_all_runs_share_is_not_proposed_beside_one_that_varies():
-    table = export(
-        seq_tokens_max=4096, train_tokens=[1e9, 2e9, 4e9] * 2, val_tokens=5e6
-    )
+    planned = {"seq_tokens_max": 4096, "val_tokens": 5e6}
+    table = export(train_tokens=[1e9, 2e9, 4e9] * 2, **planned)
     assert proposed(table)["D"] == "train_tokens"
 
 
@@ -390,9 +388,8 @@ def test_text_in_a_perplexity_or_in_both_losses_is_refused_too():
         bayeslaw.read_runs(table, columns=columns)
     both = sound().astype({"target_loss": object, "source_loss": object})
     both.loc[2, ["target_loss", "source_loss"]] = "nats"
-    with pytest.raises(
-        RunTableError, match=r"row 3, column '(source|target)_loss': 'nats'"
-    ):
+    says = r"row 3, column '(source|target)_loss': 'nats'"
+    with pytest.raises(RunTableError, match=says):
         bayeslaw.read_runs(both)
     assert len(bayeslaw.read_runs(both, where="run != 'r2'")) == 14
 
@@ -410,12 +407,9 @@ def test_names_that_a_few_rows_contradict_are_told_not_dropped():
     _, words = read(table, columns=["D=tokens*1e9", "replay=mix/100"])
     assert "'Name' names rows 'r2' that differ, so it is not taken" in words
     table.loc[5, "Name"] = None
-    _, words = read(
-        pd.concat([table, sound(4).rename(columns={"run": "Name"})]).assign(
-            tokens=[str(i) for i in range(1, 13)]
-        ),
-        columns=["D=tokens*1e9"],
-    )
+    both = pd.concat([table, sound(4).rename(columns={"run": "Name"})])
+    both["tokens"] = [str(i) for i in range(1, 13)]
+    _, words = read(both, columns=["D=tokens*1e9"])
     assert "is empty in 1 rows" in words
 
 
@@ -473,18 +467,16 @@ def test_a_table_in_the_place_of_a_fit_is_not_to_be_overwritten(tmp_path):
 def test_a_point_fit_and_a_table_in_the_place_of_a_fit_are_told(tmp_path):
     point = bayeslaw.point_fit(frame(), "chinchilla", starts=2)
     assert point.loss({"N": "7B", "D": "20B"}).shape == (1,)
-    with pytest.raises(
-        bayeslaw.LawError, match=r"no posterior: fit\(runs, 'chinchilla'\)"
-    ):
+    says = r"no posterior: fit\(runs, 'chinchilla'\)"
+    with pytest.raises(bayeslaw.LawError, match=says):
         bayeslaw.forecast(point, {"N": "7B", "D": "20B"})
     with pytest.raises(bayeslaw.LawError, match="the fit comes first"):
         bayeslaw.forecast(frame(), frame())
 
 
 def test_options_that_are_nearly_right_are_named():
-    with pytest.raises(
-        bayeslaw.PlanError, match="ptpp is pre-training tokens per param"
-    ):
+    says = "ptpp is pre-training tokens per param"
+    with pytest.raises(bayeslaw.PlanError, match=says):
         bayeslaw.plan("t.nc", "s.nc", N=7e9, pretrain_tokens=3e11)
     with pytest.raises(bayeslaw.PlanError, match="did you mean 'max_tokens'"):
         bayeslaw.plan("t.nc", "s.nc", N=7e9, ptpp=3, max_token=3e11)

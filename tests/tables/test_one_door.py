@@ -10,7 +10,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw import BayeslawError, RunTableError, RunTableWarning
-from bayeslaw._tables.fitting import by_domain, covariates
+from bayeslaw._tables.fitting import by_domain, check_fittable, covariates
+from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
 from known import saved
 
@@ -69,18 +70,22 @@ def follow(fit, t):
     return bayeslaw.follow(fit, t, 1e13)
 
 
+def buy(fit, offers, goal):
+    return bayeslaw.anchors(fit, offers, goal, budget=2, checks=0)
+
+
+def plan_runs(t, goal):
+    return bayeslaw.next_runs(t, goal, 1e30, laws=["chinchilla"])
+
+
 # what refuses before it fits, and answers at once where it does not refuse
 ASKED = {
     "forecast": bayeslaw.forecast,
     "check": bayeslaw.check,
     "follow": follow,
     "width_parts": bayeslaw.width_parts,
-    "anchors": lambda fit, t: bayeslaw.anchors(
-        fit, t, saved.runs().iloc[:2], budget=2, checks=0
-    ),
-    "anchors' goal": lambda fit, t: bayeslaw.anchors(
-        fit, saved.runs().assign(cost=1.0), t, budget=2, checks=0
-    ),
+    "anchors": lambda fit, t: buy(fit, t, saved.runs().iloc[:2]),
+    "anchors' goal": lambda fit, t: buy(fit, saved.runs().assign(cost=1.0), t),
     "appraise": lambda fit, t: bayeslaw.appraise(fit, t, saved.runs().iloc[:2]),
     "check_stages": bayeslaw.check_stages,
     "checkpoints": lambda fit, t: bayeslaw.checkpoints(t),
@@ -107,12 +112,8 @@ DESIGNS = {
     ),
     "prior_only": lambda fit, t: bayeslaw.prior_only("chinchilla", t, draws=20),
     "simulate": lambda fit, t: bayeslaw.simulate("chinchilla", design=t),
-    "next_runs": lambda fit, t: bayeslaw.next_runs(
-        t, saved.runs().iloc[:2], 1e30, laws=["chinchilla"]
-    ),
-    "next_runs' goal": lambda fit, t: bayeslaw.next_runs(
-        saved.runs().iloc[:4], t, 1e30, laws=["chinchilla"]
-    ),
+    "next_runs": lambda fit, t: plan_runs(t, saved.runs().iloc[:2]),
+    "next_runs' goal": lambda fit, t: plan_runs(saved.runs().iloc[:4], t),
 }
 OF_LOSSES = ("NaN", "negative", "infinite", "suffix on a loss")
 # what would fit a sound table: it is asked about those alone that are refused
@@ -227,15 +228,9 @@ def test_a_table_that_was_changed_after_it_was_read_is_checked_again(known):
 
 
 def test_rows_without_a_step_are_named_where_one_run_has_two_losses():
-    table = pd.DataFrame(
-        {
-            "run": ["a", "a", "b"],
-            "step": [np.nan, np.nan, 1],
-            "N": 1e8,
-            "D": [1e9, 1e9, 2e9],
-            "loss": [2.5, 2.6, 2.4],
-        }
-    )
+    points = {"run": ["a", "a", "b"], "step": [np.nan, np.nan, 1], "N": 1e8}
+    points |= {"D": [1e9, 1e9, 2e9], "loss": [2.5, 2.6, 2.4]}
+    table = pd.DataFrame(points)
     said = "rows 1, 2, column 'loss': different losses for one run a, step \\(empty\\)"
     with pytest.raises(RunTableError, match=said):
         bayeslaw.read_runs(table)
@@ -335,9 +330,8 @@ def test_rows_of_no_domain_among_others_are_refused(table):
 @pytest.mark.parametrize("column", ["domain", "run", "checkpoint"])
 def test_names_that_differ_in_case_are_told_and_spaces_differ_in_nothing(table, column):
     cased = table.assign(**{column: [*"Aabcdefg"]})
-    with pytest.warns(
-        RunTableWarning, match=f"'{column}' has names that differ in case"
-    ):
+    says = f"'{column}' has names that differ in case"
+    with pytest.warns(RunTableWarning, match=says):
         bayeslaw.read_runs(cased)
     spaced = table.assign(**{column: ["a", "a ", *"bcdefg"]})
     assert bayeslaw.read_runs(spaced)[column].nunique() == 7
@@ -368,13 +362,11 @@ def test_empty_text_is_an_empty_cell(table, loss):
 @pytest.mark.parametrize("cell", [0.0, -1.0])
 def test_a_formula_without_a_finite_loss_is_refused_by_every_fit(table, cell):
     heat = table.assign(heat=[2.0, 3.0, cell, *np.linspace(1, 5, 5)])
-    law = bayeslaw.law_from_formula(
-        "E + A/N^alpha + B/heat^gamma", columns={"heat": 2.0}
-    )
+    formula = "E + A/N^alpha + B/heat^gamma"
+    law = bayeslaw.law_from_formula(formula, columns={"heat": 2.0})
+    says = "row 3: the formula has no finite loss"
     for ask in (bayeslaw.point_fit, bayeslaw.fit):
-        with pytest.raises(
-            RunTableError, match="row 3: the formula has no finite loss"
-        ):
+        with pytest.raises(RunTableError, match=says):
             ask(heat, law)
 
 
@@ -458,13 +450,10 @@ def test_curves_of_which_nothing_parts_the_points_are_told(points):
 
 def tuned(**settings):
     grid = bayeslaw.simulate("chinchilla", seed=1).drop(columns=["run", "checkpoint"])
-    rows = [
-        grid.assign(
-            loss=grid["loss"] * (1 + 0.01 * i), **{c: v[i] for c, v in settings.items()}
-        )
-        for i in range(2)
-    ]
-    return pd.concat(rows, ignore_index=True)
+    levels = ({c: v[i] for c, v in settings.items()} for i in range(2))
+    first, second = (grid.assign(**level) for level in levels)
+    second["loss"] *= 1.01
+    return pd.concat([first, second], ignore_index=True)
 
 
 @pytest.mark.parametrize(
@@ -472,8 +461,6 @@ def tuned(**settings):
     [{"lr": [1e-3, 3e-3]}, {"wd": [0.1, 0.01]}, {"optimizer": ["adam", "muon"]}],
 )
 def test_rows_alike_but_for_a_setting_are_said_before_the_fit(settings):
-    from bayeslaw._tables.fitting import check_fittable
-
     runs = bayeslaw.read_runs(tuned(**settings))
     (name,) = settings
     with pytest.warns(RunTableWarning, match=f"at other settings of '{name}'"):
@@ -485,8 +472,6 @@ def test_rows_alike_but_for_a_setting_are_said_before_the_fit(settings):
 
 
 def test_replicates_and_measurements_are_no_settings():
-    from bayeslaw._tables.rows.settings import alike_but_settings
-
     seeds = bayeslaw.read_runs(tuned(seed=[0, 1]))
     assert alike_but_settings(seeds) is None
     hours = seeds.assign(hours=np.linspace(1, 2, len(seeds)))

@@ -248,14 +248,8 @@ def offline_folder(tmp_path_factory):
     quiet = wandb.Settings(console="off", silent=True)
     for size in SIZES:
         config = SETTINGS | {"n_params": size}
-        run = wandb.init(
-            project="grid",
-            name=f"size{size}",
-            mode="offline",
-            dir=str(folder),
-            config=config,
-            settings=quiet,
-        )
+        options = {"config": config, "settings": quiet, "dir": str(folder)}
+        run = wandb.init(project="grid", name=f"size{size}", mode="offline", **options)
         for step, values in logs(size):
             # long enough for records that go over blocks of the file
             padding = {f"norms/layer{i}": step + i / 7 for i in range(40)}
@@ -304,15 +298,11 @@ def test_runs_of_the_wandb_api(monkeypatch):
         rows = [{"_step": i, "_timestamp": 1e9 + i} | v for i, v in logs(size)]
         return lambda: iter(rows)
 
-    runs = [
-        SimpleNamespace(
-            id=f"id{size}",
-            name=f"size{size}",
-            config=SETTINGS | {"n_params": size, "_wandb": {"t": 1}},
-            scan_history=scanned(size),
-        )
-        for size in SIZES
-    ]
+    runs = []
+    for size in SIZES:
+        config = SETTINGS | {"n_params": size, "_wandb": {"t": 1}}
+        named = {"id": f"id{size}", "name": f"size{size}", "config": config}
+        runs.append(SimpleNamespace(**named, scan_history=scanned(size)))
     asked = []
     api = SimpleNamespace(runs=lambda path: asked.append(path) or iter(runs))
     monkeypatch.setattr(wandb, "Api", lambda: api)
@@ -356,13 +346,8 @@ def trainer_folder(tmp_path_factory, outside):
             per_device_train_batch_size=4, use_cpu=True, disable_tqdm=True, seed=seed,
             dataloader_pin_memory=False, include_num_input_tokens_seen="all",
         )  # fmt: skip
-        trainer = hf.Trainer(
-            model=hf.GPT2LMHeadModel(config),
-            args=arguments,
-            train_dataset=texts,
-            eval_dataset=texts[:8],
-        )
-        trainer.train()
+        data = {"train_dataset": texts, "eval_dataset": texts[:8]}
+        hf.Trainer(model=hf.GPT2LMHeadModel(config), args=arguments, **data).train()
     return folder
 
 
@@ -375,9 +360,8 @@ def test_states_of_a_trainer(trainer_folder):
         assert run["step"].tolist() == [5, 10, 15, 20]
         assert run["D"].tolist() == [5 * 64, 10 * 64, 15 * 64, 20 * 64]
         assert set(run["N"]) == {1e4}
-    state = json.loads(
-        (trainer_folder / "first/checkpoint-20/trainer_state.json").read_text()
-    )
+    last = trainer_folder / "first/checkpoint-20/trainer_state.json"
+    state = json.loads(last.read_text())
     logged = [row["eval_loss"] for row in state["log_history"] if "eval_loss" in row]
     assert runs.loc[runs["run"] == "first", "loss"].tolist() == logged
     (one,) = {*bayeslaw.read_runs(f"hf:{trainer_folder}/first")["run"]}
@@ -412,24 +396,14 @@ def test_a_store_that_is_damaged_inside_is_one_line(tmp_path, text):
 # -- any of them -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scheme", "module"),
-    [
-        ("tensorboard", "tensorboard"),
-        ("mlflow", "mlflow"),
-        ("trackio", "trackio"),
-        ("wandb", "wandb"),
-    ],
-)
-def test_a_library_that_is_missing_is_named_with_its_extra(
-    tmp_path, monkeypatch, scheme, module
-):
+@pytest.mark.parametrize("extra", ["tensorboard", "mlflow", "trackio", "wandb"])
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch, extra):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(library.importlib, "import_module", absent)
-    with pytest.raises(RunTableError, match=rf"pip install \"bayeslaw\[{module}\]\"$"):
-        library.imported(f"{module}.part", scheme)
+    with pytest.raises(RunTableError, match=rf"pip install \"bayeslaw\[{extra}\]\"$"):
+        library.imported(f"{extra}.part", extra)
 
 
 @pytest.mark.parametrize("scheme", ["tensorboard", "mlflow", "hf"])
@@ -546,12 +520,8 @@ def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
         ({"tokens_per_step": 512}, 512, False),
         ({"global_batch_size": 8, "seq_len": 4, "world_size": 2}, 32, True),
         (
-            {
-                "per_device_train_batch_size": 2,
-                "seq_length": 8,
-                "gradient_accumulation_steps": 4,
-                "world_size": 3,
-            },
+            {"per_device_train_batch_size": 2, "seq_length": 8}
+            | {"gradient_accumulation_steps": 4, "world_size": 3},
             192,
             True,
         ),
