@@ -63,16 +63,14 @@ def test_an_exponent_of_one_level_keeps_its_prior_in_forecasts_beyond():
 def test_a_column_that_acts_as_one_with_another_needs_no_levels_of_its_own():
     """One checkpoint's areas: alpha acts on those of both phases together."""
     law = bayeslaw.law("cpt-dynamics-replay-target")
-    one = pd.DataFrame(
-        {
-            "S1_pt": 3.0,
-            "S2_pt": 0.2,
-            "S1_cpt": np.tile(np.linspace(0.1, 2.0, 10), 3),
-            "S2_cpt": np.tile(np.linspace(0.0, 0.1, 10), 3),
-            "replay": np.repeat([0.1, 0.3, 0.6], 10),
-            "loss": np.linspace(3.0, 2.5, 30),
-        }
-    )
+    areas = {
+        "S1_pt": 3.0,
+        "S2_pt": 0.2,
+        "S1_cpt": np.tile(np.linspace(0.1, 2.0, 10), 3),
+    }
+    areas |= {"S2_cpt": np.tile(np.linspace(0.0, 0.1, 10), 3)}
+    replay, loss = np.repeat([0.1, 0.3, 0.6], 10), np.linspace(3.0, 2.5, 30)
+    one = pd.DataFrame(areas | {"replay": replay, "loss": loss})
     fitting.check_fittable(law, one)
     with pytest.warns(RunTableWarning, match=r"'S1_pt' has one level only .* alpha"):
         fitting.check_fittable(law, one.assign(S1_cpt=1.0))

@@ -75,9 +75,8 @@ def heated(values) -> Heated:
 )
 def test_a_forecast_far_beyond_an_own_column_is_warned_of(values, far, near):
     posterior = heated(values)
-    with pytest.warns(
-        RunTableWarning, match="heat = .* beyond the runs that were fitted"
-    ):
+    says = "heat = .* beyond the runs that were fitted"
+    with pytest.warns(RunTableWarning, match=says):
         bayeslaw.forecast(posterior, asked(heat=far))
     bayeslaw.forecast(posterior, asked(heat=near))  # warnings are errors
 
@@ -110,23 +109,16 @@ def test_a_root_is_a_factor_of_a_column():
     """A standard error is the spread of batches over the root of their number, or a number
     over the root of the tokens; the root itself is no column of the table.
     """
-    table = pd.DataFrame(
-        {
-            "N": [1e8, 2e8],
-            "loss": [3.0, 2.9],
-            "spread": [0.2, 0.4],
-            "batches": [100, 16],
-        }
-    )
+    sizes = {"N": [1e8, 2e8], "loss": [3.0, 2.9]}
+    table = pd.DataFrame(sizes | {"spread": [0.2, 0.4], "batches": [100, 16]})
     runs = bayeslaw.read_runs(table, columns=["loss_sd=spread/sqrt(batches)"])
     assert runs["loss_sd"].tolist() == pytest.approx([0.02, 0.1])
     assert "sqrt(batches)" not in runs
     runs = bayeslaw.read_runs(table, columns=["loss_sd=2/sqrt(batches)"])
     assert runs["loss_sd"].tolist() == pytest.approx([0.2, 0.5])
+    below = table.assign(batches=[-1, 4])
     with pytest.raises(RunTableError, match=r"-1 has no square root"):
-        bayeslaw.read_runs(
-            table.assign(batches=[-1, 4]), columns=["loss_sd=2/sqrt(batches)"]
-        )
+        bayeslaw.read_runs(below, columns=["loss_sd=2/sqrt(batches)"])
     with pytest.raises(RunTableError, match="batch"):
         bayeslaw.read_runs(table, columns=["loss_sd=spread/sqrt(batch)"])
 
@@ -151,13 +143,8 @@ def test_columns_are_made_of_others_by_arithmetic(expression, values):
 @pytest.mark.parametrize(
     "expression",
     [
-        "(old)(new)",
-        "old**new",
-        "exp(old)",
-        "old if new else old",
-        "old*" * 300 + "old",
-        "(" * 300 + "old",
-        "-",
+        *("(old)(new)", "old**new", "exp(old)", "old if new else old", "-"),
+        *("old*" * 300 + "old", "(" * 300 + "old"),
     ],
 )
 def test_other_code_is_no_expression(expression):

@@ -126,17 +126,11 @@ def test_functions_propose_it():
 def folder(tmp_path_factory):
     here = tmp_path_factory.mktemp("foreign")
     runs = bayeslaw.simulate("ptpp-floor", seed=1)
-    foreign = pd.DataFrame(
-        {
-            "n_params": runs["N"] / 1e6,
-            "tokens_b": runs["D"] / 1e9,
-            "replay_ratio": runs["replay"] * 100,
-            "tpp": runs["ptpp"],
-            "val_loss": runs["loss"],
-        }
-    )
+    ours = runs[["N", "D", "replay", "ptpp", "loss"]]
+    ours.to_csv(here / "ours.csv", index=False)
+    foreign = ours / [1e6, 1e9, 0.01, 1, 1]
+    foreign.columns = ["n_params", "tokens_b", "replay_ratio", "tpp", "val_loss"]
     foreign.to_csv(here / "foreign.csv", index=False)
-    runs[["N", "D", "replay", "ptpp", "loss"]].to_csv(here / "ours.csv", index=False)
     saved.save_fit(here / "fit.nc")
     return here
 
@@ -161,11 +155,8 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_first_error_of_every_command_proposes_the_whole_mapping(folder, command):
     """A line that can be pasted: with it, the same table is read as if it were ours."""
-    paths = {
-        "FOREIGN": folder / "foreign.csv",
-        "FIT": folder / "fit.nc",
-        "OUT": folder / "out",
-    }
+    paths = {"FOREIGN": folder / "foreign.csv", "FIT": folder / "fit.nc"}
+    paths |= {"OUT": folder / "out"}
     words = [str(paths.get(word, word)) for word in command.split()]
     program = studies if words[0] == "study" else app
     done = CliRunner().invoke(program, words[program is studies :])
@@ -246,27 +237,24 @@ def test_a_size_of_something_else_is_not_the_models(name):
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    "columns",
     [
-        ({"GFLOPs": [1.8, 1.8, 4.1, 4.1]}, "cost="),
-        ({"flops_per_image": [1e18] * 4}, "cost="),
-        ({"forward_flops": [2e8, 2e8, 2e9, 2e9]}, "cost="),
+        {"GFLOPs": [1.8, 1.8, 4.1, 4.1]},
+        {"flops_per_image": [1e18] * 4},
+        {"forward_flops": [2e8, 2e8, 2e9, 2e9]},
     ],
 )
-def test_the_compute_of_one_pass_is_not_a_runs_cost(columns, said):
-    assert said not in mapping_hint(pd.DataFrame(SIZES | columns | LOSSES))
+def test_the_compute_of_one_pass_is_not_a_runs_cost(columns):
+    assert "cost=" not in mapping_hint(pd.DataFrame(SIZES | columns | LOSSES))
     whole = pd.DataFrame(SIZES | {"train_flops": [6e17, 1e18, 6e18, 1e19]} | LOSSES)
     assert "cost=train_flops" in mapping_hint(whole)
 
 
-@pytest.mark.parametrize(
-    ("name", "factor"),
-    [
-        ("new bits/tok", "0.6931"),
-        ("bits_per_token", "0.6931"),
-        ("bits/byte", "0.6931*BYTES_PER_TOKEN"),
-    ],
-)
+OF_BITS = {"new bits/tok": "0.6931", "bits_per_token": "0.6931"}
+OF_BITS |= {"bits/byte": "0.6931*BYTES_PER_TOKEN"}
+
+
+@pytest.mark.parametrize(("name", "factor"), OF_BITS.items())
 def test_bits_are_read_as_those_of_their_name(name, factor):
     table = pd.DataFrame(SIZES | TOKENS | {name: [4.0, 3.9, 3.8, 3.7]})
     option = f'--column "loss={name}*{factor}"'
@@ -313,15 +301,11 @@ def test_shares_and_losses_of_a_mixture_are_proposed(shares):
     assert len(runs) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "factor"),
-    [
-        ("old_data_fraction", 1.0),
-        ("general data (%)", 0.01),
-        ("source_pct", 0.01),
-        ("general share", 1.0),
-    ],
-)
+OLD = {"old_data_fraction": 1.0, "general data (%)": 0.01}
+OLD |= {"source_pct": 0.01, "general share": 1.0}
+
+
+@pytest.mark.parametrize(("name", "factor"), OLD.items())
 def test_a_share_of_old_data_is_replay(name, factor):
     written = np.array([0.1, 0.2, 0.1, 0.2]) / factor
     table = pd.DataFrame(SIZES | TOKENS | {name: written} | LOSSES)
@@ -345,18 +329,13 @@ def test_two_shares_of_which_one_is_replay_are_no_mixture():
 def test_weights_beside_evaluations_of_the_same_names_are_shares(sums_to):
     """No word says loss; and the weights are shares though one domain is not listed."""
     share = sums_to * np.array([0.5, 0.4, 0.3, 0.2])
-    table = pd.DataFrame(
-        SIZES
-        | TOKENS
-        | {"cc_weight": share, "code_weight": sums_to - share}
-        | {"val_cc": [2.71, 2.62, 2.53, 2.44], "val_code": [0.91, 0.82, 0.83, 0.74]}
-    )
-    mapping = pasted(mapping_hint(table))
-    assert mapping["val_cc"] == "loss_cc"
-    assert mapping["val_code"] == "loss_code"
-    shares = {name.split("/")[0]: ours for name, ours in mapping.items()}
-    assert shares["cc_weight"] == "share_cc"
-    assert shares["code_weight"] == "share_code"
+    weights = {"cc_weight": share, "code_weight": sums_to - share}
+    losses = {"val_cc": [2.71, 2.62, 2.53, 2.44], "val_code": [0.91, 0.82, 0.83, 0.74]}
+    mapping = pasted(mapping_hint(pd.DataFrame(SIZES | TOKENS | weights | losses)))
+    meant = {name.split("/")[0]: ours for name, ours in mapping.items()}
+    assert (meant["val_cc"], meant["val_code"]) == ("loss_cc", "loss_code")
+    shares = meant["cc_weight"], meant["code_weight"]
+    assert shares == ("share_cc", "share_code")
 
 
 def test_an_accuracy_is_no_loss():

@@ -87,11 +87,8 @@ def test_losses_by_evaluation_set_become_a_row_each():
     wide = table(share_a=[0.3, 0.4], share_b=[0.7, 0.6]).drop(columns="loss")
     wide = wide.assign(loss_a=[3.0, 2.9], loss_b=[2.0, None])
     runs = bayeslaw.read_runs(wide)
-    assert runs[["domain", "loss"]].to_numpy().tolist() == [
-        ["a", 3.0],
-        ["a", 2.9],
-        ["b", 2.0],
-    ]
+    rows = [["a", 3.0], ["a", 2.9], ["b", 2.0]]
+    assert runs[["domain", "loss"]].to_numpy().tolist() == rows
     assert not {"loss_a", "loss_b"} & set(runs)
 
 

@@ -73,9 +73,8 @@ def test_replay_is_a_share(cell):
 
 def test_a_loss_is_not_empty_but_a_covariate_may_be():
     assert "row 2, column 'loss': NaN or empty" in refusal(loss=[2.5, np.nan])
-    assert np.isnan(
-        read(N=[1e8, 2e8], loss_before=[2.5, np.nan])["loss_before"].iloc[1]
-    )
+    runs = read(N=[1e8, 2e8], loss_before=[2.5, np.nan])
+    assert runs["loss_before"].isna().tolist() == [False, True]
 
 
 def test_one_run_has_one_loss_at_one_point_of_one_domain():
@@ -128,13 +127,9 @@ def test_rows_are_named_up_to_three():
 
 def grid(rows):
     """Distinct sizes and budgets, three levels at least of each, not on one line."""
-    return pd.DataFrame(
-        {
-            "N": np.geomspace(1e8, 1e10, rows),
-            "D": np.geomspace(1e9, 1e11, rows) * np.resize([1.0, 2.0, 0.7], rows),
-            "loss": np.linspace(3, 2, rows),
-        }
-    )
+    tokens = np.geomspace(1e9, 1e11, rows) * np.resize([1.0, 2.0, 0.7], rows)
+    sizes, losses = np.geomspace(1e8, 1e10, rows), np.linspace(3, 2, rows)
+    return pd.DataFrame({"N": sizes, "D": tokens, "loss": losses})
 
 
 def test_there_are_as_many_rows_as_parameters():
@@ -212,15 +207,9 @@ def test_rows_that_were_fitted_are_known_by_all_their_numbers():
 
 
 def test_both_losses_become_rows_with_their_own_loss_before():
-    table = pd.DataFrame(
-        {
-            "N": [1e8, 2e8],
-            "target_loss": [2.5, np.nan],
-            "source_loss": [2.0, 2.1],
-            "loss_before": [9.0, 9.0],
-            "source_loss_before": [1.9, 1.8],
-        }
-    )
+    losses = {"target_loss": [2.5, np.nan], "source_loss": [2.0, 2.1]}
+    before = {"loss_before": [9.0, 9.0], "source_loss_before": [1.9, 1.8]}
+    table = pd.DataFrame({"N": [1e8, 2e8]} | losses | before)
     rows = melt_losses(table)
     assert rows["domain"].tolist() == ["target", "source", "source"]
     assert rows["loss"].tolist() == [2.5, 2.0, 2.1]

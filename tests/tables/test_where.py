@@ -8,15 +8,9 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError
 
-TABLE = pd.DataFrame(
-    {
-        "N": [1e8, 1e9, 2e9],
-        "D": [1e9, 2e9, 3e9],
-        "loss": [2.5, 2.3, 2.2],
-        "domain": ["target", "source", None],
-        "tokens B": [1, 2, 3],
-    }
-)
+ROWS = {"N": [1e8, 1e9, 2e9], "D": [1e9, 2e9, 3e9], "loss": [2.5, 2.3, 2.2]}
+NAMED = {"domain": ["target", "source", None], "tokens B": [1, 2, 3]}
+TABLE = pd.DataFrame(ROWS | NAMED)
 QUERIES = {
     "loss < 2.4 and domain == 'source'": [2],
     "loss < 2.4 & domain == 'source'": [2],
