@@ -199,8 +199,9 @@ def own_beyond(
     lines: list[str] = []
     if not isinstance(table, pd.DataFrame):
         return lines
-    own = [c for c in dict.fromkeys(inputs) if c not in NUMERIC]
-    for name in (c for c in own if c in table and c in runs):
+    for name in dict.fromkeys(inputs):
+        if name in NUMERIC or name not in table or name not in runs:
+            continue
         low, high = float(table[name].min()), float(table[name].max())
         x, how = runs[name].to_numpy(float), "halves of their range"
         times = np.abs(x - (low + high) / 2) / ((high - low) / 2 or 1.0)
@@ -229,7 +230,7 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     if not len(fitted) or not len(new):
         return None
     low, high = float(fitted.min()), float(fitted.max())
-    times = _times_less(new, low, high)
+    times = _count_times_less(new, low, high)
     outside = times > 1.01  # tolerance for rounded values
     if not outside.any():
         return None
@@ -245,12 +246,12 @@ def less_data(replay: float, low: float, high: float) -> str:
     """Say of which domain's data a token has less than at any of the fitted replays, and
     how many times less.
     """
-    (times,) = _times_less(np.array([replay]), low, high)
+    (times,) = _count_times_less(np.array([replay]), low, high)
     domain = "target" if replay > high else "source"
     return f"{times:.3g} times less {domain} data in a token"
 
 
-def _times_less(
+def _count_times_less(
     replay: Float[np.ndarray, " run"], low: float, high: float
 ) -> Float[np.ndarray, " run"]:
     """Compute how many times a domain's share of the data is smaller than at any of the

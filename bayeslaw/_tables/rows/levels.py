@@ -108,7 +108,12 @@ def at_levels(
         following = _find_following(position, code, curve[has_level])
     for first, last in _find_clusters(position, following, within):
         inside = slice(first, last + 1)
-        distinct[inside] = _find_roundest(distinct[inside], count[inside])
+        values = distinct[inside]
+        # fewest significant digits, then the most frequent, then the least
+        mantissas = [repr(float(value)).split("e")[0] for value in values]
+        digits = [len(text.replace(".", "").strip("0")) for text in mantissas]
+        order = np.lexsort(np.array([values, -count[inside], digits]))
+        distinct[inside] = float(values[order[0]])
     levels[has_level] = distinct[code]
     return levels
 
@@ -160,18 +165,6 @@ def _find_following(
     is_next = (runs[1:] == runs[:-1]) & (np.diff(position[values]) > arithmetic)
     np.minimum.at(following, values[:-1][is_next], values[1:][is_next])
     return following
-
-
-def _find_roundest(
-    values: Float[np.ndarray, " value"], count: Int[np.ndarray, " value"]
-) -> float:
-    """Choose the value with fewest significant digits, then the most frequent, then the
-    least.
-    """
-    mantissas = [repr(float(value)).split("e")[0] for value in values]
-    digits = [len(text.replace(".", "").strip("0")) for text in mantissas]
-    order = np.lexsort(np.array([values, -count, digits]))
-    return float(values[order[0]])
 
 
 def _number_curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
