@@ -72,25 +72,23 @@ def evaluate(
     broadcast.
     """
 
-    def value(node: ast.expr) -> Any:
-        match node:
-            case ast.BinOp(left=left, op=ast.Pow(), right=right) if not names_in(
-                right, functions
-            ):
-                # a whole exponent may have a negative base
-                return value(left) ** value(right)
-            case ast.BinOp(left=left, op=op, right=right):
-                return operators[type(op)](value(left), value(right))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -value(operand)
-            case ast.UnaryOp(operand=operand):
-                return value(operand)
-            case ast.Call(func=ast.Name(id=function), args=[argument]):
-                return functions[function](value(argument))
-            case ast.Constant(value=constant):
-                return number(float(constant))  # type: ignore[arg-type]
-            case ast.Name(id=name):
-                return values[name]
-        raise TypeError(f"an expression cannot contain {type(node).__name__}")
-
-    return value(node)
+    rest = (values, functions, operators, number)
+    match node:
+        case ast.BinOp(left=left, op=ast.Pow(), right=right) if not names_in(
+            right, functions
+        ):
+            # a whole exponent may have a negative base
+            return evaluate(left, *rest) ** evaluate(right, *rest)
+        case ast.BinOp(left=left, op=op, right=right):
+            return operators[type(op)](evaluate(left, *rest), evaluate(right, *rest))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -evaluate(operand, *rest)
+        case ast.UnaryOp(operand=operand):
+            return evaluate(operand, *rest)
+        case ast.Call(func=ast.Name(id=function), args=[argument]):
+            return functions[function](evaluate(argument, *rest))
+        case ast.Constant(value=constant):
+            return number(float(constant))  # type: ignore[arg-type]
+        case ast.Name(id=name):
+            return values[name]
+    raise TypeError(f"an expression cannot contain {type(node).__name__}")

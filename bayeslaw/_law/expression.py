@@ -130,31 +130,21 @@ def symbol(name: str) -> str:
 def latex(node: ast.expr) -> str:
     """Write a checked formula in LaTeX."""
 
-    def is_sum(n: ast.expr) -> bool:
-        is_signed = isinstance(n, ast.UnaryOp)
-        return is_signed or (
-            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add | ast.Sub)
-        )
-
-    def in_parentheses(n: ast.expr, needed: bool) -> str:
-        is_plain = isinstance(n, ast.Name | ast.Call | ast.Constant)
-        return latex(n) if is_plain or not needed else rf"\left({latex(n)}\right)"
-
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return rf"\frac{{{latex(left)}}}{{{latex(right)}}}"
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return rf"{in_parentheses(left, True)}^{{{latex(right)}}}"
+            return rf"{_enclose(left, True)}^{{{latex(right)}}}"
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            sides = [in_parentheses(side, is_sum(side)) for side in (left, right)]
+            sides = [_enclose(side, _is_sum(side)) for side in (left, right)]
             return r" \cdot ".join(sides)
         case ast.BinOp(left=left, op=op, right=right):
             minus = isinstance(op, ast.Sub)
-            second = in_parentheses(right, minus and is_sum(right))
+            second = _enclose(right, minus and _is_sum(right))
             return f"{latex(left)} {'-' if minus else '+'} {second}"
         case ast.UnaryOp(op=op, operand=operand):
             sign = "-" if isinstance(op, ast.USub) else ""
-            return sign + in_parentheses(operand, is_sum(operand))
+            return sign + _enclose(operand, _is_sum(operand))
         case ast.Call(func=ast.Name(id="sqrt"), args=[argument]):
             return rf"\sqrt{{{latex(argument)}}}"
         case ast.Call(func=ast.Name(id=function), args=[argument]):
@@ -162,3 +152,15 @@ def latex(node: ast.expr) -> str:
         case ast.Name(id=name):
             return symbol(name)
     return ast.unparse(node)
+
+
+def _enclose(node: ast.expr, needed: bool) -> str:
+    is_plain = isinstance(node, ast.Name | ast.Call | ast.Constant)
+    written = latex(node)
+    return written if is_plain or not needed else rf"\left({written}\right)"
+
+
+def _is_sum(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        return True
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)

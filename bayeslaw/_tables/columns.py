@@ -74,24 +74,16 @@ def renamed(
     plain = {t: o for t, o in pairs if t in out and o not in NAMES}
     out = out.rename(columns=plain)
 
-    def add(ours: str, values: float | pd.Series) -> pd.DataFrame:
-        if ours in out:
-            raise RunTableError(
-                f"the table has a column {ours!r} already; rename or drop it to give "
-                "another"
-            )
-        return out.assign(**{ours: values})
-
     read: dict[str, Expression] = {}
     for theirs, ours in pairs:
         if theirs in table:
             if ours in NAMES and ours != theirs:
                 # keep the original: a law may read the column that names runs
-                out = add(ours, as_names(table[theirs]))
+                out = _add_column(out, ours, as_names(table[theirs]))
             continue
         shared = shared_number(theirs)
         if shared is not None:
-            out = add(ours, shared)
+            out = _add_column(out, ours, shared)
             continue
         new = {name for _, name in pairs if name != ours}
         parsed = parse(theirs, there | new)
@@ -135,6 +127,16 @@ def renamed(
     out = out.rename(columns=exported)
     check_repeated(out.columns)
     return out
+
+
+def _add_column(
+    table: pd.DataFrame, ours: str, values: float | pd.Series
+) -> pd.DataFrame:
+    if ours in table:
+        raise RunTableError(
+            f"the table has a column {ours!r} already; rename or drop it to give another"
+        )
+    return table.assign(**{ours: values})
 
 
 def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:

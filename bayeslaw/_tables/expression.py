@@ -11,8 +11,9 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class Expression:
         numbers = [_read_numbers(cells[name], name) for name in self.columns]
         read = {f"_{i}": x for i, x in enumerate(numbers)}
         read["_0"] = self._without_stated(numbers[0], written[0], ours)
-        functions = {name: self._take(name) for name in FUNCTIONS}
+        functions = {name: partial(self._take, name) for name in FUNCTIONS}
         values = grammar.evaluate(self.tree, read, functions).map(drop_rounding)
         for column, x in zip(reversed(written), reversed(numbers), strict=True):
             is_text = x.isna() & column.notna()
@@ -76,18 +77,14 @@ class Expression:
                 values = values.astype(object).mask(is_text, column.astype(object))
         return values
 
-    def _take(self, name: str) -> Callable:
-        """Make a function that refuses numbers it does not take."""
+    def _take(self, name: str, values: Any) -> Any:
+        """Apply a function; refuse numbers that it does not take."""
         function, is_taken, what = FUNCTIONS[name]
-
-        def take(values: Any) -> Any:
-            if not np.all(is_taken(values, 0) | np.isnan(values)):
-                raise RunTableError(
-                    f"column {self.text!r}: {np.nanmin(values):g} has no {what}"
-                )
-            return function(values)
-
-        return take
+        if not np.all(is_taken(values, 0) | np.isnan(values)):
+            raise RunTableError(
+                f"column {self.text!r}: {np.nanmin(values):g} has no {what}"
+            )
+        return function(values)
 
     def _without_stated(
         self, numbers: pd.Series, cells: pd.Series, ours: str
@@ -198,17 +195,17 @@ def columns_read(text: str, names: Collection[str]) -> tuple[str, ...]:
 
 def _read_numbers(column: pd.Series, name: str) -> pd.Series:
     """Convert a column to numbers; other cells become NaN."""
-
-    def number_or_nan(cell: object) -> float:
-        try:
-            return parse_number(cell)
-        except (RunTableError, ValueError, TypeError):
-            return math.nan
-
-    numbers = column.map(number_or_nan).astype(float)
+    numbers = column.map(_number_or_nan).astype(float)
     is_empty = column.isna().all()
     if pd.api.types.is_bool_dtype(column) or not (is_empty or numbers.notna().any()):
         raise RunTableError(
             f"column {name!r} is not numbers, so nothing can be made of it"
         )
     return numbers
+
+
+def _number_or_nan(cell: object) -> float:
+    try:
+        return parse_number(cell)
+    except (RunTableError, ValueError, TypeError):
+        return math.nan

@@ -45,15 +45,14 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
-
-    def iterate_keys(rows: pd.DataFrame) -> Iterator[tuple]:
-        # NaN is not equal to itself
-        numbers = rows[keys].astype(float).fillna(-1.0)
-        return numbers.itertuples(index=False, name=None)
-
     table, runs = with_common_levels(table, runs, keys)
-    rows = {*iterate_keys(table)}
-    return np.array([row in rows for row in iterate_keys(runs)])
+    rows = {*_iterate_rows(table[keys])}
+    return np.array([row in rows for row in _iterate_rows(runs[keys])])
+
+
+def _iterate_rows(table: pd.DataFrame) -> Iterator[tuple]:
+    numbers = table.astype(float).fillna(-1.0)  # NaN is not equal to itself
+    return numbers.itertuples(index=False, name=None)
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -198,25 +198,26 @@ def rise_along(
 def _iterate_parts(
     runs: pd.DataFrame, column: str, beside: Collection[str], most: int = 12
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    def show(level: float) -> str:
-        return f"{level:g}" if level < 1 else format_count(level)
-
     yield "", runs
     for name in beside:
         values = runs[name]
         levels = np.sort(values.dropna().unique())[::-1]
         if len(levels) > most:
             low, high = values.quantile([1 / 3, 2 / 3])
-            yield f"at {name} over {show(high)}", runs[values > high]
-            yield f"at {name} under {show(low)}", runs[values < low]
+            yield f"at {name} over {_show(high)}", runs[values > high]
+            yield f"at {name} under {_show(low)}", runs[values < low]
         elif len(levels) > 1:
             for level in levels:
-                yield f"at {name} = {show(level)}", runs[values == level]
+                yield f"at {name} = {_show(level)}", runs[values == level]
     levels = np.sort(runs[column].dropna().unique())
     if 2 < len(levels) <= most:
         for low, high in itertools.pairwise(levels):
-            name = f"from {column} = {show(low)} to {show(high)}"
+            name = f"from {column} = {_show(low)} to {_show(high)}"
             yield name, runs[runs[column].isin((low, high))]
+
+
+def _show(level: float) -> str:
+    return f"{level:g}" if level < 1 else format_count(level)
 
 
 def _measure_rise(

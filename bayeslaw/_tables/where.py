@@ -102,20 +102,9 @@ class _Query:
         if len(self.text) > most:
             raise self.refusal(f"it has more than {most} characters")
 
-        def translate(match: re.Match) -> str:
-            text, quoted, sign = match.groups()
-            if sign:
-                return " and " if sign == "&" else " or "
-            if text:
-                return text
-            if quoted not in self.columns:
-                raise self.refusal(f"there is no column {quoted!r}")
-            name = f"_quoted{len(self.placeholders)}"
-            return self.placeholders.setdefault(quoted, name)
-
         # a string, a name in backticks, or a sign that pandas reads as a word
         token = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])"""
-        plain = re.sub(token, translate, self.text.strip())
+        plain = re.sub(token, self._translate, self.text.strip())
         try:
             return ast.unparse(grammar.parse(plain, self._list_parts, most_deep=100))
         except (grammar.NotUnderstoodError, RecursionError) as error:
@@ -126,6 +115,17 @@ class _Query:
             else:
                 reason = "write it like \"ptpp <= 31 and domain == 'target'\""
             raise self.refusal(reason) from None
+
+    def _translate(self, match: re.Match) -> str:
+        text, quoted, sign = match.groups()
+        if sign:
+            return " and " if sign == "&" else " or "
+        if text:
+            return text
+        if quoted not in self.columns:
+            raise self.refusal(f"there is no column {quoted!r}")
+        name = f"_quoted{len(self.placeholders)}"
+        return self.placeholders.setdefault(quoted, name)
 
     def _list_parts(self, node: ast.AST) -> Iterable[ast.AST]:
         """List the parts of a node; refuse every node that is not listed here."""

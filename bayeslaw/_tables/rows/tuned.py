@@ -126,12 +126,7 @@ def tuned(
 
     # the runs near the best of each cell that has the levels of a quadratic
     kept = _select_near_best(cells, x, y, near)
-
-    def has_enough(x: Float[np.ndarray, "row setting"]) -> bool:
-        levels = [len(np.unique(values)) for values in x.T]
-        return min(levels) >= NEEDED and len(x) >= _count_coefficients(x)
-
-    chosen = [c for c in np.unique(cells) if has_enough(x[kept & (cells == c)])]
+    chosen = [c for c in np.unique(cells) if _is_enough(x[kept & (cells == c)])]
     if len(chosen) < 2:
         raise RunTableError(
             f"{option}: {len(chosen)} cells have {NEEDED} or more levels of {quoted}, and "
@@ -178,22 +173,31 @@ def _select_near_best(
         levels, run = np.unique(x[inside], axis=0, return_inverse=True)
         means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
         best = levels[means.argmin()]
-
-        def are_within(reach: int) -> Bool[np.ndarray, " row"]:
-            is_within = np.ones(len(inside), bool)  # noqa: B023
-            for values, at in zip(x[inside].T, best, strict=True):  # noqa: B023
-                levels, place = np.unique(values, return_inverse=True)
-                low = np.searchsorted(levels, at) - reach
-                low = min(max(low, 0), max(len(levels) - 2 * reach - 1, 0))
-                is_within &= (place >= low) & (place <= low + 2 * reach)
-            return is_within
-
-        reach, is_near = near, are_within(near)
+        reach = near
+        is_near = _are_within(x[inside], best, reach)
         while is_near.sum() < _count_coefficients(x) and not is_near.all():
             reach += 1
-            is_near = are_within(reach)
+            is_near = _are_within(x[inside], best, reach)
         kept[inside] = is_near
     return kept
+
+
+def _are_within(
+    x: Float[np.ndarray, "row setting"], best: Float[np.ndarray, " setting"], near: int
+) -> Bool[np.ndarray, " row"]:
+    is_within = np.ones(len(x), bool)
+    for values, at in zip(x.T, best, strict=True):
+        levels, place = np.unique(values, return_inverse=True)
+        low = np.searchsorted(levels, at) - near
+        low = min(max(low, 0), max(len(levels) - 2 * near - 1, 0))
+        is_within &= (place >= low) & (place <= low + 2 * near)
+    return is_within
+
+
+def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
+    """Tell whether a cell's rows have the levels and runs that a quadratic needs."""
+    levels = [len(np.unique(values)) for values in x.T]
+    return min(levels) >= NEEDED and len(x) >= _count_coefficients(x)
 
 
 def _count_coefficients(x: Float[np.ndarray, "row setting"]) -> int:
