@@ -47,6 +47,18 @@ ADAPTATION = {
     },
     "laws of size and stage": {"target": "ptpp-tokens", "source": "ptpp-rise"},
 }
+FURTHER = {
+    f"{language}, {name}": new_sizes.Fold(table, fitted, forecast, 0.9)
+    for language, table in (("French", "minicpt"), ("German", "minicpt-de"))
+    for name, fitted, forecast in (
+        ("D to 3 N -> more", "D < 3 * N and ptpp < 200", "D > 3 * N and ptpp < 200"),
+        (
+            "replay to .5 -> more",
+            "replay < .6 and ptpp < 200",
+            "replay > .6 and ptpp < 200",
+        ),
+    )
+}  # budgets and replay left out
 NONE = lognormal(1e-9, 0.1, "no drift")
 
 
@@ -100,6 +112,10 @@ PARTS: dict[str, list[Swap]] = {
     ],
     "weights of laws": [Swap(compare, "weigh", equal_weights)],
     "misfit": [],  # by an argument of `average`
+    "fading and drift": [
+        Swap(misfit, "fading_power", lambda _: lambda *_, **__: 0.0),
+        *fixed_priors(tau=NONE, state_tau=NONE, size_tau=NONE),
+    ],
 }
 
 
@@ -121,14 +137,16 @@ def list_cases() -> dict[tuple[str, str], Callable[[Path], real_tables.Case]]:
         if not name.startswith((*real_tables.GRIDS, "mixtures"))
     }
     for kind, laws in ADAPTATION.items():
-        for fold in new_sizes.FOLDS:
+        for name, fold in (new_sizes.FOLDS | FURTHER).items():
             for domain, law in laws.items():
                 case = partial(of_fold, fold, domain, law)
-                made[kind, f"{fold}, {domain}"] = case
+                made[kind, f"{name}, {domain}"] = case
     return made
 
 
-def of_fold(fold: str, domain: str, law: str, data: Path) -> real_tables.Case:
+def of_fold(
+    fold: new_sizes.Fold, domain: str, law: str, data: Path
+) -> real_tables.Case:
     """Split a bundled grid as `new_sizes.py` does; ``data`` is not read."""
     fitted, unseen = new_sizes.split_fold(fold, domain)
     return real_tables.Case(fitted, unseen, new_sizes.reference_of(fold, law), [law])

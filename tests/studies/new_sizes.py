@@ -81,11 +81,11 @@ FOLDS = {
 def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     """Make the rows of one law on one fold: of all points, and of the late ones."""
     began = time.perf_counter()
-    fitted, unseen = split_fold(fold, domain)
+    fitted, unseen = split_fold(FOLDS[fold], domain)
     average = bayeslaw.average(
         fitted,
         [law],
-        reference=reference_of(fold, law),
+        reference=reference_of(FOLDS[fold], law),
         on_failure="ignore",
         seed=0,
     )
@@ -99,9 +99,9 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     ]
 
 
-def split_fold(fold: str, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_fold(fold: Fold, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split a domain's rows into those fitted and those forecast."""
-    name, is_fitted, is_forecast, least = FOLDS[fold]
+    name, is_fitted, is_forecast, least = fold
     runs = datasets.load(name)
     runs = runs[(runs["domain"] == domain) & (runs["D"] > least * runs["N"])]
     # the other seeds of microcpt are forecast, and not fitted
@@ -109,10 +109,10 @@ def split_fold(fold: str, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return first.query(is_fitted), runs.query(is_forecast)
 
 
-def reference_of(fold: str, law: str) -> dict[str, float]:
+def reference_of(fold: Fold, law: str) -> dict[str, float]:
     """Choose the run at which priors of a law are stated: that of the fold's table."""
     read = bayeslaw.law(law).covariates
-    reference = datasets.TABLES[FOLDS[fold].table].reference
+    reference = datasets.TABLES[fold.table].reference
     return {c: v for c, v in reference.items() if c in read}
 
 
