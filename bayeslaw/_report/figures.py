@@ -268,7 +268,6 @@ def _choose_middle_runs(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str], fl
 
 
 def _label_run(run: dict[Any, Any], before_size: str, between: str) -> str:
-    """Name a model size, and its stage if it has one."""
     parts = []
     if "N" in run:
         parts.append(f"{before_size}{format_count(run['N'])}")

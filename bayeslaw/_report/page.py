@@ -463,7 +463,6 @@ def _fit_and_plan(
 
 
 def _name_files(domains: Iterable[str]) -> dict[str, str]:
-    """Name the file of each domain's fit, by domain."""
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
 
 
@@ -588,7 +587,6 @@ def _fit_all(
 
 
 def _write(contents: _Contents, path: Path) -> None:
-    """Write the page atomically."""
     # Compute values that several parts of the page show once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
@@ -705,7 +703,6 @@ def _quote(word: str) -> str:
 
 
 def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
-    """Write the options that ask for a plan."""
     words = []
     for name, value in _write_question(question).items():
         words += ["--plan", f"{name}={value}"]

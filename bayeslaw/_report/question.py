@@ -228,7 +228,6 @@ def _check_covariates(
 
 
 def _list_read(laws: Sequence[Law]) -> list[str]:
-    """List the columns that any of the laws reads, each once."""
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 

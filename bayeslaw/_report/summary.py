@@ -280,7 +280,6 @@ def _format_confidence(plan: Plan) -> str:
 
 
 def _format_answer(plan: Plan) -> dict[str, str]:
-    """Format the numbers of the plan."""
     assert plan.D is not None
     assert plan.probability is not None
     hours = ""  # the line below the price: days on the cluster, or device-hours
@@ -475,7 +474,6 @@ def _describe_broken(plan: Plan, row: Mapping[str, Any]) -> str:
 
 
 def _describe_worth(plan: Plan) -> list[str]:
-    """Describe the saving of a looser limit."""
     lines = []
     for promise in plan.promises:
         worth = promise.get("worth")

@@ -322,7 +322,6 @@ def _make_grid(
     even_in_log: bool = False,
     size: int = 101,
 ) -> Float[np.ndarray, " value"]:
-    """Lay a grid of values from ``low`` to ``high``, shape (value,)."""
     if not least <= finite_number("low", low) < finite_number("high", high) <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
         raise PlanError(

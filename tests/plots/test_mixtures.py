@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bayeslaw import plots
-from bayeslaw._plans.mixing.best import BestMixture
-from bayeslaw._plans.mixing.mixture import MixturePlan
+from bayeslaw import BestMixture, MixturePlan, plots
 
 matplotlib.use("Agg")
 SHARES = {"books": 0.1, "code": 0.3, "web": 0.6}

@@ -10,8 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import bayeslaw
-from bayeslaw import plots
-from bayeslaw._base.errors import LawError
+from bayeslaw import LawError, plots
 
 matplotlib.use("Agg")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import bayeslaw
-from bayeslaw._costs.costs import Shape
+from bayeslaw import Shape
 from bayeslaw._plans import example
 from bayeslaw._report.buying import choose_runs, worth_buying
 from bayeslaw._tables.simulate import ptpp_grid

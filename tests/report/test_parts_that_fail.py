@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableError
-from bayeslaw._base.errors import DiagnosticsError
+from bayeslaw import DiagnosticsError, RunTableError
 from bayeslaw._report import domains
 from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import PageSetting

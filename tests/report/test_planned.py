@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayeslaw._plans.result import Plan
+from bayeslaw import Plan
 from bayeslaw._report.planned import beyond_left_out
 
 

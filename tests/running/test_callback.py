@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._running.following.follow import Follower
+from bayeslaw import Follower, PlanError
 
 needs_hf = pytest.mark.usefixtures("hf")
 STEPS, BATCH, LENGTH, SYMBOLS = 30, 4, 16, 32

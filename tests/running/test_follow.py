@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import bayeslaw
-from bayeslaw import PlanError, RunTableError
+from bayeslaw import Follower, PlanError, RunTableError
 from bayeslaw._running.following.course import course
 from bayeslaw._running.following.decision import decide
 from bayeslaw._running.following.departure import (
@@ -18,7 +18,6 @@ from bayeslaw._running.following.departure import (
     PointNoise,
     Scales,
 )
-from bayeslaw._running.following.follow import Follower
 from bayeslaw._running.following.track import TrackRules
 from known.power_laws import (
     END,

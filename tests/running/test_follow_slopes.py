@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw import Follower
 from bayeslaw._posteriors.averaging.judge import run_slope
 from bayeslaw._running.following.course import slopes_of
 from bayeslaw._running.following.departure import DeparturePriors, Scales
-from bayeslaw._running.following.follow import Follower
 
 SIZES = (1e8, 3e8, 1e9)
 SHARES = np.geomspace(1, 20, 6)  # tokens per parameter of a run's points

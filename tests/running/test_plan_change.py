@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from bayeslaw._plans.result import Plan
+from bayeslaw import Plan, Updated
 from bayeslaw._running.updating.plans import PlanChange
-from bayeslaw._running.updating.updated import Updated, UpdatedDomain
+from bayeslaw._running.updating.updated import UpdatedDomain
 
 
 def plan_of(**fields):

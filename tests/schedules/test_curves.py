@@ -8,20 +8,22 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
+from bayeslaw import (
+    Phases,
+    PlanError,
+    best_loss_potential,
+    best_peak_lr,
+    best_replay,
+    critical_point,
+    loss_curve,
+    turning_length,
+)
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.law import log_loss
 from bayeslaw._law.variants.open_weights import open_weights
 from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Piece
-from bayeslaw._schedules.curve import loss_curve
-from bayeslaw._schedules.optimum import (
-    best_loss_potential,
-    best_peak_lr,
-    best_replay,
-)
-from bayeslaw._schedules.phases import Phases, paths
-from bayeslaw._schedules.turning import critical_point, turning_length
+from bayeslaw._schedules.phases import paths
 from bayeslaw._tables.rates import areas, schedules
 
 SOURCE, TARGET = "cpt-dynamics-replay-source", "cpt-dynamics-replay-target"

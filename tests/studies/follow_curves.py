@@ -25,7 +25,7 @@ from follow_runs import line, power_law, scored
 from measured import DATA
 
 import bayeslaw
-from bayeslaw._running.following.follow import Follower
+from bayeslaw import Follower
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = ["cosine_24000", "constant_24000", "wsdcon_9"]  # those that are fitted

@@ -29,8 +29,8 @@ from harness.train import steps_for
 from harness.work import Work, adapt
 from trained_plans import ROOT, WARM, fitted, losses_before, opened
 
+from bayeslaw import Follower
 from bayeslaw._base.files import atomic_write
-from bayeslaw._running.following.follow import Follower
 
 SEED, SURE, PLACES = 0, 0.9, 16
 OF_CHECKPOINT = ["size", "seed", "ptpp"]

@@ -27,9 +27,8 @@ from scipy import stats
 from scipy.optimize import curve_fit, minimize_scalar
 
 import bayeslaw
-from bayeslaw import datasets
+from bayeslaw import Follower, datasets
 from bayeslaw._forecasts.check import interval_score
-from bayeslaw._running.following.follow import Follower
 
 STAGE, END, WARM = 279, 20.0, 20
 PREFIXES = (0.05, 0.125, 0.25, 0.5)

@@ -61,7 +61,6 @@ def update_page(updated: Updated, path: str | Path) -> Path:
 
 
 def _draw_pictures(domain: UpdatedDomain) -> Iterator[Picture]:
-    """Draw one domain: forecasts, new rows, and moved parameters."""
     name = domain.name
     yield _draw(
         lambda ax: plots.updated(ax, domain),

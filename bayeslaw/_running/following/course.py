@@ -225,7 +225,6 @@ def _tabulate(
 
 
 def _find_constant(run: pd.DataFrame, name: str) -> float:
-    """Find the constant value of a column along the run."""
     if name in AREAS:
         raise RunTableError(
             f"the law reads {name}, an area of the schedule: give the run's "

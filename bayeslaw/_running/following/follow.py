@@ -310,7 +310,6 @@ def _start_track(
     question: RunQuestion,
     arguments: FollowerArguments,
 ) -> Track:
-    """Start to follow one domain, before the first point."""
     warn_other_domain(table_of(posterior), rows)
     until, schedule, seed = question.until, arguments.schedule, arguments.seed
     setting = RunSetting(posterior, rows, until, schedule, seed)

@@ -244,7 +244,6 @@ class Following:
         return paragraphs(self.sentence())
 
     def _list_lines(self) -> Iterator[str]:
-        """Yield the lines of the answer: by domain, then the decision."""
         for name, domain in self.domains.items():
             unit = UNITS[domain.unit]
             yield (

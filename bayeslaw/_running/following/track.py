@@ -532,7 +532,6 @@ class Track:
         return outlook.below(float(np.log(self.limit)))
 
     def _can_go_on_by(self, course: Course) -> bool:
-        """Tell whether the run may go on by another schedule."""
         if self.clock >= course.clock[-1]:
             return False
         if not self.history:

@@ -212,7 +212,6 @@ def update(arguments: UpdateArguments) -> Updated:
 
 
 def _take_posterior(old: object) -> KeptPosterior:
-    """Take a fit or an average, or load it from its file."""
     if isinstance(old, str | Path):
         return load(old)
     if is_kept(old):
@@ -259,7 +258,6 @@ def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> 
 def _choose_goal(
     batch: _Batch, planned: pd.DataFrame | None, at: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """Select the runs to forecast before and after, with names in the index."""
     if at is not None:
         return _name_rows(at, "the run asked for")
     covariates = columns_read(batch.old)

@@ -209,7 +209,6 @@ class Updated:
         return "\n".join(map(printable, self._list_lines()))
 
     def _list_lines(self) -> Iterator[str]:
-        """Yield the lines of the answer: the verdict, then each domain, then the plan."""
         yield self.verdict()
         for name, domain in self.domains.items():
             yield f"{name}: {domain.changes.sentence()}"
