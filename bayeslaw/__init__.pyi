@@ -59,8 +59,8 @@ from ._plans.mixing.mixture import MixturePlan as MixturePlan
 from ._plans.mixing.mixture import plan_mixture as plan_mixture
 from ._plans.plan import plan as plan
 from ._plans.result import Plan as Plan
-from ._plans.scenarios.whatif import WhatIf as WhatIf
-from ._plans.scenarios.whatif import what_if as what_if
+from ._plans.whatif import WhatIf as WhatIf
+from ._plans.whatif import what_if as what_if
 from ._pooling.pool import DomainPosterior as DomainPosterior
 from ._pooling.pool import Pool as Pool
 from ._pooling.pool import pool as pool

@@ -22,15 +22,14 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans import value
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.frontier import frontier
-from bayeslaw._plans.limits.soft import expected_cost, least_expected_cost
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
+from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
-from bayeslaw._plans.search import SEARCH, Choice, Problem, search
+from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
+from bayeslaw._plans.soft import expected_cost, least_expected_cost
 from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
 from bayeslaw._posteriors.posterior import Piece
 
@@ -213,7 +212,7 @@ def _at_fitted_replay(answer: Plan) -> list[str]:
         is_fitted = name in answer.settings["fitted"]
         if not is_fitted or replay is None:
             continue
-        if abs(replay - bound) < SEARCH.at_a_bound:
+        if abs(replay - bound) < AT_A_BOUND:
             end = "0" if name == "min_replay" else "1"
             lines.append(
                 f"{what} is at the {at} fitted replay, {bound:.4g}: beyond it nothing was "
@@ -368,27 +367,20 @@ def _candidate(solution: Solution) -> dict[str, Any]:
 def _plug_in(
     question: Question, solution: Solution, certain: Mapping[str, tuple[Piece, ...]]
 ) -> dict[str, float | None]:
-    """Find the plan of parameters without uncertainty, and its probability.
-
-    The probability is that of the posterior. In the problem without uncertainty all
-    rows are the same draw, so one call can evaluate a different replay in each row.
-    Three calls suffice; each searches between the neighbours of the previous best.
+    """Find the plan of parameters without uncertainty, and its probability by the
+    posterior.
     """
-    rows = max(question.draws, 256)  # replays in one call
+    # all draws are the same one, as many as compiled programs are of
     sure = pose(
-        replace(question, pieces=certain, new_run=False, draws=rows),
+        replace(question, pieces=certain, new_run=False, draws=question.draws),
         solution.model.at_means(),
     )
-    low, high = 0.0, 1.0
-    for _ in range(3):
-        u = np.linspace(low, high, rows)
-        x = value.log_tokens_needed(sure, sure.replay(u))
-        best = int(np.argmin(x))
-        low, high = u[max(best - 1, 0)], u[min(best + 1, rows - 1)]
-    log_tokens, replay = x[best], float(sure.replay(u[best]))
+    choice = search(replace(sure, confidence=1.0, max_tokens=math.inf))
+    log_tokens, replay = choice.log_tokens, choice.replay
+    if choice.margin < 0 or log_tokens > math.log(sure.max_tokens):
+        nothing = value.budget(solution.problem, *value.NO_CHOICE)
+        return nothing | {"probability": None}
     row = value.budget(solution.problem, log_tokens, replay)
-    if not np.isfinite(log_tokens):
-        return row | {"probability": None}
     is_kept = solution.problem.kept(log_tokens, replay).all(axis=0)
     return row | {"probability": float(is_kept.mean())}
 
@@ -440,7 +432,7 @@ def _answer(
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
         promises=_promises(problem, choice if solution.is_plan else pictured, worth),
-        frontier=frontier(problem, search(problem) if is_soft else choice),
+        frontier=value.frontier(problem, search(problem) if is_soft else choice),
         region=value.region(problem, pictured.log_tokens),
         tradeoff=value.tradeoff(problem, pictured.log_tokens),
         truth=value.perfect_information(problem, at),

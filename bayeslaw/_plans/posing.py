@@ -18,7 +18,7 @@ from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.limits.mean import mean_constraint
+from bayeslaw._plans.mean import mean_constraint
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
@@ -42,10 +42,23 @@ def pose(question: Question, model: Model) -> Problem:
         A covariate or a baseline that the laws need is missing or out of range.
     """
     domains = _domains(question, model)
-    constraints = [
-        _posed(question, constraint, domains) for constraint in question.constraints
-    ]
-    problem = Problem(
+    constraints = []
+    for constraint in question.constraints:
+        if constraint.unit == "error":
+            ((name, _),) = constraint.weights
+            link = question.link
+            assert link is not None
+            rng = generator(question.seed, Stream.PLAN_ACCURACY)
+            by_draw = link.take(shuffled(rng, link.draws, question.draws))
+            if question.new_run:
+                by_draw = by_draw.of_new_evaluation(rng)
+            of_accuracy = replace(domains[name], constraint=constraint, link=by_draw)
+            constraints.append(of_accuracy)
+        elif constraint.weights:
+            constraints.append(mean_constraint(constraint, domains))
+        else:
+            constraints.append(domains[constraint.name])
+    return Problem(
         constraints=tuple(constraints),
         confidence=question.confidence,
         N=model.N,
@@ -58,27 +71,6 @@ def pose(question: Question, model: Model) -> Problem:
         costs=question.costs,
         targets=model.targets,
     )
-    checked = problem.by_constraint(lambda c: c.with_shape_checked())
-    return replace(problem, constraints=tuple(checked))
-
-
-def _posed(
-    question: Question, constraint: Constraint, domains: Mapping[str, SampledConstraint]
-) -> SampledConstraint:
-    """Build the sampled constraint: on a domain, on a mean, or on an accuracy."""
-    if constraint.unit == "error":
-        ((name, _),) = constraint.weights
-        link = question.link
-        assert link is not None
-        rng = generator(question.seed, Stream.PLAN_ACCURACY)
-        index = shuffled(rng, link.draws, question.draws)
-        by_draw = link.take(index)
-        if question.new_run:
-            by_draw = by_draw.of_new_evaluation(rng)
-        return replace(domains[name], constraint=constraint, link=by_draw)
-    if constraint.weights:
-        return mean_constraint(constraint, domains)
-    return domains[constraint.name]
 
 
 def _domains(question: Question, model: Model) -> dict[str, SampledConstraint]:
@@ -138,7 +130,14 @@ def _sampled(
             for column in _columns_read(piece, name, columns, model)
         }
         parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
-    constraint, has_baseline = _limit_of(question, name)
+    # a domain that only a mean limits gets an infinite limit of its own
+    no_limit = Constraint(name, math.inf, "nats")
+    constraint = next((c for c in question.constraints if c.name == name), no_limit)
+    has_baseline = any(
+        UNITS[c.unit].has_baseline
+        for c in question.constraints
+        if c.name == name or name in dict(c.weights)
+    )
     low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
     sampled = SampledConstraint(
         constraint, tuple(parts), np.ones(draws), noise, span=(low, high)
@@ -146,20 +145,6 @@ def _sampled(
     if has_baseline:
         sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
     return sampled
-
-
-def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
-    """Find the limit on a domain, and tell whether a baseline of the domain is needed,
-    for this limit or for one on a mean.
-
-    A domain that only a mean limits gets an infinite limit.
-    """
-    no_limit = Constraint(name, math.inf, "nats")
-    constraint = next((c for c in question.constraints if c.name == name), no_limit)
-    of_domain = [
-        c for c in question.constraints if c.name == name or name in dict(c.weights)
-    ]
-    return constraint, any(UNITS[c.unit].has_baseline for c in of_domain)
 
 
 # -- draws -----------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Define the chance-constrained problem of one model, and solve it by a search over
-replay.
+"""Define the chance-constrained problem of one model, and solve it on grids of tokens and
+replay that zoom in.
 
-At a given replay the cheapest tokens are found exactly (`cheapest`). Along replay the
-cost is nearly smooth, but with many small local minima, because it is an order
-statistic of draws. Therefore the search is a scan, a bounded search, and challenges by
-cheaper budgets.
+A plan keeps its promises if enough draws keep all limits. The room of a point is the log
+loss by which as many draws as are needed are below their limits: it is 0 or more where
+the confidence is reached, changes smoothly, and tells the way where it is not. Every
+question here is a reduction of the draws' losses on one grid, repeated on smaller ones.
 """
 
 from __future__ import annotations
@@ -12,45 +12,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy import optimize
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.sampled import (
-    SampledConstraint,
-    cheapest,
-    draws_needed,
-    intersect,
-)
+from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from bayeslaw._plans.sampled import Intervals
-
-    Scan = list[list[Intervals]]
-    """Intervals at every replay of `SCAN`: by replay, then by constraint."""
-
 Result = TypeVar("Result")
 
-SCAN = np.linspace(0.0, 1.0, 32)
+ALL_REPLAY = 1 - 1e-9  # no target token is seen
+AT_A_BOUND = 1e-4  # distance at which a plan counts as at a bound of replay
 
 
-class ReplaySearch(NamedTuple):
-    """Settings of the search over replay."""
+class Zoom(NamedTuple):
+    """Grids of a search."""
 
-    thin: int = 8  # the scan uses one draw in eight
-    small: int = 1600  # below this number of draws it uses all of them
-    xatol: float = 2e-4  # accuracy of the search coordinate
-    all_replay: float = 1 - 1e-9  # no target token is seen
-    at_a_bound: float = 1e-4  # distance at which a plan counts as at a bound
+    scan: tuple[int, int] = (32, 33)  # replays and tokens of the first grid
+    many: tuple[int, int] = (16, 9)  # of the smaller grids
+    # with few draws the score is rougher, so more points are looked at
+    few: tuple[int, int] = (64, 17)
+    few_draws: int = 600
+    # each grid covers what is within this of the lowest score of the one before
+    near: tuple[float, ...] = (0.1, 0.015, 0.002, 3e-4)
 
 
-SEARCH = ReplaySearch()
+ZOOM = Zoom()
 
 
 class Choice(NamedTuple):
@@ -61,6 +53,20 @@ class Choice(NamedTuple):
     log_tokens: float
     replay: float
     margin: float
+
+
+class Grid(NamedTuple):
+    """Log losses at search coordinates of replay and log tokens.
+
+    ``u``: coordinates (`Problem.replay`), (replay,); ``x``: log tokens, (tokens,);
+    ``log_losses``: of each constraint, (draw, replay, tokens); ``few``: the first draws
+    only, as many as these; 0: all.
+    """
+
+    u: Float[np.ndarray, " replay"]
+    x: Float[np.ndarray, " tokens"]
+    log_losses: list[Float[np.ndarray, "draw replay tokens"]]
+    few: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +153,9 @@ class Problem:
     def bounds_met(self, replay: float) -> list[str]:
         """Name the bounds of replay that this replay meets."""
         met = []
-        if self.min_replay > 0 and replay < self.min_replay + SEARCH.at_a_bound:
+        if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
             met.append("min_replay")
-        if self.max_replay < 1 and replay > self.max_replay - SEARCH.at_a_bound:
+        if self.max_replay < 1 and replay > self.max_replay - AT_A_BOUND:
             met.append("max_replay")
         return met
 
@@ -164,17 +170,9 @@ class Problem:
         by_target_tokens = math.log(self.unique_tokens) - np.log(target_share)
         by_budget = min(math.log(self.max_tokens), self.span[1])
         cap = np.minimum(by_budget, by_target_tokens)
-        return np.where(np.asarray(replay) < SEARCH.all_replay, cap, -np.inf)
+        return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
 
     # -- shares of draws ---------------------------------------------------------------
-
-    def intervals(self, replay: Float[np.ndarray, " draw"] | float) -> list[Intervals]:
-        """Find the intervals in which each draw keeps each constraint.
-
-        ``replay``: one number, or one for each draw, shape (draw,).
-        """
-        rows = np.broadcast_to(np.asarray(replay, float), self.draws)
-        return self.by_constraint(lambda c: c.intervals(rows))
 
     def by_constraint(
         self, function: Callable[[SampledConstraint], Result]
@@ -184,38 +182,43 @@ class Problem:
         with runtime.threads(min(len(self.constraints), runtime.cores())) as pool:
             return list(pool.map(function, self.constraints))
 
+    def grid(
+        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+    ) -> Grid:
+        """Compute the log losses at search coordinates and log tokens."""
+        replay = self.replay(u)
+        return Grid(u, x, self.by_constraint(lambda c: c.log_losses_on_grid(x, replay)))
+
     @cached_property
-    def quick_scan(self) -> Scan:
-        """Scan that starts a search, with one draw in eight if there are many."""
-        return scan(self, 1 if self.draws < SEARCH.small else SEARCH.thin)
-
-    def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
-        """Group intervals by confidence: one group per constraint, or one of all."""
-        if isinstance(self.confidence, Mapping):
-            return list(intervals)
-        return [reduce(intersect, intervals)]
-
-    def at(self, replay: float, intervals: Sequence[Intervals] | None = None) -> Choice:
-        """Find the best tokens at a replay."""
-        if intervals is None:
-            intervals = self.intervals(replay)
-        tokens, margin = cheapest(
-            self.groups(intervals),
-            self.shares,
-            float(self.log_cap(replay)),
-            self.most_probable,
-        )
-        return Choice(tokens, replay, margin)
-
-    def score(self, choice: Choice) -> float:
-        """Compute the objective that the search over replay minimises.
-
-        It is log tokens if the confidence is reached, else a penalty of the shortfall.
+    def scan(self) -> Grid:
+        """Grid over all replays and tokens that starts a search: of as many draws as one
+        call evaluates. It does not depend on limits and confidence.
         """
-        tokens = min(choice.log_tokens, self.span[1])
-        if self.most_probable:
-            return 1e-6 * tokens - choice.margin
-        return tokens if choice.margin >= 0 else self.span[1] + 1 - 10 * choice.margin
+        few = min(self.draws, DRAWS)
+        replays, tokens = ZOOM.scan
+        u, x = np.linspace(0, 1, replays), np.linspace(*self.span, tokens)
+        return self.with_draws(np.arange(few)).grid(u, x)._replace(few=few)
+
+    def room(
+        self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
+    ) -> tuple[Float[Any, "*point"], Float[Any, "*point"]]:
+        """Compute the room of points, in log loss, and the margin: the share of draws that
+        keep the limits, minus confidence; the least of both over groups.
+
+        ``log_losses``: of each constraint.
+        """
+        below = [c.below(x) for c, x in zip(self.constraints, log_losses, strict=True)]
+        if not isinstance(self.confidence, Mapping):
+            # One chance constraint for all: a draw counts only if it keeps every limit.
+            below = [np.minimum.reduce(below)]
+        rooms, margins = [], []
+        for group, share in zip(below, self.shares, strict=True):
+            draws = len(group)
+            needed = draws_needed(share, draws)
+            last = draws - needed
+            rooms.append(np.partition(group, last, axis=0)[last])
+            margins.append(((group >= 0).sum(axis=0) - needed) / draws)
+        return np.min(rooms, axis=0), np.min(margins, axis=0)
 
     def kept(
         self,
@@ -227,27 +230,11 @@ class Problem:
             [c.log_losses(log_tokens, replay) <= c.log_limit for c in self.constraints]
         )
 
-    def margin(
-        self, is_kept: Bool[np.ndarray, "constraint draw *point"]
-    ) -> Float[Any, "*point"]:
-        """Compute the margin: share of draws minus confidence, the least over groups.
-
-        Shape (constraint, draw, ...) -> (...).
-        """
-        groups = is_kept
-        if not isinstance(self.confidence, Mapping):
-            # One chance constraint for all: a draw counts only if it keeps every limit.
-            groups = np.all(is_kept, axis=0)[None]
-        surplus = [
-            group.sum(axis=0) - draws_needed(share, self.draws)
-            for group, share in zip(groups, self.shares, strict=True)
-        ]
-        return np.min(surplus, axis=0) / self.draws
-
     def margin_at(self, log_tokens: float, replay: float) -> float:
         """Compute the margin at one budget and replay."""
-        is_kept = self.kept(log_tokens, replay)
-        margin = self.margin(is_kept)
+        _, margin = self.room(
+            [c.log_losses(log_tokens, replay) for c in self.constraints]
+        )
         return float(margin)
 
     # -- other problems ----------------------------------------------------------------
@@ -264,177 +251,179 @@ class Problem:
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 
-# -- the scan --------------------------------------------------------------------------
-
-
-def scan(problem: Problem, thin: int) -> Scan:
-    """Compute the intervals at every replay of `SCAN`, for one draw in ``thin``.
-
-    One call evaluates ``thin`` replays. So it has the shape of a call with all draws,
-    and the scan needs no compiled program of its own.
-    """
-    few = problem.draws // thin
-    rows = problem
-    if thin > 1:
-        rows = problem.with_draws(np.tile(np.arange(few), thin))
-    out: Scan = []
-    for block in SCAN.reshape(-1, thin):
-        together = rows.intervals(np.repeat(problem.replay(block), few))
-        for k in range(thin):
-            cut = slice(k * few, (k + 1) * few)
-            out.append([(start[cut], end[cut]) for start, end in together])
-    return out
-
-
 # -- the search ------------------------------------------------------------------------
 
+Scores = tuple["Float[np.ndarray, 'replay point']", "Float[np.ndarray, 'replay point']"]
+"""Scores of points, infinite for those that are not allowed, and their log tokens."""
+Score = Callable[["Problem", Grid], Scores]
+"""What a search minimises: the scores on a grid, by the problem of the grid's draws."""
 
-def search(problem: Problem, most_challenges: int = 6) -> Choice:
-    """Find the best tokens and replay.
 
-    Scan all replays, then refine the best minima by scipy's bounded search. The cost has
-    many small local minima along replay, because it is an order statistic of draws:
-    `challenge` therefore tries cheaper budgets at all replays with a near-best score.
+def search(
+    problem: Problem, scan: Grid | None = None, near: Sequence[float] = ZOOM.near
+) -> Choice:
+    """Find the cheapest tokens and replay; where none reach the confidence, or within a
+    budget, the most probable ones.
+
+    ``scan``: that of a problem with the same draws and replays, which saves it here;
+    ``near``: as in `zoom`.
     """
-    scanned = problem.quick_scan
-    best, window = _search_scan(problem, scanned)
-    was_thinned = len(scanned[0][0][0]) < problem.draws
-    if best.margin < 0 and was_thinned:
-        best, window = _search_scan(problem, scan(problem, 1))
-    better = challenge(problem, best, window)
-    if problem.score(better) >= problem.score(best):
-        near = refine(problem, problem.coordinate(best.replay), 10 * SEARCH.xatol)
-        return settle(problem, near)
-    for _ in range(most_challenges):
-        best, better = better, challenge(problem, better, window)
-        if problem.score(better) >= problem.score(best):
+    scan = scan or problem.scan
+    choices = []
+    if not problem.most_probable:
+        choices.append(_settled(problem, *zoom(problem, scan, _cheapest, near)))
+        if choices[-1].margin >= 0:
+            return choices[-1]
+    choices.append(_settled(problem, *zoom(problem, scan, _most_probable, near)))
+    best = max(choices, key=lambda choice: choice.margin)
+    if not np.isfinite(best.log_tokens):
+        return best
+    is_by_limit = isinstance(problem.confidence, Mapping)
+    is_kept = problem.kept(*best[:2])
+    if not (is_kept if is_by_limit else is_kept.all(axis=0)).any():
+        return best._replace(log_tokens=math.inf, margin=-max(problem.shares))
+    if is_by_limit or problem.draws >= ZOOM.few_draws:
+        return best
+    # few draws make steps of probability, across which only the room leads: is there a
+    # choice that one draw more keeps?
+    for _ in range(8):
+        count = int(problem.kept(*best[:2]).all(axis=0).sum()) + 1
+        aim = replace(problem, confidence=min(count / problem.draws, 1.0))
+        found = _settled(aim, *zoom(aim, scan, _cheapest, near))
+        if found.margin < 0:
             break
-    return settle(problem, best)
+        best = found._replace(margin=problem.margin_at(*found[:2]))
+    return best
 
 
-def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"]:
-    """Find the indices in the scan of the minima that a search refines, lowest first."""
-    return _lowest(_scores(problem, scanned))
-
-
-def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
-    """Compute the score of the best choice at each replay of the scan, shape (replay,)."""
-    choices = [
-        problem.at(float(replay), intervals)
-        for replay, intervals in zip(problem.replay(SCAN), scanned, strict=True)
-    ]
-    return np.array([problem.score(choice) for choice in choices])
-
-
-def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
-    """Find up to three local minima of the scan, endpoints included, near the lowest."""
-    padded = np.concatenate([[np.inf], scores, [np.inf]])
-    is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
-    minima = np.flatnonzero(is_minimum & _is_near(scores))
-    return minima[np.argsort(scores[minima], kind="stable")][:3]
-
-
-def _is_near(scores: Float[np.ndarray, " replay"]) -> Bool[np.ndarray, " replay"]:
-    """Tell which scores are within .1 (log tokens) of the lowest."""
-    return scores < scores.min() + 0.1
-
-
-def _search_scan(
-    problem: Problem, scanned: Scan
-) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
-    """Refine the scan's minima.
+def zoom(
+    problem: Problem, grid: Grid, score: Score, near: Sequence[float] = ZOOM.near
+) -> tuple[float, float, float]:
+    """Find the lowest score on a grid, then on smaller ones around all that is near it,
+    by a smaller difference each time.
 
     Returns
     -------
-    The best choice, and search coordinates at which to `challenge`, shape (coordinate,).
+    The score, its search coordinate of replay, and its log tokens.
     """
-    scores = _scores(problem, scanned)
-    lowest = _lowest(scores)
-    step = float(SCAN[1] - SCAN[0])
-    refinements = [
-        refine(problem, float(SCAN[i]), step, 10 * SEARCH.xatol) for i in lowest
-    ]
-    best = min(refinements, key=problem.score)
-    inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
-    low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
-    # with few draws the cost along replay is rougher, so more replays are tried
-    challengers = 256 if problem.draws < SEARCH.small else 64
-    return best, np.linspace(low, high, challengers)
+    replays, tokens = ZOOM.few if problem.draws < ZOOM.few_draws else ZOOM.many
+    ends = problem.span[0], min(problem.span[1], math.log(problem.max_tokens))
+    rounds, spare = list(near), 4
+    while True:
+        some = problem.with_draws(np.arange(grid.few)) if grid.few else problem
+        scores, x = score(some, grid)
+        place = np.unravel_index(np.argmin(scores), scores.shape)
+        u = np.broadcast_to(grid.u[:, None], scores.shape)
+        best = float(scores[place]), float(u[place]), float(x[place])
+        if not rounds or not np.isfinite(best[0]):
+            return best
+        is_near = scores <= best[0] + rounds[0]
+        of_replay, is_cut = _around(grid.u, u[is_near], best[1], (0.0, 1.0))
+        of_tokens, is_cut_too = _around(grid.x, x[is_near], best[2], ends)
+        if spare and (is_cut or is_cut_too):
+            spare -= 1  # the same again, on a grid that reaches further
+        else:
+            rounds.pop(0)
+        grid = problem.grid(
+            np.linspace(*of_replay, replays), np.linspace(*of_tokens, tokens)
+        )
 
 
-def challenge(
-    problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
-) -> Choice:
-    """Refine around the coordinate that is better than the best choice by most; if
-    there is none, return the best choice.
-
-    Every ``u``, shape (coordinate,), is evaluated at three budgets: cheaper ones, or
-    budgets up to the cap if the probability is maximised.
+def _around(
+    values: Float[np.ndarray, " value"],
+    near: Float[np.ndarray, " near"],
+    best: float,
+    ends: tuple[float, float],
+) -> tuple[Float[np.ndarray, " end"], bool]:
+    """Bound the next grid along one axis: a step beyond all that is near. Where the best
+    is at an end of this grid, a lower one may be beyond: then the whole width.
     """
-    replay = problem.replay(u)
-    is_cost = best.margin >= 0 and not problem.most_probable
-    if is_cost:
-        # If the confidence is reached at a lower budget at any replay, the best so far
-        # was a local minimum.
-        x = best.log_tokens - 5e-4 * 8.0 ** np.arange(3)
-    else:
-        top = min(math.log(problem.max_tokens), best.log_tokens + 0.3, problem.span[1])
-        x = top - np.array([0.0, 0.1, 0.3])
-    is_kept = np.stack(problem.by_constraint(lambda c: c.kept_on_grid(x, replay)))
-    is_allowed = x <= problem.log_cap(replay)[:, None] + 1e-12
-    margin = np.where(is_allowed, problem.margin(is_kept), -1.0)  # (coordinate, budget)
-    if is_cost:
-        # margins at the cheapest budget at which any replay reaches the confidence
-        reached = np.flatnonzero((margin >= 0).any(axis=0))
-        margin = margin[:, reached[-1]] if reached.size else np.full(len(u), -1.0)
-        # Any margin of 0 or more is enough; half a draw guards against rounding.
-        to_beat = -0.5 / problem.draws
-    else:
-        margin = margin.max(axis=1)
-        to_beat = best.margin
-    if margin.max() <= to_beat:
-        return best
-    return refine(problem, float(u[np.argmax(margin)]), float(u[1] - u[0]))
+    low, high = float(values[0]), float(values[-1])
+    step = (high - low) / (len(values) - 1)
+    is_cut = bool(best <= low > ends[0] or best >= high < ends[1])
+    pad = high - low if is_cut else step
+    return np.clip([near.min() - pad, near.max() + pad], *ends), is_cut
 
 
-def refine(
-    problem: Problem, u: float, width: float, xatol: float = SEARCH.xatol
-) -> Choice:
-    """Find the best choice with a search coordinate within ``width`` of ``u``.
-
-    Brent's bounded search (1973, chapter 5); returns the best of all evaluations.
+def _cheapest(problem: Problem, grid: Grid) -> Scores:
+    """Score each replay by the log tokens at which the confidence is just reached;
+    replays at which it is not come after all others, by their largest room.
     """
-    choices: list[Choice] = []
-
-    def score(coordinate: float) -> float:
-        replay = float(problem.replay(coordinate))
-        choice = problem.at(replay)
-        choices.append(choice)
-        return problem.score(choice)
-
-    score(u)
-    bounds = (max(u - width, 0.0), min(u + width, 1.0))
-    optimize.minimize_scalar(
-        score, bounds=bounds, method="bounded", options={"xatol": xatol, "maxiter": 40}
+    room, _ = problem.room(grid.log_losses)
+    is_allowed = _is_allowed(problem, grid.u, grid.x[None])
+    merit = np.where(is_allowed, np.where(room >= 0, np.inf, room), -np.inf)
+    x, room, _ = _between(problem, grid, merit)
+    is_reached = room >= 0
+    place = np.where(
+        is_reached.any(axis=1), is_reached.argmax(axis=1), room.argmax(axis=1)
     )
-    return min(choices, key=problem.score)
+    rows = np.arange(len(x))
+    before, after = room[rows, np.maximum(place - 1, 0)], room[rows, place]
+    is_reached = after >= 0
+    is_crossing = is_reached & (before < 0) & np.isfinite(before)
+    share = after[is_crossing] / (after[is_crossing] - before[is_crossing])
+    tokens = x[rows, place]
+    tokens[is_crossing] -= share * (x[0, 1] - x[0, 0])
+    if not is_reached.any():
+        score = problem.span[1] + 1 - 10 * after
+    else:
+        # just beside a replay that is short by little there may be one that is not
+        best = tokens[is_reached].min()
+        score = np.where(is_reached, tokens, np.maximum(tokens, best) - 20 * after)
+    return score[:, None], tokens[:, None]
 
 
-def settle(problem: Problem, choice: Choice) -> Choice:
-    """Raise log tokens until the margin, evaluated directly, is that of the roots.
+def _most_probable(problem: Problem, grid: Grid) -> Scores:
+    """Score by the probability; of equally probable points the cheapest is lowest."""
+    _, margin = problem.room(grid.log_losses)
+    is_allowed = _is_allowed(problem, grid.u, grid.x[None])
+    x, room, margin = _between(problem, grid, np.where(is_allowed, margin, -np.inf))
+    return np.where(np.isfinite(room), 1e-6 * x - margin, np.inf), x
 
-    The rise is usually that of rounding errors. It is up to 4% of tokens if the roots
-    missed a dip of a draw's loss between two rungs.
+
+def _between(
+    problem: Problem, grid: Grid, merit: Float[np.ndarray, "replay tokens"]
+) -> tuple[Float[np.ndarray, "replay finer"], ...]:
+    """Look between the three tokens around the first of the most merit at each replay:
+    log tokens, room and margin there; without room where they are not allowed.
+
+    Between the tokens losses follow a parabola: so a plan is found also where the limits
+    leave it less than a step.
     """
-    if not np.isfinite(choice.log_tokens):
-        return choice
-    choices = []
-    rounding = 1e-14 * 4.0 ** np.arange(12) * abs(choice.log_tokens)
-    dearer = 1e-5 * 4.0 ** np.arange(7)
-    for step in (0.0, *rounding, *dearer):
-        x = choice.log_tokens + step
-        margin = problem.margin_at(x, choice.replay)
-        choices.append(Choice(x, choice.replay, margin))
-        if margin >= choice.margin:
-            return choices[-1]
-    return max(choices, key=lambda c: c.margin)
+    first = np.clip(merit.argmax(axis=1) - 1, 0, len(grid.x) - 3)
+    three = first[:, None] + np.arange(3)
+    t = np.linspace(0, 2, 17)
+    parabola = np.stack([(t - 1) * (t - 2) / 2, t * (2 - t), t * (t - 1) / 2])
+    rows = np.arange(len(first))[:, None]
+    # of losses that are no numbers the parabola is none, and no limit is kept
+    with np.errstate(invalid="ignore"):
+        room, margin = problem.room(
+            [losses[:, rows, three] @ parabola for losses in grid.log_losses]
+        )
+    x = grid.x[first][:, None] + t * (grid.x[1] - grid.x[0])
+    return x, np.where(_is_allowed(problem, grid.u, x), room, -np.inf), margin
+
+
+def _is_allowed(
+    problem: Problem,
+    u: Float[np.ndarray, " replay"],
+    x: Float[np.ndarray, "one_or_replay point"],
+) -> Bool[np.ndarray, "replay point"]:
+    """Tell which points are within the budget and the target tokens."""
+    return x <= problem.log_cap(problem.replay(u))[:, None] + 1e-12
+
+
+def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
+    """Raise log tokens until all draws' losses there reach the confidence: by rounding
+    errors first, then by up to 4%.
+    """
+    replay = float(problem.replay(u))
+    if not np.isfinite(lowest):
+        return Choice(math.inf, replay, -max(problem.shares))
+    rounding = 1e-14 * 4.0 ** np.arange(12) * abs(x)
+    steps = np.array([0.0, *rounding, *1e-5 * 4.0 ** np.arange(7)])
+    tried = np.minimum(x + steps, max(float(problem.log_cap(replay)), x))
+    along = problem.by_constraint(lambda c: c.log_losses_along(tried, replay).T)
+    _, margins = problem.room(along)
+    first = int(np.argmax(margins >= 0))
+    return Choice(float(tried[first]), replay, float(margins[first]))

@@ -7,27 +7,23 @@ Each function takes a problem and a choice, and returns rows that JSON can hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import optimize
 
 from bayeslaw._plans.constraint import UNITS, Loosened
-from bayeslaw._plans.sampled import (
-    SampledConstraint,
-    along_draws,
-    draws_needed,
-    intersect,
-)
+from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
 from bayeslaw._plans.search import (
-    SEARCH,
+    ALL_REPLAY,
+    ZOOM,
     Choice,
+    Grid,
     Problem,
-    refine,
+    Scores,
     search,
+    zoom,
 )
 
 if TYPE_CHECKING:
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND = (0.05, 0.5, 0.95)
-# width and accuracy of the search over replay after a small change of a limit
-NEAR = {"width": 0.03, "xatol": 5e-4}
 NO_CHOICE = (np.inf, np.nan)
 
 
@@ -149,13 +143,10 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
 
     The gain is in log tokens saved; within a budget, in probability.
     """
-    u = problem.coordinate(choice.replay)
     gains = {}
     for c in problem.constraints:
         looser = problem.relaxed(c.name, c.limit + limit_step(c))
-        # the best replay of the looser limit may be far from the plan's
-        candidates = search(looser), refine(looser, u, **NEAR)
-        relaxed = min(candidates, key=looser.score)
+        relaxed = search(looser, problem.scan)
         if problem.most_probable:
             gain = relaxed.margin - choice.margin
         else:
@@ -171,8 +162,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
     names = [name for name, gain in worths.items() if gain > 0.1 * most]
     if problem.most_probable:
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
-        dearer = refine(richer, problem.coordinate(choice.replay), **NEAR)
-        if dearer.margin > choice.margin:
+        if search(richer, problem.scan).margin > choice.margin:
             names.append(problem.cap)
     log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
     log_target_tokens = choice.log_tokens + log_target_share
@@ -194,9 +184,9 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
     replay = np.linspace(problem.min_replay, problem.max_replay, size)
-    is_kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
-    all_kept = np.all(is_kept, axis=0)
-    all_kept[:, replay >= SEARCH.all_replay] = False
+    below = problem.by_constraint(lambda c: c.below(c.log_losses_on_grid(x, replay)))
+    all_kept = np.minimum.reduce(below) >= 0
+    all_kept[:, replay >= ALL_REPLAY] = False
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
         "replay": replay.tolist(),
@@ -226,6 +216,46 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
     }
 
 
+def frontier(
+    problem: Problem,
+    choice: Choice,
+    confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
+) -> list[dict]:
+    """Find the cheapest budget at each confidence that all constraints are kept.
+
+    A more expensive, safer plan also serves lower confidences.
+
+    Parameters
+    ----------
+    choice
+        The plan at the problem's own confidence.
+    confidences
+        The confidences; the problem's own is always added.
+    """
+    levels = set(confidences)
+    if isinstance(problem.confidence, float):
+        levels.add(problem.confidence)
+    choices: list[Choice] = []
+    for level in sorted(levels):
+        if level == problem.confidence and not problem.most_probable:
+            choices.append(choice)
+        elif choices and choices[-1].margin < 0:
+            choices.append(choices[-1])  # higher confidences are not reached either
+        else:
+            at_level = replace(problem, confidence=level, max_tokens=np.inf)
+            choices.append(search(at_level, problem.scan, ZOOM.near[:3]))
+    rows = []
+    best = Choice(*NO_CHOICE, -1.0)
+    for level, cheapest in zip(
+        sorted(levels, reverse=True), reversed(choices), strict=True
+    ):
+        if cheapest.margin >= 0 and cheapest.log_tokens < best.log_tokens:
+            best = cheapest
+        row = budget(problem, best.log_tokens, best.replay)
+        rows.append({"confidence": level} | row)
+    return rows[::-1]
+
+
 # -- perfect information ---------------------------------------------------------------
 
 
@@ -244,7 +274,7 @@ def cheapest_if_known(
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
     # a plan cannot have 100% replay, so a point just below is evaluated
-    last = 1.0 if problem.replay(1.0) < SEARCH.all_replay else 0.999
+    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
     for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
@@ -265,17 +295,38 @@ def cheapest_if_known(
 
 
 def log_tokens_needed(
-    problem: Problem, replay: Float[np.ndarray, " draw"]
+    problem: Problem, replay: Float[np.ndarray, " draw"], rungs: int = 33
 ) -> Float[np.ndarray, " draw"]:
     """Find the fewest log tokens with which each draw keeps all constraints, shape
-    (draw,).
+    (draw,), between two rungs of a ladder of log tokens by a parabola.
 
     ``replay``: one for each draw, shape (draw,).
     """
-    starts, _ = reduce(intersect, problem.intervals(replay))
-    earliest = starts.min(axis=1)
-    cap = problem.log_cap(replay)
-    return np.where(earliest <= cap, earliest, np.inf)
+    x = np.linspace(*problem.span, rungs)
+    starts, ends = np.zeros((2, rungs - 1, problem.draws))
+    ends += 1
+    for below in problem.by_constraint(
+        lambda c: c.below(c.log_losses_along(x, replay).T).T
+    ):
+        is_kept = below >= 0  # (rung, draw)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            step = np.diff(below, axis=0)
+            straight = -below[:-1] / step
+            # the bend is that of the rungs around, and pulls the root of the chord
+            bend = np.diff(step, axis=0, prepend=step[:1]) / 2
+            bend[1:-1] = (bend[1:-1] + bend[2:]) / 2
+            root = straight - bend * straight * (straight - 1) / step
+        root = np.clip(np.where(np.isfinite(root), root, straight), 0, 1)
+        root = np.where(np.isfinite(root), root, 1.0)
+        start = np.where(is_kept[:-1], 0.0, np.where(is_kept[1:], root, np.inf))
+        end = np.where(is_kept[1:], 1.0, np.where(is_kept[:-1], root, -np.inf))
+        starts, ends = np.maximum(starts, start), np.minimum(ends, end)
+    is_kept = starts <= ends  # somewhere between two rungs
+    first = np.argmax(is_kept, axis=0)
+    draws = np.arange(problem.draws)
+    earliest = x[first] + starts[first, draws] * (x[1] - x[0])
+    is_possible = is_kept[first, draws] & (earliest <= problem.log_cap(replay))
+    return np.where(is_possible, earliest, np.inf)
 
 
 def _better(
@@ -378,84 +429,50 @@ def _smallest(
     return np.partition(values, count - 1, axis=0)[count - 1]
 
 
-def relaxations(problem: Problem, size: int = 33) -> list[dict]:
+def relaxations(problem: Problem) -> list[dict]:
     """Find, for each limit, the lowest value at which a plan exists with the other
-    limits fixed, and the plan's cost.
-
-    A grid over replay and tokens with a quarter of the draws gives the start of scipy's
-    Nelder-Mead search. The lowest limit is an order statistic, without a useful
-    gradient.
+    limits fixed, and the plan's cost; with the plans at a round limit above it and at
+    1.25 times the rise.
     """
-    few = problem.draws // 4 if problem.draws >= 1000 else problem.draws
-    thin = problem.with_draws(np.arange(few))
-    u, x = np.linspace(0, 1, size), np.linspace(*problem.span, size)
-    replay = problem.replay(u)
-    is_allowed = x[None, :] <= problem.log_cap(replay)[:, None]
-    log_losses = [c.log_losses_on_grid(x, replay) for c in thin.constraints]
+    scan = problem.scan
+    some = problem.with_draws(np.arange(scan.few)).constraints
+    is_allowed = scan.x <= problem.log_cap(problem.replay(scan.u))[:, None]
     rows = []
-    for c, log_loss in zip(thin.constraints, log_losses, strict=True):
-        limits = np.where(is_allowed, limit_needed(thin, c.name, log_losses), np.inf)
-        is_kept = log_loss <= along_draws(c.log_limit, 3)
-        alone = is_kept.mean(axis=0)[is_allowed].max(initial=0.0)
-        order = np.argsort(limits, axis=None, kind="stable")[:20]
-        places = zip(*np.unravel_index(order, limits.shape), strict=True)
-        starts = [(float(u[i]), float(x[j])) for i, j in places]
-        row = {
-            "promise": c.name,
-            "limit": c.limit,
-            "unit": c.unit,
-            "probability_alone": float(alone),
-        }
-        rows.append(row | _relaxation(problem, c, starts))
+    for c, thin, log_loss in zip(
+        problem.constraints, some, scan.log_losses, strict=True
+    ):
+        alone = (thin.below(log_loss) >= 0).mean(axis=0)[is_allowed].max(initial=0.0)
+        row = {"promise": c.name, "limit": c.limit, "unit": c.unit}
+        row |= {"probability_alone": float(alone)}
+        rows.append(row | _relaxation(problem, c))
     return rows
 
 
-def _relaxation(
-    problem: Problem,
-    constraint: SampledConstraint,
-    starts: list[tuple[float, float]],
-) -> dict:
-    """Find the lowest limit of one constraint at which a plan exists, that plan, and the
-    plans at a round limit above it and at 1.25 times the rise. Starts are points (search coordinate, log tokens); the
-    first feasible one is used.
-    """
+def _relaxation(problem: Problem, constraint: SampledConstraint) -> dict:
+    """Find the lowest limit of one constraint at which a plan exists, and the plans."""
     name, now = constraint.name, constraint.limit
+    # ten times the limit over the loss: as far apart as log tokens are
+    scale = 10 / constraint.size
 
-    def limit(point: Float[np.ndarray, " 2"] | tuple[float, float]) -> float:
-        u, x = point
-        replay = float(problem.replay(np.clip(u, 0, 1)))
-        is_inside = 0 <= u <= 1 and problem.span[0] <= x <= problem.log_cap(replay)
-        if not is_inside:
-            return np.inf
-        log_losses = [c.log_losses(x, replay) for c in problem.constraints]
-        return float(limit_needed(problem, name, log_losses))
+    def score(some: Problem, grid: Grid) -> Scores:
+        limits = scale * limit_needed(some, name, grid.log_losses)
+        x = np.broadcast_to(grid.x, limits.shape)
+        cap = some.log_cap(some.replay(grid.u))
+        return np.where(x <= cap[:, None], limits, np.inf), x
 
-    start = next((point for point in starts if np.isfinite(limit(point))), None)
-    if start is None:
+    lowest, u, x = zoom(problem, problem.scan, score, near=(*ZOOM.near, 4e-5))
+    if not np.isfinite(lowest):
         nothing = dict.fromkeys(("needed", "enough", "comfortable"))
         return nothing | budget(problem, *NO_CHOICE)
-    u, x = start
-    inward = 0.02 if u < 0.5 else -0.02
-    polished = optimize.minimize(
-        limit,
-        start,
-        method="Nelder-Mead",
-        options={
-            "initial_simplex": [(u, x), (u + inward, x), (u, x - 0.2)],
-            "maxfev": 80,
-            "xatol": 1e-4,
-            "fatol": 1e-7,
-        },
-    )
-    at_limit = budget(problem, polished.x[1], float(problem.replay(polished.x[0])))
+    needed = lowest / scale
     # also plan with a comfortable limit, 1.25 times the smallest rise
-    higher = now + 1.25 * (polished.fun - now)
-    easy = search(problem.relaxed(name, higher))
+    higher = now + 1.25 * (needed - now)
+    easy = search(problem.relaxed(name, higher), problem.scan)
     comfortable = budget(problem, easy.log_tokens, easy.replay)
-    enough, cheapest = _enough(problem, constraint, float(polished.fun))
+    enough, cheapest = _enough(problem, constraint, needed)
     at_enough = budget(problem, cheapest.log_tokens, cheapest.replay)
-    return at_limit | {
-        "needed": float(polished.fun),
+    return budget(problem, x, float(problem.replay(u))) | {
+        "needed": needed,
         "enough": {"limit": enough.limit, "words": enough.words} | at_enough,
         "comfortable": {"limit": higher} | comfortable,
     }
@@ -469,13 +486,13 @@ def _enough(
     """
     rise = needed - constraint.limit
     loosened = constraint.constraint.loosened(needed)
-    found = search(problem.relaxed(constraint.name, loosened.limit))
+    found = search(problem.relaxed(constraint.name, loosened.limit), problem.scan)
     # a plan that only one choice of tokens and replay allows is easily missed
     for times in (1.05, 1.25, 2.0):
         if found.margin >= 0:
             break
         loosened = constraint.constraint.loosened(constraint.limit + times * rise)
-        found = search(problem.relaxed(constraint.name, loosened.limit))
+        found = search(problem.relaxed(constraint.name, loosened.limit), problem.scan)
     return loosened, found
 
 

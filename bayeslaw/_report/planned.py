@@ -15,7 +15,7 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.plan import posed_and_solved
 from bayeslaw._plans.question import FORGETTING, TARGET

@@ -20,8 +20,7 @@ from bayeslaw._base.errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli import fits, forecasts, laws
 from bayeslaw.cli.afterwards import following, updating, whatif
-from bayeslaw.cli.decisions import buying, planning, reporting
-from bayeslaw.cli.mixing import mixtures
+from bayeslaw.cli.decisions import buying, mixtures, planning, reporting
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,

@@ -195,7 +195,7 @@ def _plan_names() -> tuple[str, ...]:
     """List the names that ``--plan`` takes: the planner's arguments, and columns that
     laws read.
     """
-    from bayeslaw._plans.arguments.plan_arguments import NAMES
+    from bayeslaw._plans.arguments import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
     no_number = ("covariates", "point", "forgetting_unit", "costs")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bayeslaw._plans.result import Plan
-    from bayeslaw._plans.scenarios.whatif import WhatIf
+    from bayeslaw._plans.whatif import WhatIf
     from bayeslaw._posteriors.posterior import Posterior
 
 ATPP = "adaptation tokens per parameter"

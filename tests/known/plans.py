@@ -144,8 +144,7 @@ def promise(name, function, values, fixed, limit, baseline=None, noise=0.0, mode
     span = (float(np.log(model * 1e-4)), float(np.log(model * 1e4)))
     wiggle = noise * np.random.default_rng(len(name)).standard_normal(draws)
     part = Part(function, leaves, held, rows)
-    made = SampledConstraint(Constraint(name, limit, unit), (part,), base, wiggle, span)
-    return made.with_shape_checked()
+    return SampledConstraint(Constraint(name, limit, unit), (part,), base, wiggle, span)
 
 
 def numpy_form(values, D, replay, ptpp=PTPP):
@@ -238,7 +237,7 @@ def missed_problem(seed):
         looser = constraint.with_limit(
             LOOSER[constraint.constraint.unit](constraint.limit)
         )
-        constraints.append(replace(looser, parts=(part,)).with_shape_checked())
+        constraints.append(replace(looser, parts=(part,)))
 
         def loss(d, r, alone=alone, weights=weights):
             at = {"N": np.float64(N), "ptpp": np.float64(PTPP), "D": d, "replay": r}

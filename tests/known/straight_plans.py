@@ -46,14 +46,8 @@ class Straight(SampledConstraint):
         rows = [[self.log_losses(x, r) for x in log_tokens] for r in replay]
         return np.moveaxis(np.array(rows), -1, 0)
 
-    def kept_on_grid(self, log_tokens, replay):
-        return (
-            self.log_losses_on_grid(log_tokens, replay) <= self.log_limit[:, None, None]
-        )
-
-    def intervals(self, replay):
-        start, end = self.ends(self.log_limit, replay)
-        return start[:, None], end[:, None]
+    def log_losses_along(self, log_tokens, replay):
+        return self.log_losses(np.asarray(log_tokens)[:, None], replay)
 
     def ends(self, log_limit, replay):
         """Log tokens between which a draw's log loss is under this limit."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,6 @@ import pytest
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._plans.sampled import intersect
 from bayeslaw._posteriors.pairs import coupled, error_correlation
 from bayeslaw.cli.parsing import question_value
 from known.plans import DRAWS, STATE, Draws, source_piece, state_source, target_piece
@@ -162,29 +160,6 @@ def test_as_typed():
     assert read("--baseline-run", "D=10B,replay=30%") == {"D": 1e10, "replay": 0.3}
     assert read("--confidence", "target=90%,web=.95") == {"target": 0.9, "web": 0.95}
     assert read("--baseline-loss", "web=1.64,code=0.92") == {"web": 1.64, "code": 0.92}
-
-
-def test_intervals_of_many_domains_do_not_multiply():
-    """Two pieces each, of 20 domains: a million pairs of which two pieces are left."""
-    rng = np.random.default_rng(0)
-    unions = []
-    for _ in range(20):
-        gap = rng.uniform(4.0, 5.0, (7, 2, 1)) + np.array([[-0.5], [0.5]])
-        starts = np.concatenate([np.zeros((7, 1)), gap[:, 1]], axis=1)
-        ends = np.concatenate([gap[:, 0], np.full((7, 1), 9.0)], axis=1)
-        unions.append((starts, ends))
-    starts, ends = reduce(intersect, unions)
-    assert starts.shape[1] <= 21
-    at = np.linspace(-1, 10, 500)
-
-    def inside(union):
-        return ((union[0] <= at[:, None, None]) & (at[:, None, None] <= union[1])).any(
-            -1
-        )
-
-    np.testing.assert_array_equal(
-        inside((starts, ends)), np.all([inside(u) for u in unions], axis=0)
-    )
 
 
 # -- errors that belong together -------------------------------------------------------

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.plan import plan
+from bayeslaw._plans.reading import question_of
 from known.plans import STATE, Draws, source_piece, target_piece
 
 ASKED = {

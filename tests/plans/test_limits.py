@@ -7,10 +7,10 @@ import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
 from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.reading import question_of
 from bayeslaw.cli.parsing import limit, read_question
 from known.plans import STATE, example, source, target
 

@@ -7,7 +7,7 @@ from plans.test_accuracy import LINK
 from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw._costs.costs import COST_LIMITS, Costs
-from bayeslaw._plans.arguments.plan_arguments import NAMES
+from bayeslaw._plans.arguments import NAMES
 from bayeslaw._plans.plan import plan
 
 PAID = Costs(hardware="64xH100", price=2.5)

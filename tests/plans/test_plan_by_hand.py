@@ -10,18 +10,16 @@ import pytest
 from scipy import optimize
 
 from bayeslaw._plans import plan as planning
-from bayeslaw._plans import roots, value
+from bayeslaw._plans import value
 from bayeslaw._plans.constraint import Constraint
-from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.question import Model
-from bayeslaw._plans.roots import Batch
 from bayeslaw._plans.sampled import (
     Part,
     SampledConstraint,
-    cheapest,
     draws_needed,
+    losses_on_grid,
 )
-from bayeslaw._plans.search import Choice, scan, search
+from bayeslaw._plans.search import Choice, search
 from known import straight_plans as known
 from known.straight_plans import BILLION, PTPP, N
 
@@ -94,25 +92,6 @@ def test_a_plan_with_a_draw_fewer_is_the_same_problem_of_those_draws(several):
 )
 def test_draws_that_make_up_a_share(share, draws, needed):
     assert draws_needed(share, draws) == needed
-
-
-def test_the_most_probable_budget_is_the_least_of_the_best():
-    """Two draws of three overlap only from 2 to 2.5 and from 3 to 4."""
-    intervals = (np.array([[1.0], [2.0], [3.0]]), np.array([[2.5], [4.0], [np.inf]]))
-    assert cheapest([intervals], [0.3], np.inf, True) == (2.0, pytest.approx(1 / 3))
-    assert cheapest([intervals], [0.3], np.inf) == (1.0, 0.0)
-    assert cheapest([intervals], [0.3], 1.0, True) == (1.0, 0.0)
-    assert cheapest([intervals], [0.3], 0.99) == (np.inf, -0.3)
-    later = (intervals[0] + 0.6, np.full((3, 1), np.inf))
-    both = cheapest([intervals, later], [0.6, 0.3], np.inf)
-    assert both == (2.0, 0.0)
-    assert cheapest([intervals, later], [0.6, 0.6], np.inf) == (3.0, 0.0)
-    # a budget of the second group lies between two of the first
-    assert cheapest([intervals, later], [0.3, 0.3], np.inf) == (1.6, 0.0)
-    assert cheapest([intervals, later], [0.3, 0.6], 0.99) == (np.inf, -0.6)
-    # only where the second group's draws begin is its share reached
-    always = (np.zeros((3, 1)), np.full((3, 1), np.inf))
-    assert cheapest([always, later], [1.0, 0.6], np.inf) == (2.6, 0.0)
 
 
 # -- the plan --------------------------------------------------------------------------
@@ -188,16 +167,6 @@ def test_within_a_budget_the_plan_is_the_most_probable(problem, plan):
     assert found.log_tokens <= np.log(most) + 1e-9
     assert found.margin + 0.8 == pytest.approx(max(shares), abs=0.006)
     assert found.margin < 0
-
-
-def test_a_thinned_scan_has_the_draws_of_the_whole():
-    problem = known.problem(draws=64)
-    whole, thin = scan(problem, 1), scan(problem, 4)
-    assert len(whole) == len(thin) == 32
-    for one, other in zip(whole, thin, strict=True):
-        for (start, end), (some_starts, some_ends) in zip(one, other, strict=True):
-            np.testing.assert_array_equal(some_starts, start[:16])
-            np.testing.assert_array_equal(some_ends, end[:16])
 
 
 # -- what is told of it ----------------------------------------------------------------
@@ -320,7 +289,7 @@ def test_caps_bind_where_they_are_met(problem):
 
 
 def test_the_frontier_is_the_cheapest_plan_of_each_confidence(problem, plan):
-    rows = frontier(problem, plan)
+    rows = value.frontier(problem, plan)
     assert [row["confidence"] for row in rows] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
     replays = known.REPLAYS
     for row in rows:
@@ -551,124 +520,36 @@ def test_pictures_are_drawn_at_a_finite_budget(problem):
 # -- losses that turn ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("slopes", "turns"),
-    [
-        ((-1.0, -1.0), False),
-        ((1.0, 1.0), False),
-        ((-1.0, 1.0), True),
-        ((1.0, -1.0), True),
-    ],
-)
-def test_a_loss_that_rises_and_falls_is_seen(slopes, turns):
-    """Of one draw; two of which one rises and the other falls do not turn."""
-    values = {"slopes": np.array([slopes, (1.0, 1.0)])}
-    ladder = roots.ladder((20.0, 24.0), True)
-    losses = Batch.of(_bent, values, {}, 3).at(np.full(2, 0.3)).losses(ladder)
-    assert losses.shape == (len(ladder), 2)
-    assert roots.rise_and_fall(losses) == turns
-
-
-def _bent(values, columns):
-    """Straight in log tokens, on either side of the middle of the span."""
-    away = jnp.log(columns["D"]) - 22.0
-    slope = jnp.where(away < 0, values["slopes"][0], values["slopes"][1])
-    return 0.1 * slope * away
-
-
 def _rooted(values, columns):
-    """Log loss that is a steep arctangent around 5.1 and falls on a line from 10 on, of log tokens; Newton's method
-    by itself flees from the root of an arctangent.
-    """
+    """Log loss that is a steep arctangent around 5.1 and falls on a line from 10 on, of log tokens."""
     x = jnp.log(columns["D"]) - values["from"]
     bent = jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
     return bent + columns["replay"]
 
 
-def test_all_crossings_of_a_draw_are_found():
-    """Two, as many places as an odd number has; of a draw that starts on the line one."""
-    values = {"from": np.array([0.0, -7.0])}
-    none = np.zeros(2)
-    batch = Batch.of(_rooted, values, {}, 2)
-    found, is_kept = batch.at(none).crossings(none, roots.ladder((0.0, 20.0), True))
-    np.testing.assert_array_equal(is_kept, [True, False])  # the arctangent is below 0
-    expected = [[5.1, 12.5, np.inf], [5.5, np.inf, np.inf]]
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+def _constraint(function, values, span=(0.0, 30.0), limit=1.0):
+    """A limit on the losses of one formula's draws, or of two formulas' that share them."""
+    draws = len(values)
+    parts = [Part(function, {"from": values}, {}, np.arange(draws))]
+    ones, asked = np.ones(draws), Constraint("target", limit, "loss")
+    return SampledConstraint(asked, tuple(parts), ones, 0 * ones, span)
 
 
-def test_more_crossings_than_draws_are_found():
-    """Eight of one draw, of a wave that is 0 at each whole number and a half."""
-    none = np.zeros(1)
-    batch = Batch.of(_wave, {"height": np.ones(1)}, {}, 1)
-    found, is_kept = batch.at(none).crossings(none, roots.ladder((0.0, 7.9), True))
-    assert not is_kept[0]
-    np.testing.assert_allclose(found[0, :8], np.arange(8) + 0.5, atol=1e-9)
-    assert np.isinf(found[0, 8:]).all()
-
-
-def _wave(values, columns):
-    return values["height"] * jnp.cos(np.pi * jnp.log(columns["D"]))
-
-
-def _rippled(values, columns):
-    """A line that falls through 0 at its own place, with ripples of a period shorter than four rungs."""
-    x = jnp.log(columns["D"])
-    return 0.05 * (values["at"] - x) + 0.04 * jnp.sin(6.0 * x)
-
-
-def test_a_ladder_is_looked_at_closely_where_a_draw_comes_near_its_limit_and_nowhere_else():
-    """Ripples cross the limit several times: all of it is found, as of every rung, from half of the rungs."""
-    batch = Batch.of(_rippled, {"at": np.array([7.0, 8.5])}, {}, 2).at(np.zeros(2))
-    rungs, none = roots.ladder((0.0, 20.0), True), np.zeros(2)
-    bend = roots.bend_of(batch.losses(rungs))
-    # of a sine between ends that are four rungs apart: at most twice its height away, by the margin of safety
-    assert 0.04 * 3 < bend < 2 * 0.04 * 3
-    whole, found = batch.crossings(none, rungs), batch.crossings(none, rungs, bend)
-    assert np.isfinite(whole[0]).sum(axis=1).min() >= 3
-    for every, some in zip(whole, found, strict=True):
-        np.testing.assert_allclose(some, every, atol=1e-9)
-    seen, losses = batch._near_limits(none, rungs, bend)
-    assert set(rungs[:: roots.STRIDE]) <= set(seen)
-    assert len(seen) < 0.7 * len(rungs)
-    np.testing.assert_allclose(losses, batch.losses(seen), atol=1e-12)
-    # of a straight line nothing is between
-    straight = Batch.of(_bent, {"slopes": np.full((2, 2), -1.0)}, {}, 2).at(np.zeros(2))
-    rungs = roots.ladder((20.0, 24.0), True)
-    assert roots.bend_of(straight.losses(rungs)) < 1e-12
-    assert len(straight._near_limits(none, rungs, 1e-12)[0]) <= 17 + 2 * 3
-
-
-def test_losses_that_are_no_numbers_are_looked_at_everywhere():
-    losses = np.zeros((roots.RUNGS, 2))
-    losses[10, 1] = np.inf
-    assert roots.bend_of(losses) == np.inf
-    losses[10, 1] = np.nan
-    assert roots.bend_of(losses) == np.inf
-
-
-def test_a_batch_says_the_same_of_few_draws_as_of_many():
-    """Rows that fill it up, and tokens beyond one ladder's, change nothing: by NumPy."""
-    values = {"from": np.linspace(-3.0, 3.0, 5)}
-    tokens, level = np.linspace(0.0, 20.0, 150), np.zeros(5)
-    full, filled = (Batch.of(_rooted, values, {}, size) for size in (5, 12))
-    assert (filled.rows, filled.draws) == (12, 5)
-    x = tokens[:, None] - values["from"]
+@pytest.mark.parametrize("draws", [5, 1203])
+def test_losses_are_those_of_numpy_at_any_number_of_draws_tokens_and_replays(draws):
+    """Draws, replays and tokens that fill up a call change nothing."""
+    at = np.linspace(-3.0, 3.0, draws)
+    tokens, replay = np.linspace(0.0, 20.0, 150), np.linspace(0.0, 1.0, 20)
+    x = tokens[:, None] - at
     expected = np.where(x < 10, np.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
-    replay = np.linspace(0.0, 1.0, 20)
-    for batch in (full, filled):
-        np.testing.assert_allclose(
-            batch.at(level).losses(tokens[:40]), expected[:40], atol=1e-9
-        )
-        on_grid = batch.losses_on_grid(tokens, replay)
-        by_replay = np.broadcast_to(expected, (20, 150, 5)) + replay[:, None, None]
-        np.testing.assert_allclose(on_grid, by_replay, atol=1e-9)
-    rungs = roots.ladder((0.0, 20.0), True)
-    for some, others in zip(
-        full.at(level).crossings(level, rungs),
-        filled.at(level).crossings(level, rungs),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(some, others)
+    made = _constraint(_rooted, at)
+    on_grid = made.log_losses_on_grid(tokens, replay)
+    by_replay = expected.T[:, None] + replay[:, None]
+    np.testing.assert_allclose(on_grid, by_replay, atol=1e-9)
+    own = np.linspace(0.0, 1.0, draws)
+    along = made.log_losses_along(tokens, own)
+    np.testing.assert_allclose(along, expected + own, atol=1e-9)
+    np.testing.assert_allclose(made.log_losses(tokens[7], own), along[7])
 
 
 def test_laws_of_any_share_are_one_program():
@@ -678,49 +559,44 @@ def test_laws_of_any_share_are_one_program():
     for share in (3, 1):
         split = np.split(np.arange(8), [share])
         parts = [Part(_rooted, {"from": rows - 3.0}, {}, rows) for rows in split]
-        ones, asked = np.ones(8), Constraint("target", 1.0, "loss")
-        two = SampledConstraint(asked, tuple(parts), ones, 0 * ones, (0.0, 30.0))
-        two = two.with_shape_checked()
-        assert two.is_wavy
-        starts, _ = two.intervals(replay)
-        # on the line from 10 on: 1 - .4 (x - 10) + replay is 0
-        last = np.max(np.where(np.isfinite(starts), starts, -np.inf), axis=1)
-        np.testing.assert_allclose(last, np.arange(8) - 3 + 12.5 + replay / 0.4)
+        two = replace(_constraint(_rooted, np.arange(8) - 3.0), parts=tuple(parts))
         grid = two.log_losses_on_grid(np.array([25.0, 26.0]), np.array([0.0, 0.5]))
         np.testing.assert_allclose(grid[:, 1, 0], two.log_losses(25.0, 0.5))
-        programs.append(
-            [
-                f.count()
-                for f in (
-                    roots.losses_on_ladder,
-                    roots.roots_between,
-                    roots.losses_on_grid,
-                )
-            ]
-        )
+        # on the line from 10 on
+        line = 1.0 - 0.4 * (25.0 - (np.arange(8) - 3.0) - 10.0) + replay
+        np.testing.assert_allclose(two.log_losses(25.0, replay), line)
+        programs.append(losses_on_grid.count())
     assert programs[0] == programs[1]
 
 
-def test_the_one_crossing_is_found_from_far_away():
-    """Of the arctangent from the middle of a wide span, where its slope is a hundredth of that at the root; and of
-    one whose limit is never met, none.
-    """
-    values = {"from": np.array([0.0, 0.0])}
-    limit = np.array([0.0, 9.0])
-    batch = Batch.of(_rooted, values, {}, 2)
-    found, _ = batch.at(np.zeros(2)).crossings(limit, roots.ladder((0.0, 9.9), False))
-    np.testing.assert_allclose(found[:, 0], [5.1, np.inf], atol=1e-9)
+def test_a_loss_that_is_no_number_keeps_no_limit(problem):
+    losses = [np.full((200, 2), -1.0), np.full((200, 2), -1.0)]
+    losses[0][150:, 1] = np.nan
+    room, margin = problem.room(losses)
+    assert margin == pytest.approx([0.2, -0.05])
+    assert room[0] > 0
+    assert room[1] == -np.inf
 
 
-def test_a_loss_that_is_infinite_at_an_end_is_crossed_all_the_same():
-    """No straight line leads there."""
-    batch = Batch.of(_steep, {"at": np.ones(1)}, {}, 1)
-    none = np.zeros(1)
-    found, is_kept = batch.at(none).crossings(none, np.array([0.0, 4.0]))
-    assert not is_kept[0]
-    np.testing.assert_allclose(found, [[1.5]], atol=1e-9)
+def test_the_room_is_the_rise_of_all_losses_that_the_confidence_bears(several):
+    """By bisection on the rise, of one confidence and of one for each limit."""
+    at = BILLION + 1.7, 0.55
+    for confidence in (0.3, {"target": 0.5, "web": 0.3, "code": 0.4, "math": 0.2}):
+        asked = replace(several, confidence=confidence)
+        losses = [c.log_losses(*at) for c in asked.constraints]
+        room, margin = asked.room(losses)
+        for rise, is_kept in ((room - 1e-9, True), (room + 1e-9, False)):
+            _, risen = asked.room([loss + rise for loss in losses])
+            assert (risen >= 0) == is_kept
+        assert (margin >= 0) == (room >= 0)
 
 
-def _steep(values, columns):
-    x = jnp.log(columns["D"])
-    return jnp.where(x > 0, 1.5 * values["at"] / jnp.maximum(x, 1e-300) - 1.0, jnp.inf)
+def test_fewest_tokens_of_a_draw_are_found_between_two_rungs(several):
+    """Also where two limits leave a draw less than a step; within 1e-3 of the closed form."""
+    replay = np.linspace(0.0, 0.99, several.draws)
+    start, end = known.by_draw(several, replay)
+    expected = np.where(start <= end, start, np.inf)
+    told = value.log_tokens_needed(several, replay)
+    is_sure = np.abs(start - end) > 1e-6
+    np.testing.assert_allclose(told[is_sure], expected[is_sure], atol=1e-9)
+    assert 0 < np.isfinite(expected).sum() < several.draws

@@ -9,10 +9,10 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.posing import _columns_read, point_pieces, pose
 from bayeslaw._plans.question import Model
+from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.posterior import Piece
 
 MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))

@@ -3,11 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayeslaw._plans.sampled import cheapest, intersect
 from bayeslaw._plans.search import Problem, search
 from known.plans import (
     DRAWS,
@@ -29,20 +27,6 @@ SOURCES = {
     "dips": (dip_source, {"w": 0.004, "D1": 1e10}),
     "waves": (wave_source, {"w": 0.06, "D1": 1e10}),
 }
-
-
-def bends_with_much_replay(v, x, xp=jnp):
-    """Falls with tokens; where replay is over ``from`` it falls and rises."""
-    z = xp.log(x["D"] / 1e10)
-    return v["L"] - 0.1 * z + xp.where(x["replay"] > v["from"], 0.05 * z**2, 0.0)
-
-
-@pytest.mark.parametrize(("bend", "is_wavy"), [(0.9, True), (1.0, False)])
-def test_the_shape_of_a_law_is_looked_at_at_shares_of_replay(bend, is_wavy):
-    """At each from 0 to 1, and at none over 1."""
-    values = {"L": np.full(100, 1.0), "from": np.full(100, bend)}
-    made = promise("target", bends_with_much_replay, values, {}, 2.0)
-    assert made.is_wavy == is_wavy
 
 
 def random_state_problem(seed, kind="rises"):
@@ -151,33 +135,3 @@ def test_most_probable_plan_as_brute_force(seed):
     best = shares(problem, losses, x, problem.replay(u)).max()
     assert found.log_tokens <= np.log(problem.max_tokens) + 1e-9
     assert problem.confidence + found.margin == pytest.approx(best, abs=2.01 / DRAWS)
-
-
-def test_smallest_budget_in_overlapping_intervals():
-    """The sweep counts draws whose intervals have begun and not ended, ends included."""
-    intervals = (np.array([[1.0], [2.0], [3.0]]), np.array([[2.5], [4.0], [np.inf]]))
-    assert cheapest([intervals], [2 / 3], np.inf) == (2.0, 0.0)
-    assert cheapest([intervals], [1.0], np.inf)[1] == pytest.approx(-1 / 3)
-    assert cheapest([intervals], [2 / 3], 1.5) == (1.0, pytest.approx(-1 / 3))
-    start, end = intersect(
-        intervals, (np.array([[2.6, 5.0]] * 3), np.array([[3.5, 6.0]] * 3))
-    )
-    assert np.sort(start[1])[0] == 2.6
-    assert np.isinf(start[0]).all()
-    assert sorted(zip(start[2][np.isfinite(start[2])], end[2], strict=False)) == [
-        (3.0, 3.5),
-        (5.0, 6.0),
-    ]
-
-
-def test_every_crossing_is_found_of_a_loss_that_bends_many_times():
-    """Draws keep the promise inside their intervals and nowhere else: four intervals here, where most losses have two."""
-    promise = random_state_problem(0, "waves")[0].constraints[1]
-    replay = np.linspace(0, 1, promise.draws)
-    starts, ends = promise.intervals(replay)
-    assert np.isfinite(starts).sum(axis=1).max() >= 4
-    for x in np.linspace(*promise.span, 57)[1:-1]:
-        inside = ((starts <= x) & (x <= ends)).any(axis=1)
-        np.testing.assert_array_equal(
-            inside, promise.log_losses(x, replay) <= promise.log_limit
-        )

@@ -9,12 +9,12 @@ import pytest
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.plan import plan, solve
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import Budget
+from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.posterior import Piece
 
 

@@ -8,8 +8,8 @@ from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.limits.soft import expected_cost
 from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw._plans.soft import expected_cost
 
 WEB = {"web": SOURCES["web"]}
 LIMITS = ASKED | {"max_forgetting": 0.01}

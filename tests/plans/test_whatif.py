@@ -11,9 +11,9 @@ from plans.test_joint import ASKED, SOURCES, of_target
 from bayeslaw import plots
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans import whatif
 from bayeslaw._plans.plan import plan
-from bayeslaw._plans.scenarios import whatif
-from bayeslaw._plans.scenarios.whatif import BASE, what_if
+from bayeslaw._plans.whatif import BASE, what_if
 from bayeslaw.cli.afterwards.whatif import WhatIfOptions, _scenarios, _with_changes
 
 WEB = {"web": SOURCES["web"]}

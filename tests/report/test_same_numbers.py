@@ -8,7 +8,7 @@ from markupsafe import escape
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._report import figures
 from bayeslaw._report.page import _list_limits
 from bayeslaw.cli.app import app

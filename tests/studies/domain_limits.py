@@ -20,7 +20,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw._plans.plan import problem_of
-from bayeslaw._plans.search import Problem
+from bayeslaw._plans.search import Problem, search
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "schedules"))
 from test_replay_curves import FITS, TARGET, TOKENS_PER_STEP, N
@@ -151,7 +151,7 @@ def outcome(
     """Compute the probabilities that the cheapest plan states, for its limits and for
     all limits, and which limits were kept.
     """
-    choice = problem.at(replay)
+    choice = search(replace(problem, min_replay=replay, max_replay=replay))
     D = float(np.exp(choice.log_tokens))
     if choice.margin < 0 or choice.log_tokens > MEASURED:
         return {"D": None}

@@ -37,12 +37,12 @@ CHOICES = ("tests/designs/test_anchors_choices.py",)
 TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_forecasts/check.py": ("tests/forecasts/test_check_by_hand.py",),
     "bayeslaw/_plans/constraint.py": PLANNING,
-    "bayeslaw/_plans/limits/mean.py": ("tests/plans/test_joint.py",),
+    "bayeslaw/_plans/mean.py": ("tests/plans/test_joint.py",),
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
     "bayeslaw/_plans/question.py": ASKED,
-    "bayeslaw/_plans/arguments/": ASKED,
-    "bayeslaw/_plans/roots.py": ROOTS,
+    "bayeslaw/_plans/arguments.py": ASKED,
+    "bayeslaw/_plans/reading.py": ASKED,
     "bayeslaw/_plans/sampled.py": ROOTS,
     "bayeslaw/_plans/search.py": ROOTS,
     "bayeslaw/_posteriors/pairs.py": (
@@ -136,27 +136,19 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "log_loss + along_draws(self.noise, log_loss.ndim)",
         "log_loss",
     ),
-    (f"{_PLANNING}/sampled.py", "ends = np.minimum(a_end", "ends = np.maximum(a_end"),
-    (
-        f"{_PLANNING}/sampled.py",
-        "starts = np.maximum(a_start",
-        "starts = np.minimum(a_start",
-    ),
-    (
-        f"{_PLANNING}/sampled.py",
-        "margin = np.min(margins, axis=0)",
-        "margin = np.max(margins, axis=0)",
-    ),
+    (f"{_PLANNING}/value.py", "np.minimum(ends, end)", "np.maximum(ends, end)"),
+    (f"{_PLANNING}/value.py", "np.maximum(starts, start)", "np.minimum(starts, start)"),
+    (f"{_PLANNING}/search.py", "np.min(margins, axis=0)", "np.max(margins, axis=0)"),
     (
         f"{_PLANNING}/sampled.py",
         "np.ceil(share * draws - 1e-9)",
         "np.floor(share * draws)",
     ),
-    (f"{_PLANNING}/search.py", "np.min(surplus, axis=0)", "np.max(surplus, axis=0)"),
+    (f"{_PLANNING}/search.py", "np.min(rooms, axis=0)", "np.max(rooms, axis=0)"),
     (
         f"{_PLANNING}/search.py",
-        "groups = np.all(is_kept, axis=0)[None]",
-        "groups = np.any(is_kept, axis=0)[None]",
+        "np.minimum.reduce(below)",
+        "np.maximum.reduce(below)",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -185,7 +177,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (
-        f"{_PLANNING}/limits/mean.py",
+        f"{_PLANNING}/mean.py",
         "baselines = [w * members[name].baseline",
         "baselines = [members[name].baseline",
     ),

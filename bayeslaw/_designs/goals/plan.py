@@ -21,11 +21,11 @@ from bayeslaw._designs.menu import Menu
 from bayeslaw._designs.reweighting import ReweightedDraws
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._plans import value
-from bayeslaw._plans.arguments.plan_arguments import NAMES, PlanArguments
-from bayeslaw._plans.arguments.reading import question_of
+from bayeslaw._plans.arguments import NAMES, PlanArguments
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import TARGET
+from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import Piece, Posterior

@@ -14,16 +14,9 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
-from bayeslaw._plans.mixing.answer import (
-    chances,
-    doubts,
-    limit_rows,
-    quantiles,
-    tell_place,
-)
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, mean_weights
-from bayeslaw._plans.mixing.search import MixtureChoice
+from bayeslaw._plans.mixing.search import chances, limit_rows, quantiles
 from bayeslaw._tables.beyond import describe_place, read_places
 
 
@@ -191,6 +184,13 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     choice = least.judged_by(mean.problem)
     most = mean(choice.shares)[0] * (1 + tolerance)
     shares, names = choice.shares, simplex.domains
+    free = {}
+    for j, name in enumerate(names):
+        # a share may not move at all where no limits are kept
+        low = high = float(shares[j])
+        if choice.is_kept:
+            low, high = mean.reach(j, shares, most)
+        free[name] = {"low": low, "high": high}
     has_limits = bool(mean.problem.limits.names)
     return BestMixture(
         N=simplex.size,
@@ -198,22 +198,12 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         shares=simplex.by_domain(shares),
         loss=quantiles(mean.draws(shares, choice.log_tokens)),
         optimum={name: quantiles(of_each[:, j]) for j, name in enumerate(names)},
-        free={name: _ends(mean, j, choice, most) for j, name in enumerate(names)},
+        free=free,
         tolerance=tolerance,
         feasible=choice.is_kept,
         probability=choice.probability if has_limits else None,
         limits=limit_rows(mean.problem, choice),
         settings=simplex.settings(arguments) | {"D": tokens},
-        warnings=doubts(arguments, simplex, choice),
-        distance=tell_place(simplex, choice),
+        warnings=simplex.doubts(arguments, choice),
+        distance=simplex.distance(choice),
     )
-
-
-def _ends(
-    mean: MeanLoss, domain: int, choice: MixtureChoice, most: float
-) -> dict[str, float]:
-    """Find how far a domain's share may move; not at all where no limits are kept."""
-    low = high = float(choice.shares[domain])
-    if choice.is_kept:
-        low, high = mean.reach(domain, choice.shares, most)
-    return {"low": low, "high": high}

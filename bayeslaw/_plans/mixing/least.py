@@ -9,18 +9,19 @@ then decides: what it finds short is drawn back towards the most probable mixtur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._plans.mixing.search import (
     MixtureChoice,
     SimplexProblem,
-    memo,
+    at_least_0,
+    keeps_limits,
+    minimise,
     most_probable,
     onto_simplex,
 )
@@ -116,14 +117,14 @@ class MeanLoss:
         """Minimise the mean loss over shares, from several mixtures, whatever the
         limits.
         """
-        minima = [self._slsqp(self, start) for start in self._spread(starts)]
+        minima = [self._minimise(self, start) for start in self._spread(starts)]
         return min(minima, key=lambda shares: self(shares)[0])
 
     def least_kept(
         self, start: Float[np.ndarray, " domain"]
     ) -> Float[np.ndarray, " domain"]:
         """Minimise the mean loss among mixtures that keep the limits, from one mixture."""
-        return self._slsqp(self, start, self._kept())
+        return self._minimise(self, start, self._kept())
 
     def reach(
         self, domain: int, best: Float[np.ndarray, " domain"], most: float
@@ -132,20 +133,36 @@ class MeanLoss:
         that keeps the limits has a mean loss of at most this value.
         """
 
-        def left(
-            p: Float[np.ndarray, " domain"],
-        ) -> tuple[float, Float[np.ndarray, " domain"]]:
-            mean, slopes = self(p)
-            return 100 * (most - mean) / most, -100 * slopes / most
+        def left(point: Float[np.ndarray, " slope"]) -> tuple:
+            mean, slopes = self(point[1:])
+            return 100 * (most - mean) / most, np.append(0.0, -100 * slopes / most)
 
         ends = []
         for sign in (1.0, -1.0):
             slope = sign * np.eye(len(best))[domain]
-            optimum = self._slsqp(
-                lambda p, s=slope: (s @ p, s), best, [_at_least_0(left), *self._kept()]
-            )
+            further = [at_least_0(left), *self._kept()]
+            optimum = self._minimise(lambda p, s=slope: (s @ p, s), best, further)
             ends.append(float(optimum[domain]))
         return min(ends), max(ends)
+
+    def _minimise(
+        self,
+        function: Callable,
+        start: Float[np.ndarray, " domain"],
+        further: Sequence[Any] = (),
+    ) -> Float[np.ndarray, " domain"]:
+        """Minimise a function of the shares, of value and slopes, at the tokens."""
+
+        def objective(point: Float[np.ndarray, " slope"]) -> tuple:
+            value, slopes = function(point[1:])
+            return value, np.append(0.0, slopes)
+
+        start_point = self.log_tokens, start
+        _, shares = minimise(self.problem, objective, start_point, further, ftol=1e-7)
+        return shares
+
+    def _kept(self) -> list[Any]:
+        return [keeps_limits(self.problem)] if self.problem.limits.names else []
 
     def _spread(self, count: int) -> Float[np.ndarray, "mixture domain"]:
         """Spread mixtures over the simplex, the middle one first."""
@@ -154,47 +171,6 @@ class MeanLoss:
         middle = np.full((1, size), 1 / size)
         tilted = rng.dirichlet(np.ones(size), count)
         return self._within(np.concatenate([middle, tilted]))
-
-    def _kept(self) -> list[Mapping[str, Any]]:
-        """State for SLSQP that the limits hold with the confidence, in percent of the
-        loss.
-        """
-        if not self.problem.limits.names:
-            return []
-
-        def margin(
-            p: Float[np.ndarray, " domain"],
-        ) -> tuple[float, Float[np.ndarray, " domain"]]:
-            value, slopes = self.problem.quantile(np.array([self.log_tokens, *p]))
-            return 100 * value, 100 * slopes[1:]
-
-        return [_at_least_0(margin)]
-
-    def _slsqp(
-        self,
-        function: Callable[
-            [Float[np.ndarray, " domain"]], tuple[float, Float[np.ndarray, " domain"]]
-        ],
-        start: Float[np.ndarray, " domain"],
-        further: Sequence[Any] = (),
-    ) -> Float[np.ndarray, " domain"]:
-        """Minimise a function of the shares on the simplex within the bounds."""
-        total = np.ones(len(start))
-        simplex: Any = {
-            "type": "eq",
-            "fun": lambda p: p.sum() - 1,
-            "jac": lambda p: total,
-        }
-        optimum = optimize.minimize(
-            function,
-            start,
-            jac=True,
-            method="SLSQP",
-            bounds=optimize.Bounds(self.problem.low, self.problem.high),
-            constraints=[simplex, *further],
-            options={"maxiter": 60, "ftol": 1e-7},
-        )
-        return self._within(optimum.x)
 
     def best_of_each(
         self,
@@ -211,8 +187,23 @@ class MeanLoss:
         is only if it is a minimum, also where bounds bind. A step that does not lower
         the loss is taken back, and halved.
         """
-        shares = self._best_of(np.vstack([start, self._spread(20)]))
-        losses, slopes = self._each(shares)
+
+        def each(
+            shares: Float[np.ndarray, "draw domain"],
+        ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
+            """Compute each draw's loss at its own mixture, and its slopes."""
+            log_losses, slopes = self.problem.losses.each(self.log_tokens, shares)
+            losses = np.exp(log_losses)
+            rises = np.einsum("s,sd,sdk->dk", self.weights, losses, slopes)
+            return self.weights @ losses, rises
+
+        # from the best of some mixtures for each draw
+        mixtures = np.vstack([start, self._spread(20)])
+        log_tokens = np.full(len(mixtures), self.log_tokens)
+        log_losses = self.problem.losses.over(log_tokens, mixtures)
+        means = np.einsum("s,sdm->dm", self.weights, np.exp(log_losses))
+        shares = mixtures[means.argmin(axis=1)]
+        losses, slopes = each(shares)
         rate = np.ones((len(shares), 1))
         for _ in range(steps):
             scale = np.maximum(shares, least_share)
@@ -223,7 +214,7 @@ class MeanLoss:
                 scale,
             )
             moved = np.abs(trial - shares).max()
-            trial_losses, trial_slopes = self._each(trial)
+            trial_losses, trial_slopes = each(trial)
             is_lower = (trial_losses <= losses)[:, None]
             shares = np.where(is_lower, trial, shares)
             slopes = np.where(is_lower, trial_slopes, slopes)
@@ -233,39 +224,7 @@ class MeanLoss:
                 break
         return shares
 
-    def _best_of(
-        self, mixtures: Float[np.ndarray, "mixture domain"]
-    ) -> Float[np.ndarray, "draw domain"]:
-        """Choose the best of some mixtures for each draw."""
-        log_tokens = np.full(len(mixtures), self.log_tokens)
-        log_losses = self.problem.losses.over(log_tokens, mixtures)
-        means = np.einsum("s,sdm->dm", self.weights, np.exp(log_losses))
-        return mixtures[means.argmin(axis=1)]
-
-    def _each(
-        self, shares: Float[np.ndarray, "draw domain"]
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
-        """Compute the mean loss of each draw at its own mixture, and its slopes."""
-        log_losses, slopes = self.problem.losses.each(self.log_tokens, shares)
-        losses = np.exp(log_losses)
-        means = self.weights @ losses
-        return means, np.einsum("s,sd,sdk->dk", self.weights, losses, slopes)
-
     def _within(
         self, shares: Float[np.ndarray, "*mixture domain"]
     ) -> Float[np.ndarray, "*mixture domain"]:
         return onto_simplex(shares, self.problem.low, self.problem.high)
-
-
-def _at_least_0(
-    function: Callable[
-        [Float[np.ndarray, " domain"]], tuple[float, Float[np.ndarray, " domain"]]
-    ],
-) -> Mapping[str, Any]:
-    """State for SLSQP that a function with slopes is not negative."""
-    value = memo(function)
-    return {
-        "type": "ineq",
-        "fun": lambda p: value(p)[0],
-        "jac": lambda p: value(p)[1],
-    }

@@ -5,7 +5,6 @@ sets with a stated probability.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,13 +18,6 @@ from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.mixing.answer import (
-    chances,
-    doubts,
-    limit_rows,
-    quantiles,
-    tell_place,
-)
 from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
 from bayeslaw._plans.mixing.question import (
     MixtureQuestion,
@@ -36,11 +28,13 @@ from bayeslaw._plans.mixing.question import (
 from bayeslaw._plans.mixing.search import (
     MixtureChoice,
     SimplexProblem,
+    chances,
     kept_share,
+    limit_rows,
     onto_simplex,
+    quantiles,
     search,
 )
-from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import describe_place, read_places
 
 
@@ -235,7 +229,14 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
     weights = np.array(mean_weights(arguments.weights, problem.losses.sets))
     if arguments.D is None:
-        choice = _verified(fresh, search(problem, seed=arguments.seed))
+        choice = search(problem, seed=arguments.seed)
+        # the shares get as many tokens as they need with these draws
+        needed = fresh.cheapest(choice.shares) if choice.is_kept else None
+        if needed is not None:
+            choice = choice._replace(log_tokens=needed)
+        chance = fresh.probability(choice.log_tokens, choice.shares)
+        is_kept = chance >= fresh.confidence
+        choice = choice._replace(probability=chance, is_kept=is_kept)
     else:
         least = least_mixture(MeanLoss(problem, weights), arguments.seed)
         choice = least.judged_by(fresh)
@@ -253,46 +254,24 @@ def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
     """
     runtime.start()
     simplex = Simplex.of(arguments)
-    problem = simplex.problem(arguments, _tokens(arguments, simplex.posteriors))
+    if arguments.D is not None:
+        if arguments.max_tokens is not None:
+            raise PlanError("give D, the budget, or max_tokens, not both")
+        least = most = checked("D", arguments.D, COUNT)
+    else:
+        # from ten times below to ten times above the fitted budgets
+        low, high = fitted_range(simplex.posteriors, "D") or (1e6, 1e13)
+        most = 10.0 * high
+        if arguments.max_tokens is not None:
+            most = checked("max_tokens", arguments.max_tokens, COUNT)
+        least = min(low / 10.0, most / 10.0)
+    problem = simplex.problem(arguments, (least, most))
     if not problem.limits.names and arguments.D is None:
         raise PlanError(
             "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
             "at which the mean of the losses is least"
         )
     return simplex, problem
-
-
-def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
-    """Verify a choice with draws that were not searched: its shares get as many tokens
-    as they need with these.
-    """
-    if choice.is_kept:
-        log_tokens = fresh.cheapest(choice.shares)
-        if log_tokens is not None:
-            choice = choice._replace(log_tokens=log_tokens)
-    probability = fresh.probability(choice.log_tokens, choice.shares)
-    is_kept = probability >= fresh.confidence
-    return choice._replace(probability=probability, is_kept=is_kept)
-
-
-def _tokens(
-    arguments: MixtureArguments,
-    posteriors: Mapping[str, Posterior],
-    beyond: float = 10.0,
-) -> tuple[float, float]:
-    """Bound the budget: up to ``beyond`` times below and above the fitted budgets, or
-    the given one.
-    """
-    if arguments.D is not None:
-        if arguments.max_tokens is not None:
-            raise PlanError("give D, the budget, or max_tokens, not both")
-        tokens = checked("D", arguments.D, COUNT)
-        return tokens, tokens
-    low, high = fitted_range(posteriors, "D") or (1e6, 1e13)
-    most = beyond * high
-    if arguments.max_tokens is not None:
-        most = checked("max_tokens", arguments.max_tokens, COUNT)
-    return min(low / beyond, most / beyond), most
 
 
 def _answer(
@@ -307,6 +286,11 @@ def _answer(
     shares = simplex.by_domain(choice.shares)
     rows = limit_rows(problem, choice)
     by_domain = {name: tokens * share for name, share in shares.items()}
+    # the limit that most draws miss, and the domains of which a plan takes all tokens
+    # that may be seen, but for the search's reserve
+    missed = [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
+    supply = zip(by_domain.items(), problem.supply, strict=True)
+    used_up = [f"tokens of {name}" for (name, n), most in supply if n >= 0.95 * most]
     unique = simplex.settings(arguments)["unique_tokens"]
     costs = arguments.costs or Costs()
     return MixturePlan(
@@ -320,7 +304,7 @@ def _answer(
         epochs={name: by_domain[name] / there for name, there in unique.items()},
         probability=choice.probability,
         limits=rows,
-        binding=" and ".join([*_missed_most(rows), *_used_up(problem, choice)]),
+        binding=" and ".join([*missed, *used_up]),
         mean=quantiles(mean.draws(choice.shares, choice.log_tokens)),
         along=_along(problem, choice),
         region=_region(problem, choice),
@@ -329,25 +313,9 @@ def _answer(
             "D": arguments.D and checked("D", arguments.D, COUNT),
             "max_tokens": problem.tokens[1],
         },
-        warnings=doubts(arguments, simplex, choice),
-        distance=tell_place(simplex, choice),
+        warnings=simplex.doubts(arguments, choice),
+        distance=simplex.distance(choice),
     )
-
-
-def _missed_most(rows: list[dict[str, Any]]) -> list[str]:
-    """Name the limit that most draws miss, if there are limits."""
-    return [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
-
-
-def _used_up(
-    problem: SimplexProblem, choice: MixtureChoice, near: float = 0.05
-) -> list[str]:
-    """Name the domains of which a plan takes all tokens that may be seen, but for the
-    search's reserve.
-    """
-    taken = math.exp(choice.log_tokens) * choice.shares
-    domains = zip(problem.losses.domains, taken, problem.supply, strict=True)
-    return [f"tokens of {name}" for name, n, most in domains if n >= (1 - near) * most]
 
 
 def _along(

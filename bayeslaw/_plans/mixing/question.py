@@ -27,9 +27,10 @@ from bayeslaw._base.limits import (
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._law.columns import share_domains
-from bayeslaw._plans.arguments.covariates import check_covariates
 from bayeslaw._plans.mixing.sampled import SampledLosses
-from bayeslaw._plans.mixing.search import SetLimits, SimplexProblem
+from bayeslaw._plans.mixing.search import MixtureChoice, SetLimits, SimplexProblem
+from bayeslaw._plans.reading import check_covariates
+from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
@@ -100,21 +101,49 @@ class Simplex:
             raise PlanError(
                 f"no evaluation set can be named {MEAN!r}: that is the limit on the mean"
             )
-        domains = _domains(posteriors)
+        domains, sets = _domains(posteriors), tuple(posteriors)
         size = checked("N", question.N, KINDS["N"])
-        _check_covariates(question.covariates, posteriors, domains)
-        fixed = [
-            {"N": size, **_covariates(question, name, tuple(posteriors))}
-            for name in posteriors
-        ]
+        shares = {
+            f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains
+        }
+        set_elsewhere = {"N": "it is given as N", "D": "it is the budget", **shares}
+        read = {column for p in posteriors.values() for column in columns_read(p)}
+        check_covariates(question.covariates, read, set_elsewhere)
+        # further columns: common to all sets, or given for each
+        fixed = {name: {"N": size} for name in sets}
+        for column, value in question.covariates.items():
+            by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
+            _check_names(f"covariates {column}", by_set, sets, SET)
+            for name, one in by_set.items():
+                kind = KINDS.get(column, POSITIVE)
+                fixed[name][column] = checked(column, one, kind)
         check_count("draws", question.draws)
         losses = SampledLosses.of(
-            posteriors, domains, fixed, question.draws, question.seed, question.new_run
+            posteriors,
+            domains,
+            list(fixed.values()),
+            question.draws,
+            question.seed,
+            question.new_run,
         )
         low, high = _bounds(question, posteriors, domains)
-        unique = _unique_tokens(question, domains)
-        epochs, notes = _epochs(question, posteriors)
-        return cls(posteriors, size, losses, low, high, unique, epochs, tuple(notes))
+        given = question.unique_tokens
+        _check_names("unique_tokens", given, domains)
+        unique = [
+            checked(f"unique_tokens of {name}", given[name], COUNT)
+            if name in given
+            else math.inf
+            for name in domains
+        ]
+        # how often a token may be seen is decided as by `plan`
+        epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
+        notes = [NO_CORPUS] * (epochs != MixtureQuestion.max_epochs)
+        if given:
+            pieces = [piece for p in posteriors.values() for piece in p.pieces()]
+            epochs, notes = epochs_allowed(epochs, pieces, None)
+        return cls(
+            posteriors, size, losses, low, high, np.array(unique), epochs, tuple(notes)
+        )
 
     def problem(
         self, question: MixtureQuestion, tokens: tuple[float, float]
@@ -170,6 +199,43 @@ class Simplex:
             "seed": question.seed,
         }
 
+    def doubts(
+        self, question: MixtureQuestion, choice: MixtureChoice, near: float = 1e-3
+    ) -> list[str]:
+        """Collect warnings about a plan: those of the fits, and plans at an end of a
+        range.
+        """
+        lines = [f"{n}: {x}" for n, p in self.posteriors.items() for x in p.warnings]
+        lines += self.notes
+        lines += doubts_of_place(self.posteriors, self._planned_run(choice))
+        for name, share, low, high in zip(
+            self.domains, choice.shares, self.low, self.high, strict=True
+        ):
+            column = f"{PREFIX}{name}"
+            least, most = fitted_range(self.posteriors, column) or (0.0, 1.0)
+            at = "largest" if high - share < near else ""
+            at = "least" if share - low < near else at
+            if name in question.bounds and not least - near < share < most + near:
+                lines.append(
+                    f"the share of {name}, {share:.1%}, lies beyond those that were "
+                    f"fitted ({least:.1%} to {most:.1%}): nothing was checked there"
+                )
+            elif name not in question.bounds and at:
+                lines.append(
+                    f"the share of {name}, {share:.1%}, is the {at} that was fitted: "
+                    f"beyond it nothing was checked; bounds={{{name!r}: (0, 1)}} looks "
+                    f"there (--share {name}=0:100%; of report --plan "
+                    f"share_{name}=0:100%)"
+                )
+        return lines
+
+    def distance(self, choice: MixtureChoice) -> dict[str, dict[str, Any]]:
+        """Tell where a chosen run lies, as `tell_distance` does."""
+        return tell_distance(self.posteriors, self._planned_run(choice))
+
+    def _planned_run(self, choice: MixtureChoice) -> dict[str, float]:
+        return {"N": self.size, "D": math.exp(choice.log_tokens)}
+
     @property
     def domains(self) -> tuple[str, ...]:
         """Names of the domains that are mixed."""
@@ -178,58 +244,6 @@ class Simplex:
     def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
         """Name the shares."""
         return dict(zip(self.domains, map(float, shares), strict=True))
-
-
-def _check_covariates(
-    covariates: Any, posteriors: Mapping[str, Posterior], domains: tuple[str, ...]
-) -> None:
-    """Refuse covariates that other arguments set, or that no law reads."""
-    shares = {f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains}
-    set_elsewhere = {"N": "it is given as N", "D": "it is the budget", **shares}
-    read = {column for p in posteriors.values() for column in columns_read(p)}
-    check_covariates(covariates, read, set_elsewhere)
-
-
-def _covariates(
-    question: MixtureQuestion, name: str, sets: tuple[str, ...]
-) -> dict[str, float]:
-    """Collect the further columns of one evaluation set; a value is common to all sets
-    or given for each.
-    """
-    columns = {}
-    for column, value in question.covariates.items():
-        by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
-        _check_names(f"covariates {column}", by_set, sets, SET)
-        if name in by_set:
-            kind = KINDS.get(column, POSITIVE)
-            columns[column] = checked(column, by_set[name], kind)
-    return columns
-
-
-def _unique_tokens(
-    question: MixtureQuestion, domains: tuple[str, ...]
-) -> Float[np.ndarray, " domain"]:
-    """Read the unique tokens of each domain, shape (domain,)."""
-    _check_names("unique_tokens", question.unique_tokens, domains)
-    return np.array(
-        [
-            checked(f"unique_tokens of {name}", question.unique_tokens[name], COUNT)
-            if name in question.unique_tokens
-            else math.inf
-            for name in domains
-        ]
-    )
-
-
-def _epochs(
-    question: MixtureQuestion, posteriors: Mapping[str, Posterior]
-) -> tuple[float, list[str]]:
-    """Decide how often a token may be seen, as `plan` does; with notes about it."""
-    epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
-    if not question.unique_tokens:
-        return epochs, [NO_CORPUS] * (epochs != MixtureQuestion.max_epochs)
-    pieces = [piece for p in posteriors.values() for piece in p.pieces()]
-    return epochs_allowed(epochs, pieces, None)
 
 
 def _limits(question: MixtureQuestion, sets: tuple[str, ...]) -> SetLimits:

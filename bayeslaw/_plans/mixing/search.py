@@ -12,7 +12,7 @@ it finds, the cheapest tokens are found on a ladder, by the plain share of draws
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -183,6 +183,37 @@ class SimplexProblem:
         )
 
 
+def limit_rows(problem: SimplexProblem, choice: MixtureChoice) -> list[dict[str, Any]]:
+    """Describe each limit at the plan."""
+    margins = problem.margins(choice.log_tokens, choice.shares)
+    rows = []
+    limits = problem.limits
+    for name, most, margin in zip(limits.names, limits.most, margins, strict=True):
+        rows.append(
+            {
+                "name": name,
+                "limit": float(most),
+                "probability": float((margin >= 0).mean()),
+                **quantiles(most * np.exp(-margin)),
+            }
+        )
+    return rows
+
+
+def quantiles(
+    losses: Float[np.ndarray, " draw"], tail: float = 0.05
+) -> dict[str, float]:
+    """Summarise a loss by its median and 90% interval."""
+    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
+    return {"median": float(median), "low": float(low), "high": float(high)}
+
+
+def chances(limits: Sequence[Mapping[str, Any]], probability: float) -> str:
+    """Say how probable it is that limits are kept: together, and each by itself."""
+    of_each = ", ".join(f"{row['name']} {row['probability']:.1%}" for row in limits)
+    return f"All limits are kept with probability {probability:.1%} ({of_each})"
+
+
 def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
     """Compute the weights of the order statistics in the quantile of Harrell and Davis
     1982.
@@ -265,34 +296,17 @@ def _cheapest_from(
     Where a domain's supply ends, the plain share of draws may be just short of the
     confidence, and there are no more tokens. SLSQP then aims higher by a reserve.
     """
+    slope = np.eye(1 + len(start.shares))[0]
     for reserve in reserves:
-        mixture = _mixture_of_fewest_tokens(problem, start, reserve)
+        aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
+        _, mixture = minimise(
+            problem, lambda point: (point[0], slope), start[:2], [keeps_limits(aim)]
+        )
         log_tokens = problem.cheapest(mixture)
         if log_tokens is not None:
             probability = problem.probability(log_tokens, mixture)
             return MixtureChoice(log_tokens, mixture, probability, True)
     return None
-
-
-def _mixture_of_fewest_tokens(
-    problem: SimplexProblem, start: MixtureChoice, reserve: float
-) -> Float[np.ndarray, " domain"]:
-    """Find the mixture with the fewest tokens whose smooth quantile of the margin, at
-    the confidence plus a reserve, is not negative.
-    """
-    slope = np.eye(1 + len(start.shares))[0]
-    aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
-    keeps = memo(aim.quantile)
-    # in percent of the loss, the scale of the other constraints
-    keeps_limits: Any = {
-        "type": "ineq",
-        "fun": lambda point: 100 * keeps(point)[0],
-        "jac": lambda point: 100 * keeps(point)[1],
-    }
-    _, mixture = _minimise(
-        problem, lambda point: (point[0], slope), start, [keeps_limits]
-    )
-    return mixture
 
 
 def _safest_from(
@@ -308,42 +322,28 @@ def _safest_from(
     for _ in range(rounds):
         if choice.is_kept:
             break
-        safer = _choice(problem, *_largest_margin(aim, choice))
-        if safer.probability >= choice.probability:
-            choice = safer
+
+        def loss(point, aim=aim):
+            margin, slopes = aim.quantile(point)
+            return -100 * margin, -100 * slopes
+
+        log_tokens, shares = minimise(aim, loss, choice[:2])
+        log_tokens = min(log_tokens, aim.most_tokens(shares))
+        chance = problem.probability(log_tokens, shares)
+        if chance >= choice.probability:
+            is_kept = chance >= problem.confidence
+            choice = MixtureChoice(log_tokens, shares, chance, is_kept)
         # a quantile far in a tail rests on few draws
-        aim = replace(problem, confidence=float(np.clip(safer.probability, 0.02, 0.98)))
+        aim = replace(problem, confidence=float(np.clip(chance, 0.02, 0.98)))
     return choice
 
 
-def _choice(
-    problem: SimplexProblem, log_tokens: float, shares: Float[np.ndarray, " domain"]
-) -> MixtureChoice:
-    """Evaluate a choice: its probability, and whether it reaches the confidence."""
-    probability = problem.probability(log_tokens, shares)
-    return MixtureChoice(
-        log_tokens, shares, probability, probability >= problem.confidence
-    )
-
-
-def _largest_margin(
-    problem: SimplexProblem, start: MixtureChoice
-) -> tuple[float, Float[np.ndarray, " domain"]]:
-    """Find log tokens and shares with the largest smooth quantile within the budget."""
-
-    def loss(point):
-        margin, slopes = problem.quantile(point)
-        return -100 * margin, -100 * slopes
-
-    log_tokens, mixture = _minimise(problem, loss, start)
-    return min(log_tokens, problem.most_tokens(mixture)), mixture
-
-
-def _minimise(
+def minimise(
     problem: SimplexProblem,
     objective: Callable,
-    start: MixtureChoice,
+    start: tuple[float, Float[np.ndarray, " domain"]],
     further: Sequence[Any] = (),
+    ftol: float = 1e-5,
 ) -> tuple[float, Float[np.ndarray, " domain"]]:
     """Minimise an objective over log tokens and shares by SLSQP, from a choice.
 
@@ -357,14 +357,14 @@ def _minimise(
     log_low, log_high = map(math.log, problem.tokens)
     solution = optimize.minimize(
         objective,
-        np.array([start.log_tokens, *start.shares]),
+        np.array([start[0], *start[1]]),
         jac=True,
         method="SLSQP",
         bounds=optimize.Bounds(
             np.array([log_low, *problem.low]), np.array([log_high, *problem.high])
         ),
         constraints=[*_of_supply(problem), *further],
-        options={"maxiter": 60, "ftol": 1e-5},
+        options={"maxiter": 60, "ftol": ftol},
     )
     mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
     return float(solution.x[0]), mixture
@@ -396,15 +396,31 @@ def _of_supply(problem: SimplexProblem) -> list[Any]:
     return [*constraints, {"type": "ineq", "fun": left, "jac": slopes}]
 
 
-def memo(function: Callable) -> Callable:
-    """Cache the last value of a function, because SLSQP evaluates each point twice."""
-    last: dict[bytes, tuple] = {}
+def keeps_limits(problem: SimplexProblem) -> dict[str, Any]:
+    """State for SLSQP that the limits hold with the confidence, in percent of the loss."""
 
-    def of_point(point):
+    def margin(point: Float[np.ndarray, " slope"]) -> tuple:
+        value, slopes = problem.quantile(point)
+        return 100 * value, 100 * slopes
+
+    return at_least_0(margin)
+
+
+def at_least_0(function: Callable) -> dict[str, Any]:
+    """State for SLSQP that a function with slopes is not negative. Its last value is
+    kept, because SLSQP evaluates each point twice.
+    """
+    last: dict[bytes, Any] = {}
+
+    def of_point(point: Float[np.ndarray, " slope"]) -> Any:
         key = point.tobytes()
         if key not in last:
             last.clear()
             last[key] = function(point)
         return last[key]
 
-    return of_point
+    return {
+        "type": "ineq",
+        "fun": lambda point: of_point(point)[0],
+        "jac": lambda point: of_point(point)[1],
+    }

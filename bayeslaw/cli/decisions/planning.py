@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError
@@ -34,9 +34,6 @@ from bayeslaw.cli.parsing import (
     question_value,
     values_by_name,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +246,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     """Collect the keyword arguments of `bayeslaw.plan`, except the columns that the
     laws read.
     """
-    from bayeslaw._plans.arguments.plan_arguments import NAMES
+    from bayeslaw._plans.arguments import NAMES
 
     # options that need conversion; the others have the names and types of `plan`
     read_apart = (

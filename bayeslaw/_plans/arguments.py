@@ -1,19 +1,24 @@
-"""Complete the arguments of `bayeslaw.plan` from the tables of the fits."""
+"""Hold the arguments of `bayeslaw.plan` in one record, and complete them from the tables
+of the fits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import pandas as pd
 
 from bayeslaw._base.limits import KINDS, checked
+from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._plans.arguments.limits import read_loss_limits
-from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.constraint import says_rise
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses, losses_at_hand
+from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._posteriors.repetition import (
@@ -22,6 +27,66 @@ from bayeslaw._posteriors.repetition import (
     epochs_allowed,
     repeating,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class PlanArguments:
+    # raw arguments, documented in `bayeslaw.plan`
+
+    target: Posteriors
+    source: Posteriors
+    _: KW_ONLY
+    N: float | Sequence[float]
+    ptpp: float | Sequence[float] | None = None
+    max_target_loss: float | str | Mapping[str, float | str] | None = None
+    min_accuracy: float | str | None = None
+    accuracy: AccuracyLink | pd.DataFrame | str | Path | None = None
+    max_forgetting: float | str | Mapping[str, float | str] | None = None
+    max_loss: Mapping[str, float | str] | None = None
+    max_mean_loss: float | str | None = None
+    mean_weights: Mapping[str, float] | None = None
+    excess_price: Mapping[str, float] | None = None
+    confidence: float | Mapping[str, float] = 0.9
+    forgetting_unit: Literal["relative", "nats"] = "relative"
+    baseline_loss: Any = None
+    baseline_tokens: float | Mapping[str, float] | None = None
+    baseline_run: Mapping[str, float] | None = None
+    correlation: float | None = None
+    covariates: Mapping[str, Any] | None = None
+    max_flops: float | None = None
+    max_tokens: float | None = None
+    costs: Costs | None = None
+    max_cost: float | None = None
+    max_days: float | None = None
+    unique_target_tokens: float | None = None
+    max_epochs: float | None = None
+    bytes_per_token: float | Mapping[str, float] | None = None
+    min_replay: float | None = None
+    max_replay: float | None = None
+    new_run: bool = True
+    point: Mapping[str, Mapping[str, float]] | None = None
+    draws: int = 4000
+    seed: int = 0
+
+    @property
+    def targets(self) -> dict[str, Posterior]:
+        """Collect the posteriors of targets by name; one without a name is ``target``."""
+        return by_name(self.target, TARGET)
+
+    @property
+    def sources(self) -> dict[str, Posterior]:
+        """Collect the posteriors of sources by name; one without a name is
+        ``forgetting``.
+        """
+        return by_name(self.source, FORGETTING)
+
+    def bytes_of(self, name: str) -> float | None:
+        """Find the bytes of a token of one domain's text."""
+        given = self.bytes_per_token
+        return given.get(name) if isinstance(given, Mapping) else given
+
+
+NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
 
 
 def with_kept_losses(
@@ -51,16 +116,13 @@ def with_kept_losses(
     baselines: Any = arguments.baseline_loss
     has_baseline = baselines is not None or arguments.baseline_tokens is not None
     if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
-        limits = read_loss_limits(arguments, list(sources))
+        is_named = isinstance(arguments.max_loss, Mapping)
+        further: Any = arguments.max_loss if is_named else ()
         kept_losses = {}
         for name, posterior in sources.items():
             # in rows of a source or of a further domain, loss_before is that domain's
-            is_further_domain = name in limits
-            columns = (
-                (LOSS_BEFORE,)
-                if is_further_domain
-                else (SOURCE_LOSS_BEFORE, LOSS_BEFORE)
-            )
+            own = (LOSS_BEFORE,)
+            columns = own if name in further else (SOURCE_LOSS_BEFORE, *own)
             kept_losses[name] = loss_in_table(posterior, *columns)
         if any(loss is not None for loss in kept_losses.values()):
             baselines = kept_losses
@@ -71,7 +133,10 @@ def with_kept_losses(
         for piece in pieces[name]
         for column in piece.covariates
     }
-    target_columns |= {LOSS_BEFORE} & _read_by_limits(arguments)
+    limit = arguments.max_target_loss
+    limits = limit.values() if isinstance(limit, Mapping) else [limit]
+    if arguments.baseline_run is None and any(map(says_rise, limits)):
+        target_columns.add(LOSS_BEFORE)  # a rise reads its baseline
     missing = [c for c in LOSSES_BEFORE if c in target_columns and c not in covariates]
     for column in missing:
         loss = None
@@ -80,7 +145,12 @@ def with_kept_losses(
             (loss,) = by_source.values()
         if loss is None:
             losses = {name: loss_in_table(p, column) for name, p in targets.items()}
-            loss = _one_or_by_name(losses, column)
+            present = [x for x in losses.values() if x is not None]
+            is_one = len(losses) == 1 or column == SOURCE_LOSS_BEFORE
+            if present and is_one:
+                loss = present[0]
+            elif present:
+                loss = {name: x for name, x in losses.items() if x is not None}
         if loss is not None:
             covariates[column] = loss
     completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
@@ -94,49 +164,19 @@ def with_kept_losses(
     )
     if reads_before and not has_baseline and baselines is None:
         wanted.add(SOURCE_LOSS_BEFORE)
-    forecasts, lines = _forecasts(completed, target, source, wanted - set(covariates))
-    completed = replace(completed, covariates=covariates | forecasts)
-    return completed, (*notes, *lines)
-
-
-def _forecasts(
-    arguments: PlanArguments, target: Posterior, source: Posterior, wanted: set[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Forecast losses before adaptation from the checkpoints in the tables of the fits,
-    where there are enough. Also returns a line for each.
-    """
     tables = {
         domain: runs
         for domain, posterior in (("target", target), ("source", source))
         if isinstance(runs := getattr(posterior, "runs", None), pd.DataFrame)
     }
     if len(tables) < 2:
-        return {}, []
-    models = arguments.N, arguments.ptpp
-    columns = [column for column in LOSSES_BEFORE if column in wanted]
+        return completed, tuple(notes)
+    # forecasts from the other checkpoints in the tables, where there are enough
+    columns = [c for c in LOSSES_BEFORE if c in wanted and c not in covariates]
     columns = list(losses_at_hand(tables, columns, *models).forecast)
-    return forecast_losses(tables, columns, *models, seed=arguments.seed)
-
-
-def _read_by_limits(arguments: PlanArguments) -> set[str]:
-    """List the columns that limits on targets read in addition to the laws: a rise
-    reads its baseline.
-    """
-    limits = arguments.max_target_loss
-    limits = limits.values() if isinstance(limits, Mapping) else [limits]
-    is_rise = any(says_rise(limit) for limit in limits)
-    return {LOSS_BEFORE} if is_rise and arguments.baseline_run is None else set()
-
-
-def _one_or_by_name(losses: Mapping[str, Any], column: str) -> Any:
-    """Collect the targets' losses by name, or one loss if they share it; None if there
-    is none.
-    """
-    present = {name: loss for name, loss in losses.items() if loss is not None}
-    if not present:
-        return None
-    shared = next(iter(present.values()))
-    return shared if len(losses) == 1 or column == SOURCE_LOSS_BEFORE else present
+    forecasts, lines = forecast_losses(tables, columns, *models, seed=arguments.seed)
+    completed = replace(completed, covariates=covariates | forecasts)
+    return completed, (*notes, *lines)
 
 
 def with_repetition(

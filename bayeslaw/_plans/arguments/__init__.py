@@ -1,1 +1,0 @@
-"""Read the arguments of `bayeslaw.plan` into a `Question`, with a file for each kind."""

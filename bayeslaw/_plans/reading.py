@@ -1,0 +1,529 @@
+"""Read the arguments of `bayeslaw.plan` into a `Question`: each checked, and all together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from bayeslaw._base.draws import Draws
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import CHANCE, COUNT, KINDS, LOSS, POSITIVE, SHARE, checked
+from bayeslaw._base.machine import runtime
+from bayeslaw._costs.costs import COST_LIMITS, Costs
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._plans.arguments import PlanArguments, with_kept_losses, with_repetition
+from bayeslaw._plans.constraint import (
+    UNITS,
+    Constraint,
+    UnitName,
+    forgetting_limit,
+    loss_limit,
+)
+from bayeslaw._plans.question import (
+    ACCURATE,
+    MEAN,
+    TARGET,
+    Budget,
+    Model,
+    Question,
+    setting_for,
+    setting_of_model,
+)
+from bayeslaw._posteriors.accuracy import (
+    ACCURACY,
+    AccuracyLink,
+    accuracy_link,
+)
+from bayeslaw._posteriors.chain import models_of
+from bayeslaw._posteriors.pairs import (
+    check_posteriors,
+    error_correlation,
+    fitted_replays,
+)
+from bayeslaw._posteriors.posterior import Piece, Posterior
+
+
+def question_of(arguments: PlanArguments) -> Question:
+    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
+    targets, sources = arguments.targets, arguments.sources
+    _check_names(targets, sources)
+    posteriors = targets | sources
+    first, *further = targets
+    check_posteriors(
+        targets[first], {name: posteriors[name] for name in further} | sources
+    )
+    runtime.start()
+    pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
+    _check_read(arguments.covariates or {}, pieces)
+    # checked before losses from the tables are added
+    baseline_run = _baseline_run(arguments)
+    arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
+    arguments, repeats = with_repetition(arguments, targets, pieces)
+    budget = read_budget(arguments, fitted_replays(posteriors))
+    costs = read_costs(arguments)
+    constraints = read_constraints(arguments, list(targets), list(sources))
+    link = _link(arguments)
+    models = _models(arguments, list(targets), list(sources), baseline_run)
+    # those that have budget left after the checkpoint and the fixed cost are paid
+    payable = tuple(m for m in models if min(budget.paid_tokens(m, costs).values()) > 0)
+    if not payable:
+        once = costs.once(models[0].N, models[0].ptpp)
+        raise PlanError(
+            f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
+            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
+        )
+    draws = arguments.draws
+    if draws < 1:
+        raise PlanError(f"draws must be at least 1, got {draws!r}")
+    if not arguments.new_run:
+        # without noise, more draws than the posteriors have would only repeat draws in
+        # other pairs
+        draws = min(draws, max(sum(p.draws for p in some) for some in pieces.values()))
+    return Question(
+        pieces=pieces,
+        constraints=constraints,
+        models=payable,
+        confidence=_confidence(arguments.confidence, [c.name for c in constraints]),
+        budget=budget,
+        costs=costs,
+        new_run=arguments.new_run,
+        draws=draws,
+        seed=arguments.seed,
+        warnings=tuple(
+            f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
+        )
+        + repeats
+        + (link.warnings if link is not None else ()),
+        notes=notes,
+        errors=error_correlation(posteriors, arguments.correlation),
+        link=link,
+        excess_prices=read_excess_prices(arguments, constraints),
+    )
+
+
+def _check_names(
+    targets: Mapping[str, Posterior], sources: Mapping[str, Posterior]
+) -> None:
+    """Refuse domains without a distinct name."""
+    if not targets:
+        raise PlanError("name at least one target")
+    if not sources or TARGET in sources:
+        raise PlanError(
+            f"name at least one source, and none {TARGET!r}; got {list(sources)}"
+        )
+    twice = [name for name in targets if name in sources]
+    if twice:
+        raise PlanError(
+            f"{twice[0]!r} is a target and a source; give each its own name"
+        )
+    if MEAN in {*targets, *sources}:
+        raise PlanError(
+            f"no domain can be named {MEAN!r}: that is the limit on their mean"
+        )
+
+
+def _check_read(
+    covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
+) -> None:
+    """Refuse laws of mixtures, which do not read replay, and covariates that are not the
+    user's to set.
+    """
+    # the planner itself reads a source's loss before adaptation
+    columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
+    for piece in itertools.chain.from_iterable(pieces.values()):
+        columns.update(piece.covariates)
+    shares = sorted(filter(is_share, columns))
+    if shares:
+        raise PlanError(
+            f"the laws read {', '.join(shares)}, and a plan chooses tokens and one "
+            "replay: plan the shares of a mixture with bayeslaw.plan_mixture (bayeslaw "
+            "mixture)"
+        )
+    set_elsewhere = {
+        "N": "it is given as N",
+        "ptpp": "it is given as ptpp",
+        "D": "it is what a plan chooses",
+        "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
+    }
+    check_covariates(covariates, columns, set_elsewhere)
+
+
+def _link(arguments: PlanArguments) -> AccuracyLink | None:
+    """Take the link from loss to accuracy, or fit it to its table.
+
+    Raises
+    ------
+    PlanError
+        Guessing keeps the limit on the accuracy.
+    """
+    link, least = arguments.accuracy, arguments.min_accuracy
+    if link is None:
+        return None
+    if not isinstance(link, AccuracyLink):
+        link = accuracy_link(link, seed=arguments.seed)
+    if checked("min_accuracy", least, ACCURACY) <= link.chance:
+        raise PlanError(
+            f"min_accuracy {least} is at most the accuracy of guessing, "
+            f"{link.chance:.0%}, which any model has: give a larger one"
+        )
+    return link
+
+
+def _models(
+    arguments: PlanArguments,
+    targets: Sequence[str],
+    sources: Sequence[str],
+    baseline_run: tuple[float, float] | None,
+) -> tuple[Model, ...]:
+    """Build the candidate models, with covariates, baselines and domains of each."""
+    loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
+    if loss is not None and tokens is not None:
+        raise PlanError("give baseline_loss or baseline_tokens, not both")
+    sizes = models_of(arguments.N, arguments.ptpp)
+    count = len(sizes)
+    covariates = arguments.covariates or {}
+    further = tuple(arguments.max_loss or ())
+
+    def of_domain(setting: Any, name: str) -> Any:
+        """Find a domain's value; a number without a name belongs to the sources, not to
+        other domains.
+        """
+        if name not in further:
+            return setting_for(setting, name)
+        return setting.get(name) if isinstance(setting, Mapping) else None
+
+    return tuple(
+        Model(
+            N=N,
+            ptpp=ptpp,
+            covariates={
+                column: setting_of_model(column, value, k, count)
+                for column, value in covariates.items()
+            },
+            baseline_loss={
+                name: _possible(
+                    "baseline_loss",
+                    setting_of_model("baseline_loss", of_domain(loss, name), k, count),
+                )
+                for name in sources
+            },
+            baseline_tokens={
+                name: setting_of_model(
+                    "baseline_tokens", of_domain(tokens, name), k, count
+                )
+                for name in sources
+            },
+            further_domains=further,
+            targets=tuple(targets),
+            baseline_run=baseline_run,
+        )
+        for k, (N, ptpp) in enumerate(sizes)
+    )
+
+
+def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
+    """Check tokens and replay of the baseline run of limits on a rise."""
+    run = arguments.baseline_run
+    if run is None:
+        return None
+    if arguments.baseline_loss is not None or arguments.baseline_tokens is not None:
+        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
+    if not isinstance(run, Mapping) or set(run) != {"D", "replay"}:
+        raise PlanError(
+            f"baseline_run is another run's tokens and replay, D=10B,replay=30%; got {run!r}"
+        )
+    tokens = checked("baseline_run D", run["D"], COUNT)
+    return tokens, checked("baseline_run replay", run["replay"], SHARE)
+
+
+def _possible(name: str, loss: Any) -> Any:
+    """Check that a number, or all draws of an array, can be losses."""
+    if isinstance(loss, Draws):
+        for end in (float(loss.min()), float(loss.max())):
+            checked(name, end, LOSS)
+        return loss
+    return None if loss is None else checked(name, loss, LOSS)
+
+
+def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, float]:
+    """Check the confidence: one number for all promises together, or one for each by
+    name.
+    """
+    by_name: Mapping[str, Any] = {name: confidence for name in names}
+    if isinstance(confidence, Mapping):
+        by_name = confidence
+    if set(by_name) != set(names):
+        raise PlanError(
+            f"confidence by promise needs exactly {', '.join(names)}; "
+            f"got {', '.join(by_name)}"
+        )
+    shares = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
+    return shares if isinstance(confidence, Mapping) else shares[names[0]]
+
+
+# -- limits ----------------------------------------------------------------------------
+
+
+def read_constraints(
+    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
+) -> tuple[Constraint, ...]:
+    """Read all limits: on targets, on sources, on further domains, and on a mean."""
+    unit = arguments.forgetting_unit
+    if unit not in UNITS or not UNITS[unit].has_baseline:
+        raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
+    loss_limits = read_loss_limits(arguments, sources)
+    of_sources = [
+        Constraint(name, *loss_limits[name])
+        if name in loss_limits
+        else _forgetting(arguments, name, unit)
+        for name in sources
+        if name in loss_limits or not _in_mean_only(arguments, name)
+    ]
+    return (
+        *_of_targets(arguments, targets),
+        *of_sources,
+        *_of_mean(arguments, targets, sources),
+    )
+
+
+def _of_targets(
+    arguments: PlanArguments, targets: Sequence[str]
+) -> Iterator[Constraint]:
+    """Read the limits on the targets' losses, and on the accuracy of the first target."""
+    limits, least = arguments.max_target_loss, arguments.min_accuracy
+    if limits is None and least is None:
+        raise PlanError(
+            "give max_target_loss (--max-target-loss 1.8), or min_accuracy with accuracy"
+        )
+    for name in targets:
+        if limits is None or (
+            isinstance(limits, Mapping) and name not in limits and least
+        ):
+            continue
+        what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
+        limit = setting_for(limits, name)
+        yield Constraint(name, *loss_limit(what, limit, arguments.bytes_of(name)))
+    if (least is None) != (arguments.accuracy is None):
+        raise PlanError(
+            "min_accuracy needs accuracy, a table of losses and accuracies, and "
+            "accuracy needs min_accuracy (--min-accuracy 60% --accuracy evaluated.csv)"
+        )
+    if least is not None:
+        wrong = 1 - checked("min_accuracy", least, ACCURACY)
+        yield Constraint(ACCURATE, wrong, "error", ((targets[0], 1.0),))
+
+
+def read_loss_limits(
+    arguments: PlanArguments, sources: Sequence[str]
+) -> dict[str, tuple[float, UnitName]]:
+    """Check the limits on losses of domains, by name."""
+    limits = arguments.max_loss or {}
+    if not isinstance(limits, Mapping):
+        raise PlanError(
+            f"max_loss is by domain, {{'code': 1.2}}; got {limits!r} "
+            "(the target's limit is max_target_loss)"
+        )
+    unknown = [name for name in limits if name not in sources]
+    if unknown:
+        raise PlanError(
+            f"max_loss names {unknown[0]!r}, which has no posterior; "
+            f"sources: {', '.join(sources)}"
+        )
+    return {
+        name: loss_limit(f"max_loss of {name}", limit, arguments.bytes_of(name))
+        for name, limit in limits.items()
+    }
+
+
+def _in_mean_only(arguments: PlanArguments, source: str) -> bool:
+    """Tell whether a source is limited only in a mean of several domains, not by
+    itself.
+    """
+    limits = arguments.max_forgetting
+    has_own = limits is not None
+    if isinstance(limits, Mapping):
+        has_own = source in limits
+    return arguments.max_mean_loss is not None and not has_own
+
+
+def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constraint:
+    """Read a source's limit: a number in the given unit, or text with its own unit."""
+    limit = setting_for(arguments.max_forgetting, source)
+    if limit is None:
+        raise PlanError(
+            "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
+            "sources, max_mean_loss"
+        )
+    of_bytes = arguments.bytes_of(source)
+    return Constraint(
+        source, *forgetting_limit("max_forgetting", limit, unit, of_bytes)
+    )
+
+
+def _of_mean(
+    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
+) -> list[Constraint]:
+    """Read the limit on a weighted mean of domains; by default all sources have equal
+    weights.
+
+    Each domain has its own bytes per token. So a mean of losses in bits per byte is a
+    mean of losses in nats with other weights, and the limit is converted to that mean.
+    """
+    written, weights = arguments.max_mean_loss, arguments.mean_weights
+    if written is None:
+        if weights is not None:
+            raise PlanError("mean_weights are those of a mean: give max_mean_loss, too")
+        return []
+    if not isinstance(weights, Mapping | None):
+        raise PlanError(f"mean_weights are by domain, web=2,code=1; got {weights!r}")
+    shares = dict.fromkeys(sources, 1.0) if weights is None else dict(weights)
+    unknown = [name for name in shares if name not in (*targets, *sources)]
+    if unknown or not shares:
+        raise PlanError(
+            f"mean_weights names {unknown[0] if unknown else 'none'!r}, which has no "
+            f"posterior; domains: {', '.join((*targets, *sources))}"
+        )
+    for name, share in shares.items():
+        shares[name] = checked(f"mean_weights of {name}", share, POSITIVE)
+    total = sum(shares.values())
+    bytes_per_token = None
+    if isinstance(written, str) and written.strip().lower().endswith("bpb"):
+        in_bits = {
+            n: w / (arguments.bytes_of(n) or math.nan) for n, w in shares.items()
+        }
+        missing = [name for name, share in in_bits.items() if math.isnan(share)]
+        if missing:
+            raise PlanError(
+                f"max_mean_loss {written} is in bits per byte: give bytes_per_token of "
+                f"{missing[0]} (--bytes-per-token {missing[0]}=4.2)"
+            )
+        bytes_per_token = total / sum(in_bits.values())
+        shares, total = in_bits, sum(in_bits.values())
+    limit, unit = loss_limit("max_mean_loss", written, bytes_per_token)
+    means = tuple((name, share / total) for name, share in shares.items())
+    return [Constraint(MEAN, limit, unit, means)]
+
+
+def read_excess_prices(
+    arguments: PlanArguments, constraints: Sequence[Constraint]
+) -> dict[str, float]:
+    """Check the price of a nat over a limit, by the limit's name."""
+    prices = {} if arguments.excess_price is None else arguments.excess_price
+    names = [c.name for c in constraints if c.unit != "error"]
+    if not isinstance(prices, Mapping):
+        raise PlanError(
+            f"excess_price is by limit, {names[-1]}=1e20 a nat; got {prices!r}"
+        )
+    unknown = [name for name in prices if name not in names]
+    if unknown:
+        raise PlanError(
+            f"excess_price names {unknown[0]!r}, which is no limit on a loss; there are: "
+            f"{', '.join(names)}"
+        )
+    budgets = ("max_flops", "max_tokens", *COST_LIMITS)
+    caps = [name for name in budgets if getattr(arguments, name) is not None]
+    if prices and caps:
+        raise PlanError(
+            f"excess_price weighs cost and excess, and {caps[0]} caps the cost: give one"
+        )
+    return {
+        name: checked(f"excess_price of {name}", price, POSITIVE)
+        for name, price in prices.items()
+    }
+
+
+# -- spending and covariates -----------------------------------------------------------
+
+
+def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
+    """Read the budget, the epochs, and the bounds of replay: the given ones, else the
+    fitted replays; each checked for its range.
+    """
+    names = ("max_flops", "max_tokens", "unique_target_tokens", *COST_LIMITS)
+    names += ("max_epochs", "min_replay", "max_replay")
+    given = {
+        name: checked(name, getattr(arguments, name), KINDS[name])
+        for name in names
+        if getattr(arguments, name) is not None
+    }
+    bounds = dict(zip(("min_replay", "max_replay"), fitted, strict=True)) | {
+        name: share for name, share in given.items() if name.endswith("_replay")
+    }
+    least, most = bounds.values()
+    if least > most:
+        reason = f"min_replay {least:.4g} is over max_replay {most:.4g}"
+        if arguments.max_replay is None:
+            reason = (
+                f"min_replay {least:.4g} is over the largest fitted replay, {most:.4g}: "
+                "to plan where nothing was checked, give max_replay too"
+            )
+        elif arguments.min_replay is None:
+            reason = (
+                f"max_replay {most:.4g} is under the least fitted replay, {least:.4g}: "
+                "to plan where nothing was checked, give min_replay too"
+            )
+        raise PlanError(reason)
+    return Budget(
+        max_flops=given.get("max_flops", math.inf),
+        max_tokens=given.get("max_tokens", math.inf),
+        cost_limits={name: given[name] for name in COST_LIMITS if name in given},
+        unique_target_tokens=given.get("unique_target_tokens", math.inf),
+        epochs=given.get("max_epochs", 1.0),
+        **bounds,
+        fitted=tuple(n for n, end in bounds.items() if n not in given and 0 < end < 1),
+    )
+
+
+def read_costs(arguments: PlanArguments) -> Costs:
+    """Check the costs of training, given the limits on them.
+
+    Raises
+    ------
+    PlanError
+        ``costs`` is not a `Costs`, or it lacks the price or hardware that a limit
+        needs.
+    """
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    for name, limit in COST_LIMITS.items():
+        if getattr(arguments, name) is not None and not limit.is_known(costs):
+            raise PlanError(f"{name} {limit.needs}")
+    return costs
+
+
+def check_covariates(
+    covariates: Any, read: Collection[str], set_elsewhere: Mapping[str, str]
+) -> None:
+    """Refuse covariates that other arguments set, or that no law reads; most of the
+    latter have a misspelt name.
+
+    Parameters
+    ----------
+    read
+        Columns that the laws read.
+    set_elsewhere
+        Columns that the question sets by other arguments, and how.
+    """
+    if not isinstance(covariates, Mapping):
+        raise PlanError(
+            f"covariates are by column, loss_before=2.3; got {covariates!r}"
+        )
+    for column in covariates:
+        if column in set_elsewhere:
+            raise PlanError(
+                f"covariates cannot set {column!r}: {set_elsewhere[column]}"
+            )
+        if column not in read:
+            raise PlanError(
+                f"no law reads the covariate {column!r}; "
+                f"they read {', '.join(sorted(read))}"
+            )

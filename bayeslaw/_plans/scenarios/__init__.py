@@ -1,1 +1,0 @@
-"""Compare the plans of several questions."""

@@ -1,1 +1,0 @@
-"""Define the commands for mixtures of domains."""
