@@ -324,8 +324,9 @@ def zoom(
             spare -= 1  # the same again, on a grid that reaches further
         else:
             rounds.pop(0)
+        (least_u, most_u), (least_x, most_x) = of_replay, of_tokens
         grid = problem.grid(
-            np.linspace(*of_replay, replays), np.linspace(*of_tokens, tokens)
+            np.linspace(least_u, most_u, replays), np.linspace(least_x, most_x, tokens)
         )
 
 
