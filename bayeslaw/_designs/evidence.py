@@ -48,8 +48,8 @@ def domain_of(
 ) -> Domain:
     """Evaluate a posterior at the candidates and the runs to forecast."""
     parts = all_draws(posterior.pieces())
+    of_goal = log_losses(parts, goal, "the goal's table")  # refuses a bad goal by name
     view = view_candidates(parts, "target", menu.table, goal, run_length)
-    of_goal = log_losses(parts, goal, "the goal's table")
     return replace(view, goal=of_goal, at=checkpoints_of(menu, goal))
 
 

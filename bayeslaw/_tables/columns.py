@@ -63,14 +63,15 @@ def renamed(
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
 
-    # what is replaced is left out; columns that are numbers are renamed
-    out = table.drop(columns=replaced(table, columns))
-    for theirs, ours in pairs:
-        if ours in table and ours not in out and columns_read(theirs, there):
-            warn(
-                f"column {ours!r} is read from {theirs!r} as asked for; the table's "
-                f"own {ours!r} is left out"
-            )
+    # what other columns replace is left out; columns that are numbers are renamed
+    made_of = {ours: theirs for theirs, ours in pairs if columns_read(theirs, there)}
+    left_out = [ours for ours in replaced(table, columns) if ours in made_of]
+    for ours in left_out:
+        warn(
+            f"column {ours!r} is read from {made_of[ours]!r} as asked for; the table's "
+            f"own {ours!r} is left out"
+        )
+    out = table.drop(columns=left_out)
     plain = {t: o for t, o in pairs if t in out and o not in NAMES}
     out = out.rename(columns=plain)
 
