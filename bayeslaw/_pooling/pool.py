@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,25 +95,6 @@ class DomainPosterior(LawPosterior):
         process = None if self.misfit is None else self.misfit.process
         values = with_misfit(self.values, self.misfit)
         return (Member(self.law, 1.0, process, None, values),)
-
-    def log_loss(
-        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run): of the law, or with ``noise`` of a new
-        run, whose error does not fade with its tokens.
-
-        Raises
-        ------
-        RunTableError
-            The table lacks a column that the law reads.
-        """
-        runtime.start()
-        (member,) = self.members
-        if member.process is not None:
-            process = replace(member.process, fading=None)
-            member = replace(member, process=process)
-        rng = generator(seed, Stream.NEW_RUN) if noise else None
-        return member.log_loss(runs, rng)
 
     def statement(self, borrowed_below: float = 0.5) -> str:
         """State how much of the information is from the domain's own runs, and list the
