@@ -384,10 +384,8 @@ def test_a_priors_file_replaces_priors_and_reference(folder):
 def test_a_formula_is_a_law_and_its_fit_reads_back(folder):
     formula = "E + A/N^alpha + B/D^beta"
     out = run_json(
-        *(
-            f"fit {folder}/runs.csv --law {formula} --independent -o "
-            f"{folder}/formula.nc"
-        ).split()
+        *f"fit {folder}/runs.csv --independent -o {folder}/formula.nc --law".split(),
+        formula,
     )
     named = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--independent")
     assert out["parameters"]["alpha"]["mean"] == pytest.approx(
