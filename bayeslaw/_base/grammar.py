@@ -45,13 +45,18 @@ def parse(
         refused.too_deep = True
         raise refused from None
     unchecked: list[tuple[ast.AST, int]] = [(tree, 0)]
-    while unchecked:
-        node, depth = unchecked.pop()
-        if depth > most_deep:
-            refused.too_deep = True
-            raise refused
-        inside = [(part, depth + 1) for part in parts(node)]
-        unchecked += reversed(inside)
+    # the language may write a node into its refusal, which fails where it is too deep
+    try:
+        while unchecked:
+            node, depth = unchecked.pop()
+            if depth > most_deep:
+                refused.too_deep = True
+                raise refused
+            inside = [(part, depth + 1) for part in parts(node)]
+            unchecked += reversed(inside)
+    except RecursionError:
+        refused.too_deep = True
+        raise refused from None
     return tree
 
 

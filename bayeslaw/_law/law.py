@@ -245,11 +245,13 @@ class Law:
     def _identity(self) -> tuple:
         """Its functions and numbers, which are all that a compiled program depends on."""
         numbers = {
-            "priors": [(name, p.family, p.args) for name, p in self.priors.items()],
-            "reference": [*self.reference.items()],
-            "plausible": [*self.plausible.items()],
+            "priors": [
+                (name, p.family, *map(float, p.args)) for name, p in self.priors.items()
+            ],
+            "reference": [(name, float(v)) for name, v in self.reference.items()],
+            "plausible": [(name, float(v)) for name, v in self.plausible.items()],
         }
-        # as text, because -0.0 and 0.0 are equal, and so are 1 and True
+        # as text, because -0.0 and 0.0 are equal
         words = repr((self.name, self.covariates, self.digest, numbers))
         terms = tuple((t.coefficient, t.basis, t.sign, t.in_nats) for t in self.terms)
         exponents = tuple((e.name, e.covariate, e.also) for e in self.exponents)
@@ -262,7 +264,8 @@ class Law:
         return self is other or self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._identity)
+        # by the words alone, for a basis that a user wrote may have no hash
+        return hash(self._identity[0])
 
     def __post_init__(self) -> None:
         missing = [c for c in self.covariates if c not in self.reference]

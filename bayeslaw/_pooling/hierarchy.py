@@ -86,7 +86,6 @@ def pooled_priors(law: Law) -> dict[str, Prior]:
     """List priors of the population's means: the law's free sites and, last, the noise.
     This is the order of every vector of sites.
     """
-    # This is the order of every vector of sites; [-1] is the noise.
     return law.free_priors | {"sigma": ERROR.sigma}
 
 

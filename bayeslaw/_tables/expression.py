@@ -154,7 +154,7 @@ def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
             return (argument,)
         case ast.Name() | ast.Constant():
             return ()
-    raise grammar.NotUnderstoodError(ast.dump(node))
+    raise grammar.NotUnderstoodError(type(node).__name__)
 
 
 def _check_factor(digits: str, text: str) -> None:

@@ -6,6 +6,7 @@ and losses that drift from the first row to the last.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +31,7 @@ FEWEST = 12  # least number of rows in which a part is looked for
 # -- gaps, whenever a table is read ----------------------------------------------------
 
 
-def find_gaps(
-    runs: pd.DataFrame, _: Collection[str], least: float = 1e4
-) -> Iterator[str]:
+def find_gaps(runs: pd.DataFrame, least: float = 1e4) -> Iterator[str]:
     """Write a line for each column with two parts at least ``least`` times apart (in
     measured tables neighbours are under 100 times apart), or with one or two rows far
     from all others whose losses do not suit it.
@@ -135,11 +134,13 @@ def _is_odd(
     # single runs
     is_alike = np.ones(len(peers), bool)
     for column in map(str, peers):
-        words = peers[column].astype(str)
-        is_name = column in ("run", "checkpoint", "seed")
-        is_name |= is_numeric_dtype(peers[column]) or 2 * words.nunique() > len(peers)
+        is_name = (
+            column in ("run", "checkpoint", "seed")
+            or is_numeric_dtype(peers[column])
+            or 2 * peers[column].astype(str).nunique() > len(peers)
+        )
         if is_share(column) or not is_name:
-            is_alike &= (words == str(row[column])).to_numpy()
+            is_alike &= (peers[column].astype(str) == str(row[column])).to_numpy()
     peers = peers[is_alike]
     # losses fall with more of a resource, and with less replay
     signs = {"N": way, "D": way, "ptpp": way, "replay": -way}
@@ -211,11 +212,7 @@ def find_misplaced(
         if off < max(far[0] * around.usual, far[1]):
             continue
         within = near * around.usual
-        for name, factor in (
-            (name, factor)
-            for name in alone
-            for factor in (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
-        ):
+        for name, factor in product(alone, (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)):
             moved = row.assign(**{name: row[name] / factor})
             value = float(moved[name].iloc[0])
             is_inside = others[name].min() <= value <= others[name].max()

@@ -8,7 +8,7 @@ corpora do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from math import inf, nan
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.before import finished_query, unfinished
-from bayeslaw._tables.parts import find_gaps, find_misplaced, find_parts
+from bayeslaw._tables.parts import find_gaps
 from bayeslaw._tables.rows.naming import SET_BEFORE, named_rows
 
 
@@ -52,13 +52,9 @@ class Rule(NamedTuple):
     by: str = "median"
 
 
-def suspicions(
-    runs: pd.DataFrame, *when: str, columns: Collection[str] = ()
-) -> list[str]:
-    """Write a line for each suspicion: by the `RULES` of ``when``, and by `LOOKS`, which
-    judge single rows and parts (``"mixture"`` in that check of a review).
-
-    ``columns``: those that laws read.
+def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
+    """Write a line for each suspicion by the `RULES` of ``when``; where a table is read,
+    also by what `find_unfinished` and the like see in single rows.
     """
     lines: dict[str, str] = {}
     for rule, says in RULES.items():
@@ -78,8 +74,10 @@ def suspicions(
             names = {"row": values.idxmax(), "name": values.name, "n": len(runs)}
             shown = says.format(x=x, odd=odd, count=format_count(x), **names)
             lines[rule.about] = shown
-    looks = [look for name in when for look in LOOKS.get(name, ())]
-    return [*lines.values(), *(line for look in looks for line in look(runs, columns))]
+    if "read" not in when:
+        return [*lines.values()]
+    of_rows = [*find_unfinished(runs), *find_renamed(runs), *find_twins(runs)]
+    return [*of_rows, *lines.values(), *find_gaps(runs)]
 
 
 def describe_unjudged_units(runs: pd.DataFrame) -> str:
@@ -192,7 +190,7 @@ def _is_flag(runs: pd.DataFrame) -> float:
 # -- rows ------------------------------------------------------------------------------
 
 
-def find_unfinished(runs: pd.DataFrame, _: Collection[str]) -> Iterator[str]:
+def find_unfinished(runs: pd.DataFrame) -> Iterator[str]:
     for name, states, count in unfinished(runs):
         yield (
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "
@@ -201,7 +199,7 @@ def find_unfinished(runs: pd.DataFrame, _: Collection[str]) -> Iterator[str]:
         )
 
 
-def find_renamed(runs: pd.DataFrame, _: Collection[str]) -> Iterator[str]:
+def find_renamed(runs: pd.DataFrame) -> Iterator[str]:
     """Tell of rows of one run that differ in what is set before a run."""
     if "run" not in runs:
         return
@@ -219,7 +217,7 @@ def find_renamed(runs: pd.DataFrame, _: Collection[str]) -> Iterator[str]:
             return
 
 
-def find_twins(runs: pd.DataFrame, _: Collection[str]) -> Iterator[str]:
+def find_twins(runs: pd.DataFrame) -> Iterator[str]:
     """Tell of rows exported twice, which would count as replicates, that is, as more
     runs.
     """
@@ -367,8 +365,4 @@ RULES: dict[Rule, str] = {
     ),
     Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
     Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,
-}
-LOOKS = {
-    "read": (find_unfinished, find_renamed, find_twins, find_gaps),
-    "mixture": (find_misplaced, find_parts),
 }

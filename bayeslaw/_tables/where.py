@@ -107,8 +107,8 @@ class _Query:
         plain = re.sub(token, self._translate, self.text.strip())
         try:
             return ast.unparse(grammar.parse(plain, self._list_parts, most_deep=100))
-        except (grammar.NotUnderstoodError, RecursionError) as error:
-            if isinstance(error, RecursionError) or error.too_deep:
+        except grammar.NotUnderstoodError as error:
+            if error.too_deep:
                 reason = "it is nested too deep to be read"
             elif "@" in plain:
                 reason = "@ is not allowed"

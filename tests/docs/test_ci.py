@@ -101,3 +101,10 @@ def test_ci_has_each_step(step):
     text = (ROOT / ".ci" / "run").read_text()
     assert f"\n{step}() {{" in text
     assert step in re.search(r"set -- (.+)", text)[1].split()
+
+
+def test_ci_names_files_that_exist():
+    """A path that is gone ends the step before its first test."""
+    named = re.findall(r"\btests/[\w./]+", (ROOT / ".ci" / "run").read_text())
+    assert len(named) > 8
+    assert [path for path in named if not (ROOT / path).exists()] == []

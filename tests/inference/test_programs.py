@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import zlib
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -123,6 +124,24 @@ def test_a_law_of_other_functions_is_another(of):
     }
     assert replace(law) == law
     assert replace(law, **{of: other[of]}) != law
+
+
+def test_a_basis_that_has_no_hash_can_be_fitted():
+    """A record with a method is a basis, too; its law is compiled as any other."""
+
+    @dataclass
+    class Basis:
+        of: Callable
+
+        def __call__(self, x, e):
+            return self.of(x, e)
+
+    law, table, points = _problem()
+    *rest, last = law.terms
+    own = replace(law, terms=(*rest, replace(last, basis=Basis(last.basis))))
+    np.testing.assert_allclose(
+        _heights(own, table, points), _heights(law, table, points), rtol=1e-12
+    )
 
 
 def test_a_program_is_what_jax_compiles_without_us():

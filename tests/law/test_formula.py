@@ -228,6 +228,8 @@ def test_known_terms_become_the_offset():
         ("E + A/N; 1", "not understood"),
         ("(" * 300 + "N" + ")" * 300, "not understood"),
         ("-" * 900 + "N", "nested"),
+        ("~" * 400 + "N", "nested"),
+        ("N" + ".a" * 400, "nested"),
         ("E" + "+N" * 150, "nested"),
         ("E + A/N^alpha" + " + A/N" * 200, "characters"),
         ("E + exp", "cannot contain"),

@@ -73,6 +73,9 @@ def test_replay_is_a_share(cell):
 
 def test_a_loss_is_not_empty_but_a_covariate_may_be():
     assert "row 2, column 'loss': NaN or empty" in refusal(loss=[2.5, np.nan])
+    assert '--where "loss > 0"' in refusal(loss=[2.5, np.nan])
+    crashed = pd.DataFrame([ROW | {"loss": 2.5}, ROW | {"loss": np.nan}])
+    assert len(bayeslaw.read_runs(crashed, where="loss > 0")) == 1
     runs = read(N=[1e8, 2e8], loss_before=[2.5, np.nan])
     assert runs["loss_before"].isna().tolist() == [False, True]
 

@@ -35,6 +35,7 @@ from bayeslaw._posteriors.fits.goodness import (
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
+from bayeslaw._tables.parts import find_misplaced, find_parts
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
     Alike,
@@ -216,7 +217,7 @@ def _review_domain(
 
     smooth = Surface.of(runs, columns)
     findings += [_review_noise(runs), _review_outliers(runs, smooth)]
-    lines = suspicions(runs, "mixture", columns=columns)
+    lines = [*find_misplaced(runs, columns), *find_parts(runs, columns)]
     passed = "no part of the rows lies apart from the rest at like settings"
     todo = (
         "look what else differs between those rows, and mend or select them (--where)"
@@ -525,8 +526,11 @@ def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
             "plan can choose it"
         )
     todo = "mend that before a plan"
-    before = ((target, SOURCE_LOSS_BEFORE), (source, LOSS_BEFORE))
-    before += ((source, SOURCE_LOSS_BEFORE),)
+    before = (
+        (target, SOURCE_LOSS_BEFORE),
+        (source, LOSS_BEFORE),
+        (source, SOURCE_LOSS_BEFORE),
+    )
     if not doubts and not any(
         c in runs and runs[c].notna().all() for runs, c in before
     ):

@@ -85,10 +85,8 @@ def tuned(
     runs = as_runs(runs)
     y = fitting.log_losses(runs)
     settings = [setting] if isinstance(setting, str) else list(dict.fromkeys(setting))
-    option, quoted = (
-        f"--best-of {','.join(settings)}",
-        " and ".join(map(repr, settings)),
-    )
+    option = f"--best-of {','.join(settings)}"
+    quoted = " and ".join(map(repr, settings))
     logarithms = []
     for name in settings:
         if name not in runs:
