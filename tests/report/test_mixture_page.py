@@ -67,9 +67,10 @@ def data_of(report) -> dict:
 def test_the_page_plans_the_mixture_and_asks_for_nothing(made):
     """The plan is that of `plan_mixture`; page, pictures and data are one file."""
     again = bayeslaw.plan_mixture(made.fits, **QUESTION)
-    # sums differ in their last digits by the order of threads
+    # sums differ in their last digits by the order of threads; the tokens are least at
+    # the shares, which are therefore known to the root of these digits
     assert pytest.approx(again.D, rel=1e-9) == made.plan.D
-    assert made.plan.shares == pytest.approx(again.shares, rel=1e-9)
+    assert made.plan.shares == pytest.approx(again.shares, rel=1e-6)
     assert made.plan.probability == again.probability
     text = made.path.read_text()
     assert "Which mixture, and how many tokens?" in text
