@@ -91,7 +91,9 @@ def write_table(table: pd.DataFrame, path: Path | None) -> None:
     check_writable(path)
     with atomic_write(path) as part:
         if path.suffix.lower() in (".parquet", ".pq"):
-            table.to_parquet(part, index=False)
+            plain = table.copy(deep=False)
+            plain.attrs = {}  # how this table was read is not how the file will be
+            plain.to_parquet(part, index=False)
         else:
             _as_plain_text(table).to_csv(part, index=False)
 

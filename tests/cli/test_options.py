@@ -135,6 +135,31 @@ def test_text_that_starts_a_formula_is_escaped_in_csv(tmp_path):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "rows.parquet"), table)
 
 
+def test_a_written_table_does_not_say_how_another_was_read(tmp_path):
+    """Commands proposed for it would otherwise select rows as for the first table."""
+    runs = bayeslaw.simulate("chinchilla").iloc[:5]
+    runs.attrs["read_with"] = ["--where", "N > 1e9"]
+    write_table(runs, tmp_path / "rows.parquet")
+    assert bayeslaw.read_runs(tmp_path / "rows.parquet").attrs == {}
+
+
+def test_where_no_run_is_worth_its_cost_anchors_says_so(tmp_path):
+    from known import saved
+
+    saved.save_fit(tmp_path / "fit.nc")
+    runs = saved.runs().drop(columns="loss")
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    runs.iloc[[-1]].assign(N=1e11).to_csv(tmp_path / "goal.csv", index=False)
+    words = [
+        *("anchors", str(tmp_path / "fit.nc"), "--budget", "1e30"),
+        *("--candidates", str(tmp_path / "runs.csv"), "--least", "1e9"),
+        *("--goal", str(tmp_path / "goal.csv"), "--checks", "0"),
+    ]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.startswith("Buy nothing")
+
+
 def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
     """forecast refuses a fit whose law is a file, and runs it where told so."""
     from pathlib import Path

@@ -176,7 +176,7 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
 
     text = str(options.max_forgetting)
     most, unit = forgetting_limit("--max-forgetting", text)
-    baseline: Any = options.baseline_loss
+    name, baseline = "--baseline-loss", options.baseline_loss
     if baseline is None:
         column = curve.get(SOURCE_LOSS_BEFORE)
         if column is None or column.nunique() != 1:
@@ -184,8 +184,8 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
                 "--max-forgetting needs the source loss before adaptation: give "
                 "--baseline-loss, or a column source_loss_before"
             )
-        baseline = float(column.iloc[0])
-    return UNITS[unit].most_loss(most, checked("--baseline-loss", baseline, LOSS))
+        name, baseline = SOURCE_LOSS_BEFORE, column.iloc[0]
+    return UNITS[unit].most_loss(most, checked(name, baseline, LOSS))
 
 
 # -- watching ----------------------------------------------------------------------------

@@ -204,7 +204,8 @@ def anchors(options: AnchorsOptions) -> None:
     if options.prior_only and not options.as_json:
         say_block("\n".join(posterior.warnings))
     more |= {"prior_only": options.prior_only}
-    emit_answer(picked, options.as_json, picked.table(table), **more)
+    rows = picked.table(table) if picked.picks else None
+    emit_answer(picked, options.as_json, rows, **more)
 
 
 def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
@@ -232,6 +233,8 @@ def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
     is_next, is_prior = options.next_batch, options.prior_only
     if is_next and is_prior:
         raise LawError("--next begins from priors itself: leave --prior-only out")
+    if is_next and options.experience:
+        raise LawError("--experience belongs to --prior-only; --next chooses its own")
     if is_next and (name := first_of(OF_FITS)):
         raise LawError(
             f"--next fits what is measured itself: leave {name} out, and give "
