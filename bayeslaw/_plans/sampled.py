@@ -155,7 +155,7 @@ class SampledConstraint:
         number keeps no limit.
         """
         below = along_draws(self.log_limit, log_loss.ndim) - log_loss
-        return np.where(np.isnan(below), -np.inf, below)
+        return np.fmax(below, -np.inf, out=below)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
         """Take the same constraint over the draws ``index``, shape (taken,).

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -210,7 +210,7 @@ class Problem:
         below = [c.below(x) for c, x in zip(self.constraints, log_losses, strict=True)]
         if not isinstance(self.confidence, Mapping):
             # One chance constraint for all: a draw counts only if it keeps every limit.
-            below = [np.minimum.reduce(below)]
+            below = [reduce(np.minimum, below)]
         rooms, margins = [], []
         for group, share in zip(below, self.shares, strict=True):
             draws = len(group)
@@ -398,8 +398,10 @@ def _between(
     rows = np.arange(len(first))[:, None]
     # of losses that are no numbers the parabola is none, and no limit is kept
     with np.errstate(invalid="ignore"):
+        # draws stay next to each other in memory, by which they are counted faster
+        around = [losses.transpose(1, 2, 0)[rows, three] for losses in grid.log_losses]
         room, margin = problem.room(
-            [losses[:, rows, three] @ parabola for losses in grid.log_losses]
+            [(parabola.T @ losses).transpose(2, 0, 1) for losses in around]
         )
     x = grid.x[first][:, None] + t * (grid.x[1] - grid.x[0])
     return x, np.where(_is_allowed(problem, grid.u, x), room, -np.inf), margin
