@@ -9,7 +9,7 @@ import bayeslaw
 from bayeslaw import LawError, RunTableWarning
 from bayeslaw._running.following.departure import Departure, Scales
 from bayeslaw._running.following.track import TrackRules
-from bayeslaw._running.following.worn import points_as_rows
+from bayeslaw._running.following.worn import RunSetting, points_as_rows
 from known.power_laws import TOKENS, UNTIL, N, points, power_laws, true_curve
 
 END, LIMIT = 9e10, 2.2
@@ -58,6 +58,19 @@ def test_worn_weights_begin_anew_with_laws_fitted_to_the_points(fit, curve):
 
     by_halves = start.read(curve.head(20)).read(curve).following()
     assert by_halves.to_dict() == known.to_dict()
+
+
+def test_the_points_of_a_run_are_not_another_run_of_its_setting(fit, curve):
+    """After a refit, neither by the planned schedule nor by another one."""
+    planned, longer = (
+        pd.DataFrame({"D": np.geomspace(1e8, end, 50)}) for end in (END, 2 * END)
+    )
+    schedules = {"planned": planned, "longer": longer}
+    setting = RunSetting(fit, curve.drop(columns="loss"), END, schedules, seed=0)
+    points = curve[["D", "loss"]].head(12).to_numpy()
+    along, others, _ = setting.fit([(at, loss) for at, loss in points])
+    assert along.shared is None
+    assert others["longer"].shared is None
 
 
 def test_a_run_whose_weights_last_is_not_fitted_again(fit, curve):

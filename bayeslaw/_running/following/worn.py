@@ -40,7 +40,8 @@ class RunSetting(NamedTuple):
         self, posterior: Posterior, fitted: pd.DataFrame | None = None
     ) -> tuple[Course, dict[str, Course]]:
         """Compute the law along the run by its planned schedule (`course`), and by each
-        further one up to that schedule's end.
+        further one up to that schedule's end. ``fitted``: the runs that were fitted
+        before this one, which is no other run of its setting.
         """
         run, schedule, seed = self.rows, self.schedule, self.seed
         along = course(
@@ -52,7 +53,7 @@ class RunSetting(NamedTuple):
             if along.unit not in table:
                 raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
             end = float(table[along.unit].max())
-            others[name] = course(posterior, run, end, table, seed)
+            others[name] = course(posterior, run, end, table, seed, fitted=fitted)
         return along, others
 
     def fit(
