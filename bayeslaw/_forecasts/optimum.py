@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def optimum(
             is_measured[:] = True
         median = np.median(log_loss, axis=0)
         start = int(np.where(is_measured, median, np.inf).argmin())
-        at, least, is_edge = _find_minima(np.log(sizes), log_loss, start)
+        at, least, is_edge, *_ = find_minima(np.log(sizes), log_loss, start)
         if is_edge.mean() > search.edge:
             rows.append(_refuse(budget, at, sizes))
             continue
@@ -317,28 +317,54 @@ def _choose_budgets(
     return [*measured, 10 * measured[-1]]
 
 
-def _find_minima(
-    x: Float[np.ndarray, " size"], log_loss: Float[np.ndarray, "draw size"], start: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find each draw's minimum along x, downhill from the start, by a parabola through
-    the lowest point and its neighbours. Returns its place, its depth, and whether it
-    lies at an end, each of shape (draw,).
+class Minima(NamedTuple):
+    """Minima of curves: place, depth, whether the lowest point is an end of the curve,
+    and the points beside the lowest; each of shape (curve,).
     """
-    lowest = np.full(len(log_loss), start)
-    walled = np.pad(log_loss, ((0, 0), (1, 1)), constant_values=np.inf)
-    for _ in x:
-        near = np.stack([walled[np.arange(len(lowest)), lowest + k] for k in range(3)])
-        lowest = lowest + near.argmin(axis=0) - 1
-    is_edge = (lowest == 0) | (lowest == len(x) - 1)
-    middle = np.clip(lowest, 1, len(x) - 2)
-    draw = np.arange(len(log_loss))
-    left, mid, right = (log_loss[draw, middle + k] for k in (-1, 0, 1))
-    bend = np.maximum(left - 2 * mid + right, 1e-300)
-    shift = np.clip((left - right) / (2 * bend), -1, 1)
-    step = x[1] - x[0]
-    at = np.where(is_edge, x[lowest], x[middle] + shift * step)
-    least = mid - (left - right) * shift / 4
-    return at, least, is_edge
+
+    at: Float[np.ndarray, " curve"]
+    depth: Float[np.ndarray, " curve"]
+    is_edge: Bool[np.ndarray, " curve"]
+    low: Float[np.ndarray, " curve"]
+    high: Float[np.ndarray, " curve"]
+
+
+def find_minima(
+    x: Float[np.ndarray, "*#curve point"],
+    y: Float[np.ndarray, "curve point"],
+    start: int | None = None,
+) -> Minima:
+    """Find the minimum of each curve, along ascending ``x``, by the parabola through its
+    lowest point and the neighbours, between these.
+
+    ``start``: place of the point from which each curve is followed downhill; by default
+    the lowest of all points is found.
+    """
+    curves, last = np.arange(len(y)), y.shape[1] - 1
+    lowest = np.argmin(y, axis=1)
+    if start is not None:
+        lowest = np.full(len(y), start)
+        walled = np.pad(y, ((0, 0), (1, 1)), constant_values=np.inf)
+        for _ in range(last):
+            near = np.stack([walled[curves, lowest + k] for k in range(3)])
+            lowest = lowest + near.argmin(axis=0) - 1
+    x = np.broadcast_to(x, y.shape)
+    middle = np.clip(lowest, 1, last - 1)
+    left, at, right = (x[curves, middle + k] for k in (-1, 0, 1))
+    below, depth, above = (y[curves, middle + k] for k in (-1, 0, 1))
+    # slopes on both sides, and the zero of the line between them
+    before, after = (depth - below) / (at - left), (above - depth) / (right - at)
+    bend = 2 * (after - before) / (right - left)
+    is_bowl = bend > 0
+    vertex = (left + at) / 2 - before / np.where(is_bowl, bend, 1.0)
+    vertex = np.where(is_bowl, np.clip(vertex, left, right), x[curves, lowest])
+    return Minima(
+        vertex,
+        depth - bend / 2 * (vertex - at) ** 2,
+        (lowest == 0) | (lowest == last),
+        x[curves, np.maximum(lowest - 1, 0)],
+        x[curves, np.minimum(lowest + 1, last)],
+    )
 
 
 def _refuse(

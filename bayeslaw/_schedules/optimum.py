@@ -17,6 +17,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._schedules.phases import Phases, after_both, finite_number
@@ -413,21 +414,16 @@ def _minimise_loss(
 def _find_minimum(
     loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
     grid: Float[np.ndarray, " value"],
-    rounds: int = 3,
+    rounds: int = 2,
     zoom: int = 21,
 ) -> Float[np.ndarray, " row"]:
     """Find the minimum of each row, shape (row,): first on the grid, then on ``rounds``
-    finer grids between the neighbours of the minimum, to 1e-5 of the range.
+    finer grids between the neighbours of the minimum.
     """
     # Golden section needs a single minimum; grids find the lowest of several.
-    at = np.argmin(loss(grid), axis=1)
-    low = grid[np.maximum(at - 1, 0)]
-    high = grid[np.minimum(at + 1, len(grid) - 1)]
-    rows = np.arange(len(at))
-    values = grid[at][:, None]
+    found = find_minima(grid, loss(grid))
     for _ in range(rounds):
-        values = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, zoom)
-        at = np.argmin(loss(values), axis=1)
-        low = values[rows, np.maximum(at - 1, 0)]
-        high = values[rows, np.minimum(at + 1, zoom - 1)]
-    return values[rows, at]
+        low, width = found.low[:, None], (found.high - found.low)[:, None]
+        finer = low + width * np.linspace(0, 1, zoom)
+        found = find_minima(finer, loss(finer))
+    return found.at

@@ -22,6 +22,7 @@ from bayeslaw._designs.criteria import Choosing, Criterion, Information, Varianc
 from bayeslaw._designs.evidence import Domain, Gaussian, domain_of
 from bayeslaw._designs.gaussian import Pick, precision_of
 from bayeslaw._designs.menu import Menu
+from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import LogLoss, Posterior, columns_read
@@ -370,7 +371,7 @@ def _ask_optimum(
         raise RunTableError(f"column {name!r} of the goal: levels must be above 0")
     order = np.argsort(levels)
     along = levels[order] if is_share else np.log(levels[order])
-    position = _find_vertex(along, domain.goal[:, order])
+    position = find_minima(along, domain.goal[:, order]).at
     if np.ptp(position) == 0 and not may_be_settled:
         end = levels[order][0 if position[0] == along[0] else -1]
         raise PlanError(
@@ -379,23 +380,3 @@ def _ask_optimum(
         )
     nowhere = np.array([-1])
     return Goal([replace(domain, goal=position[:, None], at=nowhere)], "optimum")
-
-
-def _find_vertex(
-    along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
-) -> Float[np.ndarray, " draw"]:
-    """Find the vertex of the parabola through each draw's lowest point and its
-    neighbours, shape (draw,), clipped to the ends.
-    """
-    last = len(along) - 1
-    least = np.argmin(log_loss, axis=1)
-    middle = np.clip(least, 1, last - 1)
-    rows = np.arange(len(log_loss))
-    lower, x, upper = along[middle - 1], along[middle], along[middle + 1]
-    below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
-    # slopes on both sides, and the zero of the line between them
-    before = (y - below) / (x - lower)
-    after = (above - y) / (upper - x)
-    bend = (after - before) / ((upper - lower) / 2)
-    bottom = (lower + x) / 2 - before / np.where(bend > 0, bend, 1.0)
-    return np.where(bend > 0, np.clip(bottom, lower, upper), along[least])
