@@ -320,7 +320,7 @@ def _solution(question: Question, model: Model) -> Solution:
     cap = min(paid, key=paid.__getitem__)
     if choice.log_tokens > math.log(paid[cap]):
         problem = replace(problem, max_tokens=paid[cap], cap=cap)
-        choice = search(problem)
+        choice = search(problem, posed.scan)
     return Solution(model, posed, problem, choice)
 
 
@@ -371,10 +371,10 @@ def _plug_in(
     posterior.
     """
     # all draws are the same one, as many as compiled programs are of
-    sure = pose(
-        replace(question, pieces=certain, new_run=False, draws=question.draws),
-        solution.model.at_means(),
-    )
+    sure = replace(question, pieces=certain, new_run=False)
+    if question.link is not None:
+        sure = replace(sure, link=question.link.at_means())
+    sure = pose(sure, solution.model.at_means())
     choice = search(replace(sure, confidence=1.0, max_tokens=math.inf))
     log_tokens, replay = choice.log_tokens, choice.replay
     if choice.margin < 0 or log_tokens > math.log(sure.max_tokens):
@@ -558,7 +558,7 @@ def _most_probable(problem: Problem) -> Choice:
     """Find the choice that most probably keeps all constraints."""
     # with a finite budget the search finds the most probable plan, not the cheapest
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
-    return search(replace(problem, max_tokens=anything))
+    return search(replace(problem, max_tokens=anything), problem.scan)
 
 
 def _explanation(problem: Problem, choice: Choice) -> dict[str, Any]:

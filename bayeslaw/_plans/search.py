@@ -375,11 +375,18 @@ def _cheapest(problem: Problem, grid: Grid) -> Scores:
 
 
 def _most_probable(problem: Problem, grid: Grid) -> Scores:
-    """Score by the probability; of equally probable points the cheapest is lowest."""
-    _, margin = problem.room(grid.log_losses)
+    """Score by the probability; of equally probable points the cheapest is lowest.
+
+    Where no draw keeps the limits, the room leads.
+    """
+    room, margin = problem.room(grid.log_losses)
     is_allowed = _is_allowed(problem, grid.u, grid.x[None])
-    x, room, margin = _between(problem, grid, np.where(is_allowed, margin, -np.inf))
-    return np.where(np.isfinite(room), 1e-6 * x - margin, np.inf), x
+    # the room decides between equal probabilities, but is less than a draw's share
+    merit = margin + 1e-9 * np.clip(room, -1, 1)
+    x, room, margin = _between(problem, grid, np.where(is_allowed, merit, -np.inf))
+    score = 1e-6 * x - margin
+    score = np.where(margin > -min(problem.shares), score, score - np.minimum(room, 0))
+    return np.where(np.isfinite(room), score, np.inf), x
 
 
 def _between(

@@ -89,6 +89,12 @@ class AccuracyLink:
         leaves = {name: getattr(self, name) for name in names} | {"error": error}
         return replace(self, **{name: leaf[index] for name, leaf in leaves.items()})
 
+    def at_means(self) -> AccuracyLink:
+        """Replace each draw by the mean of all draws."""
+        leaves = {name: getattr(self, name) for name in ("ceiling", "middle", "width")}
+        means = {k: np.full(self.draws, leaf.mean()) for k, leaf in leaves.items()}
+        return replace(self, **means)
+
     def of_new_evaluation(self, rng: np.random.Generator) -> AccuracyLink:
         """Add the error of an evaluation to each draw."""
         return replace(self, error=self.sigma * rng.standard_normal(self.draws))

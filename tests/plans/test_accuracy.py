@@ -81,6 +81,16 @@ def test_a_plan_promises_the_accuracy_that_its_draws_have():
     assert cheaper.mean() < 0.9
 
 
+def test_a_plan_without_uncertainty_has_none_of_the_link_either():
+    asked = {**ASKED, "max_target_loss": None, "max_forgetting": 0.03, "draws": 200}
+    uncertain, certain = (
+        plan(of_target(), WEB, min_accuracy=0.6, accuracy=link, **asked).plug_in
+        for link in (LINK, LINK.at_means())
+    )
+    assert uncertain["D"] == pytest.approx(certain["D"], rel=1e-6)
+    assert uncertain["replay"] == pytest.approx(certain["replay"], abs=1e-6)
+
+
 def test_both_may_be_asked_for():
     asked = {**ASKED, "max_forgetting": 0.03}
     found = plan(of_target(), WEB, min_accuracy=0.3, accuracy=LINK, **asked)

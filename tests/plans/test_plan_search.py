@@ -122,11 +122,18 @@ def test_same_cost_as_brute_force_and_no_promise_broken(make, seed):
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_most_probable_plan_as_brute_force(seed):
-    """Within half the budget that would do, no point of a fine grid is more probable by over two draws."""
-    problem, losses = random_problem(seed)
-    problem = replace(problem, max_tokens=float(np.exp(search(problem).log_tokens)) / 2)
+WITHIN_A_BUDGET = [(random_problem, k, 0.5) for k in range(3)]
+# few draws keep the limits, and only near one replay: the others say nothing of it
+WITHIN_A_BUDGET += [(random_problem, 1, 0.1), (missed_problem, 2, 0.3)]
+WITHIN_A_BUDGET += [(partial(random_state_problem, kind="waves"), 0, 0.95)]
+
+
+@pytest.mark.parametrize(("make", "seed", "part"), WITHIN_A_BUDGET)
+def test_most_probable_plan_as_brute_force(make, seed, part):
+    """Within a part of the budget that would do, no point of a fine grid is more probable by over two draws."""
+    problem, losses = make(seed)
+    enough = float(np.exp(search(problem).log_tokens))
+    problem = replace(problem, max_tokens=part * enough)
     found = search(problem)
     u, x = (
         np.linspace(0, 1, 2001),
