@@ -52,10 +52,10 @@ from ._law.law import Exponent as Exponent
 from ._law.law import Law as Law
 from ._law.law import Term as Term
 from ._law.priors import Prior as Prior
-from ._plans.mixing.best import BestMixture as BestMixture
-from ._plans.mixing.best import best_mixture as best_mixture
 from ._plans.mixing.candidates import mixture_candidates as mixture_candidates
+from ._plans.mixing.mixture import BestMixture as BestMixture
 from ._plans.mixing.mixture import MixturePlan as MixturePlan
+from ._plans.mixing.mixture import best_mixture as best_mixture
 from ._plans.mixing.mixture import plan_mixture as plan_mixture
 from ._plans.plan import plan as plan
 from ._plans.result import Plan as Plan

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from matplotlib.axes import Axes
 
-    from bayeslaw._plans.mixing.best import BestMixture
-    from bayeslaw._plans.mixing.mixture import MixturePlan
+    from bayeslaw._plans.mixing.mixture import BestMixture, MixturePlan
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 

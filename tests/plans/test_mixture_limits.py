@@ -8,9 +8,9 @@ from plans.test_mixture_plan import BOUNDS, DOMAINS, Known
 
 import bayeslaw
 from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.mixing.best import BestMixtureArguments
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.question import MixtureQuestion, Simplex, mean_weights
+from bayeslaw._plans.mixing.mixture import BestMixtureArguments
+from bayeslaw._plans.mixing.problem import pose
 from bayeslaw._plans.mixing.search import onto_simplex
 
 BUDGET = {"N": 1e9, "D": 2e10, "bounds": BOUNDS, "draws": 200}
@@ -22,14 +22,19 @@ def posteriors():
     return {"web": Known("web", 0), "code": Known("code", 1, E=1.15, t_web=0.25)}
 
 
+def posed(posteriors, **options):
+    arguments = BestMixtureArguments(posteriors, **(BUDGET | options))
+    return pose(arguments, arguments.D)
+
+
 def losses_on_a_lattice(posteriors, options, steps=50):
     """Losses of mixtures within the bounds, (set, draw, mixture), and the mixtures."""
-    simplex = Simplex.of(BestMixtureArguments(posteriors, **(BUDGET | options)))
+    problem = posed(posteriors, **options)
     lattice = simplex_lattice(3, steps)
-    is_within = (lattice >= simplex.low - 1e-9) & (lattice <= simplex.high + 1e-9)
+    is_within = (lattice >= problem.low - 1e-9) & (lattice <= problem.high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
     log_tokens = np.full(len(mixtures), math.log(BUDGET["D"]))
-    return np.exp(simplex.losses.over(log_tokens, mixtures)), mixtures
+    return np.exp(problem.losses.over(log_tokens, mixtures)), mixtures
 
 
 UNDER_LIMITS = [
@@ -53,7 +58,7 @@ def test_the_least_mean_under_limits_is_that_of_brute_force(posteriors, options)
     losses, mixtures = losses_on_a_lattice(posteriors, options | {"seed": 1}, 100)
     most = np.array([options["max_loss"].get(name, math.inf) for name in SETS])
     chances = (losses <= most[:, None, None]).all(axis=0).mean(axis=0)
-    weights = np.array(mean_weights(options.get("weights"), SETS))
+    weights = np.array([best.settings["weights"][name] for name in SETS])
     means = np.einsum("s,sdm->m", weights, losses) / losses.shape[1]
     least = means[chances >= confidence].min()
     ours = np.array([best.shares[name] for name in sorted(DOMAINS)])
@@ -196,11 +201,8 @@ def test_a_budget_that_is_none_is_refused(posteriors, options, line):
     ],
 )
 def test_numbers_as_people_write_them_are_those_numbers(posteriors, written, plain):
-    def posed(options):
-        arguments = BestMixtureArguments(posteriors, **(BUDGET | options))
-        return Simplex.of(arguments).settings(arguments)
-
-    assert posed(written) == posed(plain)
+    told, expected = (posed(posteriors, **o).settings() for o in (written, plain))
+    assert told == expected
 
 
 EVERY_LIMIT = [
@@ -247,6 +249,6 @@ def test_limits_on_data_and_shares_are_in_the_answer_and_kept(posteriors):
 
 
 def test_epochs_without_unique_tokens_are_said_to_limit_nothing(posteriors):
-    (note,) = Simplex.of(MixtureQuestion(posteriors, N=1e9, max_epochs=3)).notes
+    (note,) = posed(posteriors, max_epochs=3).notes
     assert note.startswith("max_epochs limits nothing")
-    assert not Simplex.of(MixtureQuestion(posteriors, N=1e9)).notes
+    assert not posed(posteriors).notes

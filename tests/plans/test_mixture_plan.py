@@ -8,10 +8,9 @@ import pytest
 import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.catalogue import law
-from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
-from bayeslaw._plans.mixing.mixture import posed as posed_with_draws
-from bayeslaw._plans.mixing.question import Simplex
-from bayeslaw._plans.mixing.search import onto_simplex, rank_weights, search
+from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
+from bayeslaw._plans.mixing.problem import rank_weights
+from bayeslaw._plans.mixing.search import onto_simplex, search
 from bayeslaw._posteriors.posterior import LogLoss
 
 DOMAINS = ("web", "code", "books")
@@ -78,11 +77,6 @@ def posteriors():
 def question(posteriors, **options):
     defaults = {"N": 1e9, "max_loss": LIMITS, "bounds": BOUNDS, "draws": 400}
     return MixtureArguments(posteriors, **(defaults | options))
-
-
-def posed(arguments):
-    _, problem = posed_with_draws(arguments)
-    return problem
 
 
 def planned(posteriors, **options):
@@ -164,7 +158,7 @@ def test_bounds_are_kept_and_cost_tokens(posteriors):
 
 def test_at_a_budget_no_limit_is_said_to_bind(posteriors):
     """The least mean decides: a limit kept with 98%, where 90% was asked, did not."""
-    plan, *_ = posed_and_solved(question(posteriors, D=2e10, max_loss={"code": 2.4}))
+    plan = planned(posteriors, D=2e10, max_loss={"code": 2.4})
     assert plan.feasible
     assert plan.probability > 0.95
     assert plan.sentence().endswith(f"(code {plan.probability:.1%}).")
@@ -247,7 +241,7 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    losses = Simplex.of(question(posteriors, new_run=False)).losses
+    losses = posed(question(posteriors, new_run=False)).losses
     lattice = np.array(
         [[i, j, 50 - i - j] for i in range(1, 48) for j in range(1, 49 - i)]
     )

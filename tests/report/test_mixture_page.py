@@ -180,16 +180,14 @@ def slide(page, name: str, position: float) -> dict:
 
 
 @pytest.fixture(scope="module")
-def exact(made):
+def problem(made):
     """The draws that the page interpolates, and the limits."""
     arguments = MixtureArguments(made.fits, **QUESTION)
-    _, simplex, problem = posed_and_solved(arguments)
-    return simplex, problem
+    return posed_and_solved(arguments).problem
 
 
-def assert_as_python(point, exact):
+def assert_as_python(point, problem):
     """Losses within .3%, probabilities within two in a hundred."""
-    _, problem = exact
     shares = np.array(point["shares"])
     log_losses, _ = problem.losses.at(point["x"], shares)
     tails = np.quantile(np.exp(log_losses), [0.05, 0.5, 0.95], axis=1).T
@@ -201,22 +199,21 @@ def assert_as_python(point, exact):
     assert point["probability"] == pytest.approx(probability, abs=0.02)
 
 
-def test_shares_are_linked_and_read_out_as_python(page, exact):
+def test_shares_are_linked_and_read_out_as_python(page, problem):
     """At twenty mixtures and budgets: shares sum to one within their bounds."""
-    simplex, _ = exact
     rng = np.random.default_rng(0)
     page.click("#m-reset")
     for _ in range(20):
         j = int(rng.integers(3))
         slide(page, "tokens", rng.uniform(np.log(3e9), np.log(5e10)))
-        wanted = rng.uniform(simplex.low[j], simplex.high[j])
+        wanted = rng.uniform(problem.low[j], problem.largest[j])
         point = slide(page, f"share-{j}", wanted)
         shares = np.array(point["shares"])
         assert shares.sum() == pytest.approx(1, abs=1e-6)
         assert shares[j] == pytest.approx(wanted, abs=1e-6)
-        assert (shares >= simplex.low - 1e-9).all()
-        assert (shares <= simplex.high + 1e-9).all()
-        assert_as_python(point, exact)
+        assert (shares >= problem.low - 1e-9).all()
+        assert (shares <= problem.largest + 1e-9).all()
+        assert_as_python(point, problem)
 
 
 def test_the_others_keep_their_proportions_and_come_back(page):

@@ -1,10 +1,11 @@
 """Plan a mixture: the cheapest tokens and shares that keep limits on several evaluation
-sets with a stated probability.
+sets with a stated probability; or the best shares at a budget, and how much they may vary.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,25 +15,23 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.limits import COUNT, checked
-from bayeslaw._base.machine import runtime
+from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.mixing.least import MeanLoss, least_mixture
-from bayeslaw._plans.mixing.question import (
+from bayeslaw._plans.mixing.problem import (
+    MixtureChoice,
+    MixtureProblem,
     MixtureQuestion,
-    Simplex,
-    fitted_range,
-    mean_weights,
+    kept_share,
+    pose,
+    quantiles,
 )
 from bayeslaw._plans.mixing.search import (
-    MixtureChoice,
-    SimplexProblem,
-    chances,
-    kept_share,
-    limit_rows,
+    best_of_each,
+    least_mean,
+    least_mixture,
     onto_simplex,
-    quantiles,
+    reach,
     search,
 )
 from bayeslaw._tables.beyond import describe_place, read_places
@@ -109,9 +108,6 @@ class MixturePlan:
 
     def sentence(self) -> str:
         """Describe the plan in words."""
-        mixture = ", ".join(
-            f"{name} {share:.1%}" for name, share in self.shares.items()
-        )
         opening = f"Train N = {format_count(self.N)} on {format_count(self.D)} tokens"
         if not self.feasible:
             opening = (
@@ -120,20 +116,18 @@ class MixturePlan:
             )
         place = describe_place(read_places(self.distance))
         lines = [
-            f"{opening} ({self.flops:.2g} FLOPs): {mixture}"
+            f"{opening} ({self.flops:.2g} FLOPs): {_list_shares(self.shares)}"
             + (f"; {place}." if place else ".")
         ]
         is_best = self.settings.get("D") is not None and self.feasible
         if is_best:
-            mean = self.mean
             lines.append(
-                f"The mean loss is least there, {mean['median']:.4g} ({mean['low']:.4g} "
-                f"to {mean['high']:.4g})."
+                f"The mean loss is least there, {_format_interval(self.mean)}."
             )
         if self.limits:
             # at a budget the least mean decides, and no limit need bind
             bound = "" if is_best else f"; bound by {self.binding}"
-            lines.append(f"{chances(self.limits, self.probability)}{bound}.")
+            lines.append(f"{_list_chances(self.limits, self.probability)}{bound}.")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -211,8 +205,18 @@ class PosedMixture(NamedTuple):
     """A plan, and the problem over the draws that gave its probability."""
 
     plan: MixturePlan
-    simplex: Simplex
-    problem: SimplexProblem
+    problem: MixtureProblem
+
+
+def posed(arguments: MixtureArguments) -> MixtureProblem:
+    """Check the question of `plan_mixture`, and pose it over paired draws.
+
+    Raises
+    ------
+    PlanError
+        As `plan_mixture` does.
+    """
+    return pose(arguments, arguments.D, arguments.max_tokens)
 
 
 def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
@@ -223,110 +227,65 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     PlanError
         The question is ill-posed.
     """
-    simplex, problem = posed(arguments)
+    problem = posed(arguments)
     # The best choice for some draws looks too good with the same draws, so it is judged
     # by others.
-    others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
-    weights = np.array(mean_weights(arguments.weights, problem.losses.sets))
+    fresh = posed(replace(arguments, seed=arguments.seed + 1))
     if arguments.D is None:
         choice = search(problem, seed=arguments.seed)
         # the shares get as many tokens as they need with these draws
         needed = fresh.cheapest(choice.shares) if choice.is_kept else None
-        if needed is not None:
-            choice = choice._replace(log_tokens=needed)
-        chance = fresh.probability(choice.log_tokens, choice.shares)
-        is_kept = chance >= fresh.confidence
-        choice = choice._replace(probability=chance, is_kept=is_kept)
-    else:
-        least = least_mixture(MeanLoss(problem, weights), arguments.seed)
-        choice = least.judged_by(fresh)
-    plan = _answer(arguments, simplex, MeanLoss(fresh, weights), choice)
-    return PosedMixture(plan, others, fresh)
-
-
-def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
-    """Check a question, and pose it over paired draws.
-
-    Raises
-    ------
-    PlanError
-        As `plan_mixture` does.
-    """
-    runtime.start()
-    simplex = Simplex.of(arguments)
-    if arguments.D is not None:
-        if arguments.max_tokens is not None:
-            raise PlanError("give D, the budget, or max_tokens, not both")
-        least = most = checked("D", arguments.D, COUNT)
-    else:
-        # from ten times below to ten times above the fitted budgets
-        low, high = fitted_range(simplex.posteriors, "D") or (1e6, 1e13)
-        most = 10.0 * high
-        if arguments.max_tokens is not None:
-            most = checked("max_tokens", arguments.max_tokens, COUNT)
-        least = min(low / 10.0, most / 10.0)
-    problem = simplex.problem(arguments, (least, most))
-    if not problem.limits.names and arguments.D is None:
-        raise PlanError(
-            "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
-            "at which the mean of the losses is least"
+        choice = fresh.choice(
+            choice.log_tokens if needed is None else needed, choice.shares
         )
-    return simplex, problem
-
-
-def _answer(
-    arguments: MixtureArguments,
-    simplex: Simplex,
-    mean: MeanLoss,
-    choice: MixtureChoice,
-) -> MixturePlan:
-    """Build the record of a plan from the chosen tokens and shares."""
-    problem = mean.problem
+    else:
+        choice = least_mixture(problem).judged_by(fresh)
     tokens = math.exp(choice.log_tokens)
-    shares = simplex.by_domain(choice.shares)
-    rows = limit_rows(problem, choice)
-    by_domain = {name: tokens * share for name, share in shares.items()}
+    rows = fresh.limit_rows(choice)
+    by_domain = fresh.by_domain(tokens * choice.shares)
     # the limit that most draws miss, and the domains of which a plan takes all tokens
     # that may be seen, but for the search's reserve
     missed = [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
-    supply = zip(by_domain.items(), problem.supply, strict=True)
+    supply = zip(by_domain.items(), fresh.supply, strict=True)
     used_up = [f"tokens of {name}" for (name, n), most in supply if n >= 0.95 * most]
-    unique = simplex.settings(arguments)["unique_tokens"]
-    costs = arguments.costs or Costs()
-    return MixturePlan(
+    settings = problem.settings()
+    plan = MixturePlan(
         feasible=choice.is_kept,
-        N=simplex.size,
+        N=fresh.size,
         D=tokens,
-        atpp=tokens / simplex.size,
-        flops=costs.flops_per_token(simplex.size) * tokens,
-        shares=shares,
+        atpp=tokens / fresh.size,
+        flops=(arguments.costs or Costs()).flops_per_token(fresh.size) * tokens,
+        shares=fresh.by_domain(choice.shares),
         tokens=by_domain,
-        epochs={name: by_domain[name] / there for name, there in unique.items()},
+        epochs={
+            name: by_domain[name] / there
+            for name, there in settings["unique_tokens"].items()
+        },
         probability=choice.probability,
         limits=rows,
         binding=" and ".join([*missed, *used_up]),
-        mean=quantiles(mean.draws(choice.shares, choice.log_tokens)),
-        along=_along(problem, choice),
-        region=_region(problem, choice),
+        mean=quantiles(fresh.mean_losses(choice.log_tokens, choice.shares)),
+        along=_along(fresh, choice),
+        region=_region(fresh, choice),
         settings={
-            **simplex.settings(arguments),
+            **settings,
             "D": arguments.D and checked("D", arguments.D, COUNT),
-            "max_tokens": problem.tokens[1],
+            "max_tokens": fresh.tokens[1],
         },
-        warnings=simplex.doubts(arguments, choice),
-        distance=simplex.distance(choice),
+        **problem.place(choice),
     )
+    return PosedMixture(plan, fresh)
 
 
 def _along(
-    problem: SimplexProblem, choice: MixtureChoice, points: int = 13
+    problem: MixtureProblem, choice: MixtureChoice, points: int = 13
 ) -> dict[str, dict[str, Any]]:
     """Compute probabilities and losses along each share, with the other shares as near
     to the plan's as possible.
     """
     rows = {}
     limits = problem.limits
-    for j, name in enumerate(problem.losses.domains):
+    for j, name in enumerate(problem.domains):
         most = min(problem.high[j], 1 - (problem.low.sum() - problem.low[j]))
         least = max(problem.low[j], 1 - (problem.high.sum() - problem.high[j]))
         shares = np.linspace(least, most, points)
@@ -351,10 +310,10 @@ def _along(
 
 
 def _region(
-    problem: SimplexProblem, choice: MixtureChoice, steps: int = 20
+    problem: MixtureProblem, choice: MixtureChoice, steps: int = 20
 ) -> dict[str, list[Any]]:
     """Compute probabilities over the simplex of three domains, within the bounds."""
-    if len(problem.losses.domains) != 3:
+    if len(problem.domains) != 3:
         return {}
     lattice = np.array(
         [(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]
@@ -365,3 +324,203 @@ def _region(
     inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
     chances = [problem.probability(choice.log_tokens, shares) for shares in inside]
     return {"shares": inside.tolist(), "probability": chances}
+
+
+@dataclass(frozen=True, eq=False)
+class BestMixtureArguments(MixtureQuestion):
+    # documented in `best_mixture`
+
+    _: KW_ONLY
+    D: float
+    tolerance: float = 0.002
+
+
+@dataclass(frozen=True)
+class BestMixture:
+    """The mixture with the lowest mean loss. Every field can be stored in JSON.
+
+    Parameters
+    ----------
+    N, D
+        Model and tokens.
+    shares
+        By domain: the shares with the lowest posterior mean of the weighted loss.
+    loss
+        ``median``, ``low``, ``high`` (90%) of the weighted loss there.
+    optimum
+        By domain: ``low``, ``median``, ``high`` (90%) of the best share of each draw.
+        It shows how sure the optimum is.
+    free
+        By domain: ``low``, ``high`` of the shares at which some mixture's mean loss is
+        within the tolerance of the lowest.
+    tolerance
+        As a share of the loss.
+    feasible, probability
+        Whether the limits are kept with the confidence; if not, the mixture is the most
+        probable one. The probability is that of draws that were not searched; None
+        without limits.
+    limits
+        As in `MixturePlan`.
+    settings, warnings
+        The question, and warnings about the answer.
+    distance
+        As in `Plan`, of ``N`` and ``D/N``.
+    """
+
+    N: float
+    D: float
+    shares: dict[str, float]
+    loss: dict[str, float]
+    optimum: dict[str, dict[str, float]]
+    free: dict[str, dict[str, float]]
+    tolerance: float
+    feasible: bool = True
+    probability: float | None = None
+    limits: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    distance: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict:
+        """Convert the answer to JSON types."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """Describe the answer in words."""
+        mixture = _list_shares(self.shares)
+        at = f"At N = {format_count(self.N)}, D = {format_count(self.D)}"
+        place = describe_place(read_places(self.distance))
+        at += f", {place}," if place else ""
+        value = _format_interval(self.loss)
+        odds = ""
+        if self.limits:
+            odds = f"{_list_chances(self.limits, self.probability or 0)}."
+        if not self.feasible:
+            return (
+                f"{at} no mixture within the bounds reaches the confidence; most "
+                f"probable: {mixture}, with a mean loss of {value}.\n{odds}"
+            )
+        width = {name: ends["high"] - ends["low"] for name, ends in self.free.items()}
+        least = max(width, key=lambda name: width[name])
+        ends = self.free[least]
+        under = " under the limits" if self.limits else ""
+        lines = [
+            f"{at} the mean loss is least{under}, {value}, with {mixture}.",
+            odds,
+            f"The share of {least} matters least: from {ends['low']:.1%} to "
+            f"{ends['high']:.1%} some mixture is within {self.tolerance:.2%} of that.",
+        ]
+        return "\n".join(line for line in lines if line)
+
+    def __repr__(self) -> str:
+        return f"BestMixture({self.sentence().splitlines()[0]})"
+
+    def _repr_html_(self) -> str:
+        """Show the answer, and each share, in notebooks."""
+        table = pd.DataFrame(
+            {
+                name: {
+                    "best": share,
+                    "sure from": self.optimum[name]["low"],
+                    "to": self.optimum[name]["high"],
+                    "free from": self.free[name]["low"],
+                    "free to": self.free[name]["high"],
+                }
+                for name, share in self.shares.items()
+            }
+        ).T
+        return paragraphs(self.sentence()) + table_html(table)
+
+
+@takes(BestMixtureArguments, PlanError)
+def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
+    """Find the mixture of the least weighted mean of losses at a budget, among those
+    that keep limits with probability ``confidence``.
+
+    Parameters
+    ----------
+    losses
+        Posteriors by evaluation set, independent of each other.
+    N, D
+        Model parameters and tokens.
+    weights
+        Weight of each set in the mean; by default equal weights.
+    max_loss, max_mean_loss, confidence
+        Upper limits as in `plan_mixture`, and the probability with which all are kept
+        together; by default there is none. `optimum` leaves them aside.
+    bounds, unique_tokens, max_epochs
+        As in `plan_mixture`.
+    tolerance
+        Share of the loss within which mixtures count as good as the best.
+    covariates
+        Further columns that the laws read, each a number or numbers by evaluation set:
+        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
+    new_run
+        True: the loss of a new run, with its noise. False: the law's mean.
+    draws, seed
+        Number of draws, and the seed that pairs them.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed: an unknown set or domain, bounds that leave no
+        mixture.
+
+    Examples
+    --------
+    >>> runs = bayeslaw.simulate("mixture-coupled", design="mixtures", seed=1)
+    >>> web = bayeslaw.fit(runs, "mixture-coupled", preview=True)
+    >>> best = bayeslaw.best_mixture({"web": web}, N=1e9, D=2e10)
+    >>> max(best.shares, key=best.shares.get)
+    'web'
+    """
+    tolerance = checked("tolerance", arguments.tolerance, RATE)
+    problem = pose(arguments, arguments.D)
+    least = least_mixture(problem)
+    of_each = best_of_each(problem, least_mean(problem))
+    judge, has_limits = problem, bool(problem.limits.names)
+    if has_limits:
+        # limits look too well kept by the draws that chose the mixture: others judge it
+        judge = pose(replace(arguments, seed=arguments.seed + 1), arguments.D)
+    choice = least.judged_by(judge)
+    shares, names = choice.shares, problem.domains
+    most = judge.mean_loss(shares)[0] * (1 + tolerance)
+    free = {}
+    for j, name in enumerate(names):
+        # a share may not move at all where no limits are kept
+        low = high = float(shares[j])
+        if choice.is_kept:
+            low, high = reach(judge, j, shares, most)
+        free[name] = {"low": low, "high": high}
+    tokens = problem.tokens[1]
+    return BestMixture(
+        N=problem.size,
+        D=tokens,
+        shares=problem.by_domain(shares),
+        loss=quantiles(judge.mean_losses(choice.log_tokens, shares)),
+        optimum={name: quantiles(of_each[:, j]) for j, name in enumerate(names)},
+        free=free,
+        tolerance=tolerance,
+        feasible=choice.is_kept,
+        probability=choice.probability if has_limits else None,
+        limits=judge.limit_rows(choice),
+        settings=problem.settings() | {"D": tokens},
+        **problem.place(choice),
+    )
+
+
+# -- words -----------------------------------------------------------------------------
+
+
+def _list_shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+
+
+def _format_interval(loss: Mapping[str, float]) -> str:
+    return f"{loss['median']:.4g} ({loss['low']:.4g} to {loss['high']:.4g})"
+
+
+def _list_chances(limits: Sequence[Mapping[str, Any]], probability: float) -> str:
+    """Say how probable it is that limits are kept: together, and each by itself."""
+    of_each = ", ".join(f"{row['name']} {row['probability']:.1%}" for row in limits)
+    return f"All limits are kept with probability {probability:.1%} ({of_each})"

@@ -1,229 +1,33 @@
 """Search for the cheapest tokens and shares whose limits hold together in a stated
-share of draws.
+share of draws, and for the shares of the least mean loss at a budget.
 
 The draws are fixed. The margin of a draw is its distance below the nearest of its
 limits, in log loss. A plan keeps its promise if the margin's quantile at 1 - confidence
 is not negative (the sample approximation of Luedtke and Ahmed 2008). The quantile is
 weighed over neighbouring ranks (Harrell and Davis 1982), so it has slopes. SLSQP (Kraft
-1988) uses them to search tokens and shares, from several mixtures. At the shares that
-it finds, the cheapest tokens are found on a ladder, by the plain share of draws.
+1988) uses them to search tokens and shares, from several mixtures. The plain share of
+draws then decides: at the shares that SLSQP finds, the cheapest tokens are found on a
+ladder; at a budget, shares that are short are drawn back towards the most probable ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._plans.mixing.problem import MixtureChoice, MixtureProblem
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 
-@dataclass(frozen=True, eq=False)
-class SetLimits:
-    """Upper limits on losses, and on weighted means of them.
-
-    ``weights``: weight of each evaluation set in each limit, shape (limit, set); rows
-    sum to one. ``most``: the limits in nats per token, shape (limit,). ``names``: names
-    of the limits.
-    """
-
-    names: tuple[str, ...]
-    weights: Float[np.ndarray, "limit set"]
-    most: Float[np.ndarray, " limit"]
-
-    def margins(
-        self, log_losses: Float[np.ndarray, "set draw"]
-    ) -> Float[np.ndarray, "limit draw"]:
-        """Compute the distance of each draw below each limit, in log loss."""
-        means = self.weights @ np.exp(log_losses)
-        return np.log(self.most)[:, None] - np.log(means)
-
-    def slopes(
-        self,
-        log_losses: Float[np.ndarray, "set draw"],
-        slopes: Float[np.ndarray, "set draw slope"],
-    ) -> Float[np.ndarray, "limit draw slope"]:
-        """Compute the slopes of `margins`."""
-        losses = np.exp(log_losses)
-        means = self.weights @ losses
-        rises = np.einsum("ls,sd,sdk->ldk", self.weights, losses, slopes)
-        return -rises / means[..., None]
-
-
-class MixtureChoice(NamedTuple):
-    """A budget and its mixture; ``is_kept`` tells whether the confidence is reached."""
-
-    log_tokens: float
-    shares: Float[np.ndarray, " domain"]
-    probability: float
-    is_kept: bool
-
-
-def kept_share(margins: Float[np.ndarray, "limit draw"]) -> float:
-    """Compute the share of draws that keep all limits."""
-    return float((margins >= 0).all(axis=0).mean())
-
-
-@dataclass(frozen=True, eq=False)
-class SimplexProblem:
-    """The search problem: fixed draws, limits, and bounds of tokens and shares.
-
-    ``low``, ``high``: bounds of each domain's share, (domain,); ``tokens``: bounds of the
-    budget; ``supply``: tokens of each domain that may be seen, repetitions included,
-    (domain,).
-    """
-
-    losses: SampledLosses
-    limits: SetLimits
-    confidence: float
-    low: Float[np.ndarray, " domain"]
-    high: Float[np.ndarray, " domain"]
-    tokens: tuple[float, float]
-    supply: Float[np.ndarray, " domain"]
-
-    def margins(
-        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
-    ) -> Float[np.ndarray, "limit draw"]:
-        """Compute the distance of each draw below each limit."""
-        log_losses, _ = self.losses.at(log_tokens, shares)
-        return self.limits.margins(log_losses)
-
-    def kept(
-        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
-    ) -> Bool[np.ndarray, "limit draw"]:
-        """Tell which draws keep each limit."""
-        return self.margins(log_tokens, shares) >= 0
-
-    def probability(
-        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
-    ) -> float:
-        """Compute the share of draws that keep all limits."""
-        return kept_share(self.margins(log_tokens, shares))
-
-    def probabilities(
-        self,
-        log_tokens: Float[np.ndarray, " run"],
-        shares: Float[np.ndarray, "run domain"],
-    ) -> Float[np.ndarray, " run"]:
-        """Compute the probability at each budget with its own mixture."""
-        log_losses = np.moveaxis(self.losses.over(log_tokens, shares), -1, 0)
-        return np.array([kept_share(self.limits.margins(run)) for run in log_losses])
-
-    def quantile(
-        self, point: Float[np.ndarray, " slope"]
-    ) -> tuple[float, Float[np.ndarray, " slope"]]:
-        """Compute the smooth quantile of the margin at log tokens and shares, and its
-        slopes.
-        """
-        log_losses, slopes = self.losses.at(point[0], point[1:])
-        margins = self.limits.margins(log_losses)
-        nearest = margins.argmin(axis=0)
-        draws = np.arange(margins.shape[1])
-        of_margins = self.limits.slopes(log_losses, slopes)[nearest, draws]
-        margin = margins[nearest, draws]
-        order = np.argsort(margin)
-        weights = np.empty(len(draws))
-        weights[order] = rank_weights(len(draws), 1 - self.confidence)
-        return float(weights @ margin), weights @ of_margins
-
-    def most_tokens(self, shares: Float[np.ndarray, " domain"]) -> float:
-        """Compute the largest log budget at these shares, limited by the budget and by
-        each domain's supply.
-        """
-        needed = np.maximum(shares, 1e-12)
-        return float(min(np.log(self.tokens[1]), np.log(self.supply / needed).min()))
-
-    def ladder(
-        self, low: float, high: float, shares: Float[np.ndarray, " domain"]
-    ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
-        """Compute probabilities of a mixture at evenly spaced log tokens, and return
-        both.
-        """
-        rungs = np.linspace(low, high, 32 if high > low else 1)
-        mixtures = np.tile(shares, (len(rungs), 1))
-        return rungs, self.probabilities(rungs, mixtures)
-
-    def cheapest(
-        self, shares: Float[np.ndarray, " domain"], rounds: int = 3
-    ) -> float | None:
-        """Find the fewest log tokens at which these shares keep the limits, on a ladder
-        that is refined round by round; None if no rung keeps them.
-        """
-        low, high = math.log(self.tokens[0]), self.most_tokens(shares)
-        if high < low:
-            return None
-        for _ in range(rounds):
-            rungs, probabilities = self.ladder(low, high, shares)
-            safe_rungs = np.flatnonzero(probabilities >= self.confidence)
-            if not len(safe_rungs):
-                return None
-            first = int(safe_rungs[0])
-            high, low = float(rungs[first]), float(rungs[max(first - 1, 0)])
-        return high
-
-    def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
-        """Find the most probable budget of a mixture on a ladder. It need not be the
-        largest, because far beyond the fitted tokens a law is less sure.
-        """
-        high = self.most_tokens(shares)
-        low = min(math.log(self.tokens[0]), high)
-        rungs, probabilities = self.ladder(low, high, shares)
-        best = int(probabilities.argmax())
-        probability = float(probabilities[best])
-        return MixtureChoice(
-            float(rungs[best]), shares, probability, probability >= self.confidence
-        )
-
-
-def limit_rows(problem: SimplexProblem, choice: MixtureChoice) -> list[dict[str, Any]]:
-    """Describe each limit at the plan."""
-    margins = problem.margins(choice.log_tokens, choice.shares)
-    rows = []
-    limits = problem.limits
-    for name, most, margin in zip(limits.names, limits.most, margins, strict=True):
-        rows.append(
-            {
-                "name": name,
-                "limit": float(most),
-                "probability": float((margin >= 0).mean()),
-                **quantiles(most * np.exp(-margin)),
-            }
-        )
-    return rows
-
-
-def quantiles(
-    losses: Float[np.ndarray, " draw"], tail: float = 0.05
-) -> dict[str, float]:
-    """Summarise a loss by its median and 90% interval."""
-    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
-    return {"median": float(median), "low": float(low), "high": float(high)}
-
-
-def chances(limits: Sequence[Mapping[str, Any]], probability: float) -> str:
-    """Say how probable it is that limits are kept: together, and each by itself."""
-    of_each = ", ".join(f"{row['name']} {row['probability']:.1%}" for row in limits)
-    return f"All limits are kept with probability {probability:.1%} ({of_each})"
-
-
-def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
-    """Compute the weights of the order statistics in the quantile of Harrell and Davis
-    1982.
-    """
-    ends = np.arange(draws + 1) / draws
-    below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
-    return np.diff(below)
-
-
-def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
+def search(problem: MixtureProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
     """Find the cheapest choice that keeps the limits; else the most probable one."""
     firsts = _starts(problem, starts, seed)
     safest = [_safest_from(problem, first) for first in firsts]
@@ -236,14 +40,14 @@ def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureCh
     return max(safest, key=lambda choice: choice.probability)
 
 
-def most_probable(problem: SimplexProblem, seed: int, starts: int = 3) -> MixtureChoice:
+def most_probable(problem: MixtureProblem, seed: int, starts: int = 3) -> MixtureChoice:
     """Find the most probable choice; one that keeps the limits is probable enough."""
     safest = [_safest_from(problem, first) for first in _starts(problem, starts, seed)]
     return max(safest, key=lambda choice: choice.probability)
 
 
 def _starts(
-    problem: SimplexProblem, count: int, seed: int, tries: int = 15
+    problem: MixtureProblem, count: int, seed: int, tries: int = 15
 ) -> list[MixtureChoice]:
     """Choose the starts: the most probable of some mixtures within the bounds, the
     middle one included, each at its most probable budget.
@@ -286,7 +90,7 @@ def onto_simplex(
 
 
 def _cheapest_from(
-    problem: SimplexProblem,
+    problem: MixtureProblem,
     start: MixtureChoice,
     reserves: Sequence[float] = (0.0, 0.01, 0.02),
 ) -> MixtureChoice | None:
@@ -304,13 +108,12 @@ def _cheapest_from(
         )
         log_tokens = problem.cheapest(mixture)
         if log_tokens is not None:
-            probability = problem.probability(log_tokens, mixture)
-            return MixtureChoice(log_tokens, mixture, probability, True)
+            return problem.choice(log_tokens, mixture)._replace(is_kept=True)
     return None
 
 
 def _safest_from(
-    problem: SimplexProblem, start: MixtureChoice, rounds: int = 4
+    problem: MixtureProblem, start: MixtureChoice, rounds: int = 4
 ) -> MixtureChoice:
     """Maximise the probability within the budget.
 
@@ -328,18 +131,17 @@ def _safest_from(
             return -100 * margin, -100 * slopes
 
         log_tokens, shares = minimise(aim, loss, choice[:2])
-        log_tokens = min(log_tokens, aim.most_tokens(shares))
-        chance = problem.probability(log_tokens, shares)
-        if chance >= choice.probability:
-            is_kept = chance >= problem.confidence
-            choice = MixtureChoice(log_tokens, shares, chance, is_kept)
+        found = problem.choice(min(log_tokens, aim.most_tokens(shares)), shares)
+        if found.probability >= choice.probability:
+            choice = found
         # a quantile far in a tail rests on few draws
-        aim = replace(problem, confidence=float(np.clip(chance, 0.02, 0.98)))
+        share = float(np.clip(found.probability, 0.02, 0.98))
+        aim = replace(problem, confidence=share)
     return choice
 
 
 def minimise(
-    problem: SimplexProblem,
+    problem: MixtureProblem,
     objective: Callable,
     start: tuple[float, Float[np.ndarray, " domain"]],
     further: Sequence[Any] = (),
@@ -370,7 +172,7 @@ def minimise(
     return float(solution.x[0]), mixture
 
 
-def _of_supply(problem: SimplexProblem) -> list[Any]:
+def _of_supply(problem: MixtureProblem) -> list[Any]:
     """Build constraints for SLSQP: shares sum to one, and no domain gives more tokens
     than it has.
     """
@@ -396,7 +198,7 @@ def _of_supply(problem: SimplexProblem) -> list[Any]:
     return [*constraints, {"type": "ineq", "fun": left, "jac": slopes}]
 
 
-def keeps_limits(problem: SimplexProblem) -> dict[str, Any]:
+def keeps_limits(problem: MixtureProblem) -> dict[str, Any]:
     """State for SLSQP that the limits hold with the confidence, in percent of the loss."""
 
     def margin(point: Float[np.ndarray, " slope"]) -> tuple:
@@ -424,3 +226,181 @@ def at_least_0(function: Callable) -> dict[str, Any]:
         "fun": lambda point: of_point(point)[0],
         "jac": lambda point: of_point(point)[1],
     }
+
+
+# -- the least mean at a budget ----------------------------------------------------------
+
+
+class LeastMixture(NamedTuple):
+    """The mixture of the least mean that keeps the limits, and the most probable one;
+    both are the same where none keeps them.
+    """
+
+    shares: Float[np.ndarray, " domain"]
+    safest: Float[np.ndarray, " domain"]
+
+    def judged_by(self, problem: MixtureProblem) -> MixtureChoice:
+        """Judge the mixture by other draws, which may draw it back."""
+        return _draw_back(problem, self.shares, self.safest)
+
+
+def least_mixture(problem: MixtureProblem) -> LeastMixture:
+    """Find the mixture of the least mean among those that keep the limits."""
+    free = least_mean(problem)
+    if not problem.limits.names:
+        return LeastMixture(free, free)
+    sure = replace(problem, confidence=max(problem.confidence, 0.999))
+    safest = most_probable(sure, problem.question.seed)
+    if safest.probability < problem.confidence:
+        return LeastMixture(safest.shares, safest.shares)
+    minima = [
+        _minimise_shares(problem, problem.mean_loss, start, _kept(problem))
+        for start in (safest.shares, free)
+    ]
+    kept = [_draw_back(problem, p, safest.shares).shares for p in (free, *minima)]
+    shares = min(kept, key=lambda p: problem.mean_loss(p)[0])
+    return LeastMixture(shares, safest.shares)
+
+
+def least_mean(
+    problem: MixtureProblem, starts: int = 4
+) -> Float[np.ndarray, " domain"]:
+    """Minimise the mean loss over shares, from several mixtures, whatever the limits."""
+    minima = [
+        _minimise_shares(problem, problem.mean_loss, start)
+        for start in _spread(problem, starts)
+    ]
+    return min(minima, key=lambda shares: problem.mean_loss(shares)[0])
+
+
+def _draw_back(
+    problem: MixtureProblem,
+    shares: Float[np.ndarray, " domain"],
+    safest: Float[np.ndarray, " domain"],
+    rounds: int = 3,
+) -> MixtureChoice:
+    """Move a mixture towards the safest one as far as the limits need it, on a ladder
+    that is refined round by round; if no rung keeps them, take the most probable rung.
+    """
+    log_tokens = math.log(problem.tokens[1])
+    near, far = 0.0, 1.0
+    for _ in range(rounds):
+        rungs = np.linspace(near, far, 17)
+        mixtures = shares + rungs[:, None] * (safest - shares)
+        chances = problem.probabilities(np.full(len(rungs), log_tokens), mixtures)
+        is_kept = chances >= problem.confidence
+        place = int((is_kept if is_kept.any() else chances).argmax())
+        if not is_kept.any():
+            break
+        near, far = rungs[max(place - 1, 0)], rungs[place]
+    return MixtureChoice(
+        log_tokens, mixtures[place], float(chances[place]), bool(is_kept[place])
+    )
+
+
+def reach(
+    problem: MixtureProblem,
+    domain: int,
+    best: Float[np.ndarray, " domain"],
+    most: float,
+) -> tuple[float, float]:
+    """Find the smallest and the largest share of a domain at which some mixture that
+    keeps the limits has a mean loss of at most this value.
+    """
+
+    def left(point: Float[np.ndarray, " slope"]) -> tuple:
+        mean, slopes = problem.mean_loss(point[1:])
+        return 100 * (most - mean) / most, np.append(0.0, -100 * slopes / most)
+
+    ends = []
+    for sign in (1.0, -1.0):
+        slope = sign * np.eye(len(best))[domain]
+        further = [at_least_0(left), *_kept(problem)]
+        optimum = _minimise_shares(
+            problem, lambda p, s=slope: (s @ p, s), best, further
+        )
+        ends.append(float(optimum[domain]))
+    return min(ends), max(ends)
+
+
+def _minimise_shares(
+    problem: MixtureProblem,
+    function: Callable,
+    start: Float[np.ndarray, " domain"],
+    further: Sequence[Any] = (),
+) -> Float[np.ndarray, " domain"]:
+    """Minimise a function of the shares, of value and slopes, at the largest budget."""
+
+    def objective(point: Float[np.ndarray, " slope"]) -> tuple:
+        value, slopes = function(point[1:])
+        return value, np.append(0.0, slopes)
+
+    start_point = math.log(problem.tokens[1]), start
+    _, shares = minimise(problem, objective, start_point, further, ftol=1e-7)
+    return shares
+
+
+def _kept(problem: MixtureProblem) -> list[Any]:
+    return [keeps_limits(problem)] if problem.limits.names else []
+
+
+def _spread(problem: MixtureProblem, count: int) -> Float[np.ndarray, "mixture domain"]:
+    """Spread mixtures over the simplex, the middle one first."""
+    size = len(problem.low)
+    tilted = generator(0, Stream.STARTS).dirichlet(np.ones(size), count)
+    mixtures = np.concatenate([np.full((1, size), 1 / size), tilted])
+    return onto_simplex(mixtures, problem.low, problem.high)
+
+
+def best_of_each(
+    problem: MixtureProblem,
+    start: Float[np.ndarray, " domain"],
+    steps: int = 150,
+    least_share: float = 0.02,
+    near: float = 3e-5,
+) -> Float[np.ndarray, "draw domain"]:
+    """Find the best shares of each draw within the bounds, shape (draw, domain), by
+    projected gradients (Bertsekas 1976).
+
+    Gradients are scaled by the shares, because laws bend most where a share is
+    small. A step and the projection have the same scale; so a mixture stays where it
+    is only if it is a minimum, also where bounds bind. A step that does not lower
+    the loss is taken back, and halved.
+    """
+
+    log_tokens = math.log(problem.tokens[1])
+
+    def each(
+        shares: Float[np.ndarray, "draw domain"],
+    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
+        """Compute each draw's loss at its own mixture, and its slopes."""
+        log_losses, slopes = problem.losses.each(log_tokens, shares)
+        losses = np.exp(log_losses)
+        rises = np.einsum("s,sd,sdk->dk", problem.weights, losses, slopes)
+        return problem.weights @ losses, rises
+
+    # from the best of some mixtures for each draw
+    mixtures = np.vstack([start, _spread(problem, 20)])
+    log_losses = problem.losses.over(np.full(len(mixtures), log_tokens), mixtures)
+    means = np.einsum("s,sdm->dm", problem.weights, np.exp(log_losses))
+    shares = mixtures[means.argmin(axis=1)]
+    losses, slopes = each(shares)
+    rate = np.ones((len(shares), 1))
+    for _ in range(steps):
+        scale = np.maximum(shares, least_share)
+        trial = onto_simplex(
+            shares - rate * scale * slopes,
+            problem.low,
+            problem.high,
+            scale,
+        )
+        moved = np.abs(trial - shares).max()
+        trial_losses, trial_slopes = each(trial)
+        is_lower = (trial_losses <= losses)[:, None]
+        shares = np.where(is_lower, trial, shares)
+        slopes = np.where(is_lower, trial_slopes, slopes)
+        losses = np.minimum(losses, trial_losses)
+        rate = np.where(is_lower, 1.5 * rate, 0.5 * rate)
+        if moved < near:
+            break
+    return shares

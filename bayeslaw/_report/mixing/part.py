@@ -20,8 +20,14 @@ from bayeslaw._plans.mixing.mixture import (
     MixturePlan,
     posed_and_solved,
 )
-from bayeslaw._plans.mixing.question import Simplex, fitted_range
-from bayeslaw._plans.mixing.search import SetLimits, onto_simplex
+from bayeslaw._plans.mixing.problem import (
+    MixtureProblem,
+    MixtureQuestion,
+    SetLimits,
+    fitted_range,
+    pose,
+)
+from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._report.explorer import MAP, confidence_slider, slider
 from bayeslaw._report.figures import Picture, mixture_pictures
@@ -64,15 +70,15 @@ def planned_mixture(
         As `plan_mixture` does.
     """
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
-    plan, simplex, problem = posed_and_solved(arguments)
+    plan, problem = posed_and_solved(arguments)
     x = math.log(plan.D)
     start = _Start(x, np.array(list(plan.shares.values())), problem.confidence)
     costs = arguments.costs or Costs()
     flops_per_token = costs.flops_per_token(plan.N)
     if not plan.limits:
-        limits = _at_medians(simplex, start)
-        return MixturePart(_explorer(simplex, limits, start, flops_per_token), plan)
-    explorer = _explorer(simplex, problem.limits, start, flops_per_token, plan)
+        limits = _at_medians(problem, start)
+        return MixturePart(_explorer(problem, limits, start, flops_per_token), plan)
+    explorer = _explorer(problem, problem.limits, start, flops_per_token, plan)
     return MixturePart(explorer, plan, mixture_pictures(plan, unit))
 
 
@@ -83,13 +89,14 @@ def explored_mixture(
     mixtures. Each limit starts at the median loss.
     """
     size = float(runs["N"].max())
-    simplex = Simplex.of(MixtureArguments(fits, N=size, seed=seed))
-    middle = np.full(len(simplex.domains), 1 / len(simplex.domains))
-    shares = onto_simplex(middle, simplex.low, simplex.high)
-    x = math.log(runs["D"].max())
+    most = float(runs["D"].max())
+    problem = pose(MixtureQuestion(fits, N=size, seed=seed), most)
+    middle = np.full(len(problem.domains), 1 / len(problem.domains))
+    shares = onto_simplex(middle, problem.low, problem.largest)
+    x = math.log(most)
     start = _Start(x, shares, MixtureArguments.confidence)
-    limits = _at_medians(simplex, start)
-    return MixturePart(_explorer(simplex, limits, start, Costs().flops_per_token(size)))
+    limits = _at_medians(problem, start)
+    return MixturePart(_explorer(problem, limits, start, Costs().flops_per_token(size)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +108,15 @@ class _Start:
     confidence: float
 
 
-def _at_medians(simplex: Simplex, start: _Start) -> SetLimits:
+def _at_medians(problem: MixtureProblem, start: _Start) -> SetLimits:
     """Limit each loss to its median at the start."""
-    log_losses, _ = simplex.losses.at(start.x, start.shares)
-    sets = simplex.losses.sets
+    log_losses, _ = problem.losses.at(start.x, start.shares)
+    sets = problem.losses.sets
     return SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
 
 
 def _explorer(
-    simplex: Simplex,
+    problem: MixtureProblem,
     limits: SetLimits,
     start: _Start,
     flops_per_token: float,
@@ -119,20 +126,20 @@ def _explorer(
     """Build the sliders' data as JSON types; tokens reach ``beyond`` times further than
     the start and the fitted runs.
     """
-    fitted = fitted_range(simplex.posteriors, "D")
+    fitted = fitted_range(problem.posteriors, "D")
     if fitted is None:
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
     low = min(math.log(fitted[0]), start.x)
     high = max(math.log(fitted[1]), start.x) + math.log(beyond)
-    surrogate = Surrogate.of(simplex, (low, high))
-    losses = simplex.losses
+    surrogate = Surrogate.of(problem, (low, high))
+    losses = problem.losses
     return {
         "N": losses.fixed[0]["N"],
         "draws": losses.noise.shape[1],
         "sets": list(losses.sets),
         "domains": list(losses.domains),
-        "low": simplex.low.tolist(),
-        "high": simplex.high.tolist(),
+        "low": problem.low.tolist(),
+        "high": problem.largest.tolist(),
         "logTokens": [low, high],
         "fittedTokens": list(fitted),
         "start": {"x": start.x, "shares": start.shares.tolist()},
@@ -144,7 +151,7 @@ def _explorer(
             for name, weights in zip(limits.names, limits.weights, strict=True)
         ],
         "sliders": _sliders(surrogate, limits, start),
-        "error": surrogate.error(simplex, (low, high)),
+        "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),
     }
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._plans.mixing.question import Simplex
+from bayeslaw._plans.mixing.problem import MixtureProblem
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._report.explorer import encoded, low_rank, whole_numbers
 
@@ -67,12 +67,12 @@ class Surrogate:
 
     @classmethod
     def of(
-        cls, simplex: Simplex, log_tokens: tuple[float, float], seed: int = 0
+        cls, problem: MixtureProblem, log_tokens: tuple[float, float], seed: int = 0
     ) -> Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
-        budgets, shares = scattered(simplex, log_tokens, NODES.count, seed)
+        budgets, shares = scattered(problem, log_tokens, NODES.count, seed)
         places = places_of(budgets, shares)
-        losses = draws_at(simplex, budgets, shares)
+        losses = draws_at(problem, budgets, shares)
         system = _system(places)
         coefficients, weights = [], []
         for log_losses in losses:
@@ -111,14 +111,14 @@ class Surrogate:
         return np.stack(sets)
 
     def error(
-        self, simplex: Simplex, log_tokens: tuple[float, float], seed: int = 1
+        self, problem: MixtureProblem, log_tokens: tuple[float, float], seed: int = 1
     ) -> float:
         """Measure the largest error of a loss's median or of an end of its 90%
         interval, at mixtures that are not nodes, as a share of the loss.
         """
-        runs = scattered(simplex, log_tokens, NODES.tests, seed)
+        runs = scattered(problem, log_tokens, NODES.tests, seed)
         tails = [0.05, 0.5, 0.95]
-        exact = np.quantile(draws_at(simplex, *runs), tails, axis=1)
+        exact = np.quantile(draws_at(problem, *runs), tails, axis=1)
         near = np.quantile(self.at(*runs), tails, axis=1)
         return float(np.abs(np.expm1(near - exact)).max())
 
@@ -135,13 +135,13 @@ class Surrogate:
 
 
 def scattered(
-    simplex: Simplex, log_tokens: tuple[float, float], count: int, seed: int
+    problem: MixtureProblem, log_tokens: tuple[float, float], count: int, seed: int
 ) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, "run domain"]]:
     """Scatter mixtures within the bounds, half of them on the edges. A fourth of them
     have the smallest budget, a fourth the largest.
     """
     rng = generator(seed, Stream.SCATTERED)
-    low, high = simplex.low, simplex.high
+    low, high = problem.low, problem.largest
     inside = low + rng.dirichlet(np.full(len(low), 0.7), count) * (1 - low.sum())
     beyond = rng.dirichlet(np.full(len(low), 0.3), count) * 1.3 - 0.3 / len(low)
     is_inside = np.arange(count) % 2 == 0
@@ -154,7 +154,7 @@ def scattered(
 
 
 def draws_at(
-    simplex: Simplex,
+    problem: MixtureProblem,
     log_tokens: Float[np.ndarray, " run"],
     shares: Float[np.ndarray, "run domain"],
 ) -> Float[np.ndarray, "set draw run"]:
@@ -163,7 +163,7 @@ def draws_at(
     """
     batches = math.ceil(len(log_tokens) / NODES.batch)
     parts = [
-        simplex.losses.over(budgets, mixtures)
+        problem.losses.over(budgets, mixtures)
         for budgets, mixtures in zip(
             np.array_split(log_tokens, batches),
             np.array_split(shares, batches),

@@ -1,0 +1,603 @@
+"""Pose the question of plans and best mixtures: posteriors by evaluation set, their
+paired draws, limits, and bounds of tokens and shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import (
+    COUNT,
+    KINDS,
+    LOSS,
+    NUMBER,
+    POSITIVE,
+    SHARE,
+    check_count,
+    checked,
+)
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import SHARE as PREFIX
+from bayeslaw._law.columns import share_domains
+from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._plans.reading import check_covariates
+from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
+from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+MEAN = "mean"  # name of the limit on the weighted mean
+SET = "evaluation set"
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureQuestion:
+    """Arguments that `plan_mixture` and `best_mixture` share, documented there."""
+
+    losses: Mapping[str, Posterior | str | Path]
+    _: KW_ONLY
+    N: float
+    max_loss: Mapping[str, float] = field(default_factory=dict)
+    max_mean_loss: float | None = None
+    confidence: float = 0.9
+    weights: Mapping[str, float] | None = None
+    bounds: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
+    unique_tokens: Mapping[str, float] = field(default_factory=dict)
+    max_epochs: float = 1.0
+    covariates: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    new_run: bool = True
+    draws: int = 1000
+    seed: int = 0
+
+
+# -- the problem -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SetLimits:
+    """Upper limits on losses, and on weighted means of them.
+
+    ``weights``: weight of each evaluation set in each limit, shape (limit, set); rows
+    sum to one. ``most``: the limits in nats per token, shape (limit,). ``names``: names
+    of the limits.
+    """
+
+    names: tuple[str, ...]
+    weights: Float[np.ndarray, "limit set"]
+    most: Float[np.ndarray, " limit"]
+
+    def margins(
+        self, log_losses: Float[np.ndarray, "set draw"]
+    ) -> Float[np.ndarray, "limit draw"]:
+        """Compute the distance of each draw below each limit, in log loss."""
+        means = self.weights @ np.exp(log_losses)
+        return np.log(self.most)[:, None] - np.log(means)
+
+    def slopes(
+        self,
+        log_losses: Float[np.ndarray, "set draw"],
+        slopes: Float[np.ndarray, "set draw slope"],
+    ) -> Float[np.ndarray, "limit draw slope"]:
+        """Compute the slopes of `margins`."""
+        losses = np.exp(log_losses)
+        means = self.weights @ losses
+        rises = np.einsum("ls,sd,sdk->ldk", self.weights, losses, slopes)
+        return -rises / means[..., None]
+
+
+class MixtureChoice(NamedTuple):
+    """A budget and its mixture; ``is_kept`` tells whether the confidence is reached."""
+
+    log_tokens: float
+    shares: Float[np.ndarray, " domain"]
+    probability: float
+    is_kept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureProblem:
+    """Fixed draws, limits, and bounds of tokens and shares.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    posteriors, losses
+        Posteriors by evaluation set, and their paired draws.
+    limits, confidence
+        Limits on the losses, and the probability with which all are kept.
+    weights
+        Weights of the sets in the mean loss, (set,).
+    low, largest
+        Bounds of each domain's share that were given or fitted, (domain,).
+    tokens
+        Bounds of the budget.
+    unique, epochs
+        Unique tokens of each domain, (domain,), infinite where not stated, and how often
+        each may be seen.
+    notes
+        What was assumed.
+    """
+
+    question: MixtureQuestion
+    posteriors: Mapping[str, Posterior]
+    losses: SampledLosses
+    limits: SetLimits
+    confidence: float
+    weights: Float[np.ndarray, " set"]
+    low: Float[np.ndarray, " domain"]
+    largest: Float[np.ndarray, " domain"]
+    tokens: tuple[float, float]
+    unique: Float[np.ndarray, " domain"]
+    epochs: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """Model parameters."""
+        return self.losses.fixed[0]["N"]
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Names of the domains that are mixed."""
+        return self.losses.domains
+
+    @property
+    def supply(self) -> Float[np.ndarray, " domain"]:
+        """Tokens of each domain that may be seen, repetitions included, (domain,)."""
+        return self.epochs * self.unique
+
+    @property
+    def high(self) -> Float[np.ndarray, " domain"]:
+        """Largest share of each domain that its supply allows at the smallest budget,
+        (domain,).
+        """
+        return np.minimum(self.largest, self.supply / self.tokens[0])
+
+    def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
+        """Name the shares."""
+        return dict(zip(self.domains, map(float, shares), strict=True))
+
+    # -- draws that keep the limits ----------------------------------------------------
+
+    def margins(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> Float[np.ndarray, "limit draw"]:
+        """Compute the distance of each draw below each limit."""
+        log_losses, _ = self.losses.at(log_tokens, shares)
+        return self.limits.margins(log_losses)
+
+    def probability(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> float:
+        """Compute the share of draws that keep all limits."""
+        return kept_share(self.margins(log_tokens, shares))
+
+    def probabilities(
+        self,
+        log_tokens: Float[np.ndarray, " run"],
+        shares: Float[np.ndarray, "run domain"],
+    ) -> Float[np.ndarray, " run"]:
+        """Compute the probability at each budget with its own mixture."""
+        log_losses = np.moveaxis(self.losses.over(log_tokens, shares), -1, 0)
+        return np.array([kept_share(self.limits.margins(run)) for run in log_losses])
+
+    def choice(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> MixtureChoice:
+        """Judge a budget and its mixture by these draws."""
+        probability = self.probability(log_tokens, shares)
+        is_kept = probability >= self.confidence
+        return MixtureChoice(log_tokens, shares, probability, is_kept)
+
+    def quantile(
+        self, point: Float[np.ndarray, " slope"]
+    ) -> tuple[float, Float[np.ndarray, " slope"]]:
+        """Compute the smooth quantile of the margin at log tokens and shares, and its
+        slopes.
+        """
+        log_losses, slopes = self.losses.at(point[0], point[1:])
+        margins = self.limits.margins(log_losses)
+        nearest = margins.argmin(axis=0)
+        draws = np.arange(margins.shape[1])
+        of_margins = self.limits.slopes(log_losses, slopes)[nearest, draws]
+        margin = margins[nearest, draws]
+        order = np.argsort(margin)
+        weights = np.empty(len(draws))
+        weights[order] = rank_weights(len(draws), 1 - self.confidence)
+        return float(weights @ margin), weights @ of_margins
+
+    # -- the mean loss -----------------------------------------------------------------
+
+    def mean_losses(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> Float[np.ndarray, " draw"]:
+        """Compute the weighted mean of each draw's losses."""
+        log_losses, _ = self.losses.at(log_tokens, shares)
+        return self.weights @ np.exp(log_losses)
+
+    def mean_loss(
+        self, shares: Float[np.ndarray, " domain"]
+    ) -> tuple[float, Float[np.ndarray, " domain"]]:
+        """Compute the posterior mean of the weighted mean at the largest budget, and its
+        slopes.
+        """
+        log_losses, slopes = self.losses.at(math.log(self.tokens[1]), shares)
+        losses = np.exp(log_losses)
+        mean = float(self.weights @ losses.mean(axis=1))
+        of_sets = (losses[..., None] * slopes[..., 1:]).mean(axis=1)
+        return mean, self.weights @ of_sets
+
+    # -- tokens ------------------------------------------------------------------------
+
+    def most_tokens(self, shares: Float[np.ndarray, " domain"]) -> float:
+        """Compute the largest log budget at these shares, limited by the budget and by
+        each domain's supply.
+        """
+        needed = np.maximum(shares, 1e-12)
+        return float(min(np.log(self.tokens[1]), np.log(self.supply / needed).min()))
+
+    def ladder(
+        self, low: float, high: float, shares: Float[np.ndarray, " domain"]
+    ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
+        """Compute probabilities of a mixture at evenly spaced log tokens, and return
+        both.
+        """
+        rungs = np.linspace(low, high, 32 if high > low else 1)
+        mixtures = np.tile(shares, (len(rungs), 1))
+        return rungs, self.probabilities(rungs, mixtures)
+
+    def cheapest(
+        self, shares: Float[np.ndarray, " domain"], rounds: int = 3
+    ) -> float | None:
+        """Find the fewest log tokens at which these shares keep the limits, on a ladder
+        that is refined round by round; None if no rung keeps them.
+        """
+        low, high = math.log(self.tokens[0]), self.most_tokens(shares)
+        if high < low:
+            return None
+        for _ in range(rounds):
+            rungs, probabilities = self.ladder(low, high, shares)
+            safe_rungs = np.flatnonzero(probabilities >= self.confidence)
+            if not len(safe_rungs):
+                return None
+            first = int(safe_rungs[0])
+            high, low = float(rungs[first]), float(rungs[max(first - 1, 0)])
+        return high
+
+    def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
+        """Find the most probable budget of a mixture on a ladder. It need not be the
+        largest, because far beyond the fitted tokens a law is less sure.
+        """
+        high = self.most_tokens(shares)
+        low = min(math.log(self.tokens[0]), high)
+        rungs, probabilities = self.ladder(low, high, shares)
+        best = int(probabilities.argmax())
+        probability = float(probabilities[best])
+        return MixtureChoice(
+            float(rungs[best]), shares, probability, probability >= self.confidence
+        )
+
+    # -- what an answer tells ----------------------------------------------------------
+
+    def limit_rows(self, choice: MixtureChoice) -> list[dict[str, Any]]:
+        """Describe each limit at a choice."""
+        limits = self.limits
+        margins = self.margins(choice.log_tokens, choice.shares)
+        return [
+            {
+                "name": name,
+                "limit": float(most),
+                "probability": float((margin >= 0).mean()),
+                **quantiles(most * np.exp(-margin)),
+            }
+            for name, most, margin in zip(
+                limits.names, limits.most, margins, strict=True
+            )
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """Collect what was asked, as JSON types."""
+        sets, unique = self.losses.sets, self.by_domain(self.unique)
+        return {
+            "confidence": self.confidence,
+            "weights": dict(zip(sets, self.weights.tolist(), strict=True)),
+            "least": self.by_domain(self.low),
+            "largest": self.by_domain(self.largest),
+            "unique_tokens": {n: u for n, u in unique.items() if u < math.inf},
+            "max_epochs": self.epochs,
+            "covariates": dict(zip(sets, map(dict, self.losses.fixed), strict=True)),
+            "new_run": self.question.new_run,
+            "draws": self.question.draws,
+            "seed": self.question.seed,
+        }
+
+    def place(
+        self, choice: MixtureChoice, near: float = 1e-3
+    ) -> dict[str, dict[str, Any] | list[str]]:
+        """Tell where a chosen run lies: its ``distance``, as `tell_distance` does, and
+        ``warnings``: those of the fits, and of plans at an end of a range.
+        """
+        run = {"N": self.size, "D": math.exp(choice.log_tokens)}
+        lines = [f"{n}: {x}" for n, p in self.posteriors.items() for x in p.warnings]
+        lines += [*self.notes, *doubts_of_place(self.posteriors, run)]
+        for name, share, low, high in zip(
+            self.domains, choice.shares, self.low, self.largest, strict=True
+        ):
+            column = f"{PREFIX}{name}"
+            least, most = fitted_range(self.posteriors, column) or (0.0, 1.0)
+            at = "largest" if high - share < near else ""
+            at = "least" if share - low < near else at
+            is_given = name in self.question.bounds
+            if is_given and not least - near < share < most + near:
+                lines.append(
+                    f"the share of {name}, {share:.1%}, lies beyond those that were "
+                    f"fitted ({least:.1%} to {most:.1%}): nothing was checked there"
+                )
+            elif not is_given and at:
+                lines.append(
+                    f"the share of {name}, {share:.1%}, is the {at} that was fitted: "
+                    f"beyond it nothing was checked; bounds={{{name!r}: (0, 1)}} looks "
+                    f"there (--share {name}=0:100%; of report --plan "
+                    f"share_{name}=0:100%)"
+                )
+        return {"distance": tell_distance(self.posteriors, run), "warnings": lines}
+
+
+def kept_share(margins: Float[np.ndarray, "limit draw"]) -> float:
+    """Compute the share of draws that keep all limits."""
+    return float((margins >= 0).all(axis=0).mean())
+
+
+def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
+    """Compute the weights of the order statistics in the quantile of Harrell and Davis
+    1982.
+    """
+    ends = np.arange(draws + 1) / draws
+    below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
+    return np.diff(below)
+
+
+def quantiles(
+    losses: Float[np.ndarray, " draw"], tail: float = 0.05
+) -> dict[str, float]:
+    """Summarise a loss by its median and 90% interval."""
+    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
+    return {"median": float(median), "low": float(low), "high": float(high)}
+
+
+# -- the question ----------------------------------------------------------------------
+
+
+def pose(
+    question: MixtureQuestion, D: float | None, max_tokens: float | None = None
+) -> MixtureProblem:
+    """Check a question, and pose it over paired draws: at a budget ``D``, or without one
+    from ten times below to ten times above the fitted budgets.
+
+    Raises
+    ------
+    PlanError
+        The arguments are inconsistent, a limit is ill-posed, or the domains have fewer
+        tokens than the smallest budget.
+    """
+    runtime.start()
+    if not isinstance(question.losses, Mapping) or not question.losses:
+        raise PlanError("give a posterior of at least one evaluation set, by its name")
+    posteriors = {name: as_posterior(p) for name, p in question.losses.items()}
+    if MEAN in posteriors:
+        raise PlanError(
+            f"no evaluation set can be named {MEAN!r}: that is the limit on the mean"
+        )
+    domains, sets = _find_domains(posteriors), tuple(posteriors)
+
+    # columns that the plan does not choose: common to all sets, or given for each
+    size = checked("N", question.N, KINDS["N"])
+    set_elsewhere = {"N": "it is given as N", "D": "it is the budget"} | {
+        f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains
+    }
+    read = {column for p in posteriors.values() for column in columns_read(p)}
+    check_covariates(question.covariates, read, set_elsewhere)
+    fixed = {name: {"N": size} for name in sets}
+    for column, value in question.covariates.items():
+        by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
+        _check_names(f"covariates {column}", by_set, sets, SET)
+        for name, one in by_set.items():
+            fixed[name][column] = checked(column, one, KINDS.get(column, POSITIVE))
+    check_count("draws", question.draws)
+    losses = SampledLosses.of(
+        posteriors,
+        domains,
+        list(fixed.values()),
+        question.draws,
+        question.seed,
+        question.new_run,
+    )
+
+    low, largest = _read_bounds(question, posteriors, domains)
+    given = question.unique_tokens
+    _check_names("unique_tokens", given, domains)
+    unique = [
+        checked(f"unique_tokens of {name}", given[name], COUNT)
+        if name in given
+        else math.inf
+        for name in domains
+    ]
+    # how often a token may be seen is decided as by `plan`
+    epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
+    notes = [NO_CORPUS] * (epochs != MixtureQuestion.max_epochs)
+    if given:
+        pieces = [piece for p in posteriors.values() for piece in p.pieces()]
+        epochs, notes = epochs_allowed(epochs, pieces, None)
+
+    if D is not None:
+        if max_tokens is not None:
+            raise PlanError("give D, the budget, or max_tokens, not both")
+        fewest = most = checked("D", D, COUNT)
+    else:
+        ends = fitted_range(posteriors, "D") or (1e6, 1e13)
+        most = 10.0 * ends[1]
+        if max_tokens is not None:
+            most = checked("max_tokens", max_tokens, COUNT)
+        fewest = min(ends[0], most) / 10.0
+    weights = _read_weights(question.weights, sets)
+    problem = MixtureProblem(
+        question=question,
+        posteriors=posteriors,
+        losses=losses,
+        limits=_read_limits(question, sets, weights),
+        confidence=checked("confidence", question.confidence, KINDS["confidence"]),
+        weights=weights,
+        low=low,
+        largest=largest,
+        tokens=(fewest, most),
+        unique=np.array(unique),
+        epochs=epochs,
+        notes=tuple(notes),
+    )
+    if problem.high.sum() < 1 - 1e-9:
+        raise PlanError(
+            f"the domains have {format_count(problem.high.sum() * fewest)} tokens within "
+            f"their bounds, and the least budget is {format_count(fewest)}: give "
+            "max_epochs, or plan for less"
+        )
+    is_short = low > problem.high + 1e-9
+    if is_short.any():
+        raise PlanError(
+            f"{domains[int(is_short.argmax())]} has too few tokens for its least share at "
+            f"{format_count(fewest)} tokens: lower the share, or give max_epochs"
+        )
+    if not problem.limits.names and D is None:
+        raise PlanError(
+            "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
+            "at which the mean of the losses is least"
+        )
+    return problem
+
+
+def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
+    # the laws' shares must be of the same domains
+    domains_of: dict[str, set[str]] = {}
+    for name, posterior in posteriors.items():
+        domains_of[name] = set(share_domains(columns_read(posterior)))
+        if not domains_of[name]:
+            raise PlanError(
+                f"the law of {name} reads no shares: fit a law of mixtures "
+                "(mixture-coupled) to a table with columns share_NAME"
+            )
+    first, domains = next(iter(domains_of.items()))
+    for name, others in domains_of.items():
+        if others != domains:
+            apart = ", ".join(sorted(others ^ domains))
+            raise PlanError(
+                f"the fits of {first} and {name} differ in domains: {apart}"
+            )
+    return tuple(sorted(domains))
+
+
+def _read_limits(
+    question: MixtureQuestion,
+    sets: tuple[str, ...],
+    of_mean: Float[np.ndarray, " set"],
+) -> SetLimits:
+    """Read the limits on evaluation sets and on their weighted mean."""
+    _check_names("max_loss", question.max_loss, sets, SET)
+    names, weights, most = [], [], []
+    for name, limit in question.max_loss.items():
+        names.append(name)
+        weights.append([float(single == name) for single in sets])
+        most.append(checked(f"max_loss of {name}", limit, LOSS))
+    if question.max_mean_loss is not None:
+        names.append(MEAN)
+        weights.append(of_mean)
+        most.append(checked("max_mean_loss", question.max_mean_loss, LOSS))
+    shape = (len(names), len(sets))
+    return SetLimits(tuple(names), np.reshape(weights, shape), np.array(most))
+
+
+def _read_weights(given: Any, sets: tuple[str, ...]) -> Float[np.ndarray, " set"]:
+    """Compute the weights of evaluation sets in a mean; they sum to one."""
+    given = dict.fromkeys(sets, 1.0) if given is None else given
+    _check_names("weights", given, sets, SET)
+    by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}
+    total = sum(by_set.values())
+    if min(by_set.values(), default=0.0) < 0 or not 0 < total < math.inf:
+        raise PlanError("weights must be at least 0, and one of them above")
+    return np.array([by_set.get(name, 0.0) / total for name in sets])
+
+
+def _check_names(
+    what: str, given: Any, there: tuple[str, ...], kind: str = "domain"
+) -> None:
+    """Refuse what is not by name, or names something that there is not."""
+    if not isinstance(given, Mapping):
+        raise PlanError(
+            f"{what} is by {kind}, {there[0]}=...; got {given!r} (there are: "
+            f"{', '.join(there)})"
+        )
+    unknown = [name for name in given if name not in there]
+    if unknown:
+        raise PlanError(
+            f"{what} names no {unknown[0]!r}; there are: {', '.join(there)}"
+        )
+
+
+def _read_bounds(
+    question: MixtureQuestion,
+    posteriors: Mapping[str, Posterior],
+    domains: tuple[str, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the smallest and largest share of each domain: the given ones (one number is
+    a fixed share), else the fitted ones.
+    """
+    _check_names("bounds", question.bounds, domains)
+    pairs = []
+    for name in domains:
+        if name not in question.bounds:
+            pairs.append(fitted_range(posteriors, f"{PREFIX}{name}") or (0.0, 1.0))
+            continue
+        what, given = f"bounds of {name}", question.bounds[name]
+        ends = (given, given) if np.ndim(given) == 0 else tuple(given)
+        if len(ends) != 2:
+            raise PlanError(
+                f"{what}: give the least and the largest share; got {given!r}"
+            )
+        low, high = (checked(what, end, SHARE) for end in ends)
+        if low > high:
+            raise PlanError(
+                f"{what}: the least, {low:g}, is over the largest, {high:g}"
+            )
+        pairs.append((low, high))
+    low, high = np.array(pairs).T
+    if low.sum() > 1 + 1e-9 or high.sum() < 1 - 1e-9:
+        raise PlanError(
+            f"bounds leave no mixture: least shares sum to {low.sum():.3g} and largest "
+            f"to {high.sum():.3g}; 1 must lie between"
+        )
+    return low, high
+
+
+def fitted_range(
+    posteriors: Mapping[str, Posterior], column: str
+) -> tuple[float, float] | None:
+    """Find the range of a column that all tables cover; None if no table has it."""
+    tables = [table_of(posterior) for posterior in posteriors.values()]
+    columns = [
+        table[column] for table in tables if table is not None and column in table
+    ]
+    if not columns:
+        return None
+    return max(float(c.min()) for c in columns), min(float(c.max()) for c in columns)
