@@ -7,9 +7,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
+
+from bayeslaw._base.errors import BayeslawError
 
 Parameters = ParamSpec("Parameters")
 Record = TypeVar("Record")
@@ -105,7 +108,8 @@ def option(
     default
         `MISSING` where it must be given.
     settings
-        Further ones of `typer.Option`.
+        Further ones of `typer.Option`; and ``argument``, the Python function's name for
+        it where that is another.
     """
     metadata = {"kind": "Option", "names": names, "help": help, **settings}
     return field(default=default, metadata=metadata)
@@ -138,7 +142,11 @@ def command(function: Callable[[Record], None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
-        function(record(**values))
+        try:
+            function(record(**values))
+        except BayeslawError as error:
+            error.args = (_name_option(str(error), record, values),)
+            raise
 
     # typer reads options from the signature, not from the code. So a signature built
     # here serves as well as a written one, and no command repeats its options.
@@ -146,6 +154,23 @@ def command(function: Callable[[Record], None]) -> Callable[..., None]:
         [_parameter(field, hints[field.name]) for field in _in_order(record)]
     )
     return run
+
+
+def _name_option(line: str, record: type, values: dict[str, Any]) -> str:
+    """Write the option in a message that begins with the argument it was typed for:
+    ``max_loss code must be`` becomes ``--max-loss code must be``.
+    """
+    # an argument, what is said of which part of it, and the verb
+    begun = re.match(r"(\w+)(?=(?: \S+){0,2}?(?::| must| is| are| names| needs))", line)
+    for declared in fields(record) if begun else ():
+        settings = dict(declared.metadata)
+        is_option = settings.get("kind") == "Option" and "metavar" not in settings
+        is_typed = values[declared.name] not in (None, False)
+        is_named = begun[1] in (declared.name, settings.get("argument"))
+        if is_named and is_option and is_typed:
+            names = settings["names"] or (f"--{declared.name.replace('_', '-')}",)
+            return names[-1] + line[begun.end() :]
+    return line
 
 
 def _in_order(record: type) -> list[Field]:
@@ -160,6 +185,7 @@ def _parameter(declared: Field, hint: Any) -> inspect.Parameter:
         import typer
 
         names = settings.pop("names", ())
+        settings.pop("argument", None)
         # typer adds --no-NAME to a switch without a name
         if hint is bool and not names:
             names = (f"--{declared.name.replace('_', '-')}",)

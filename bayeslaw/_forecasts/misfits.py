@@ -95,7 +95,8 @@ def drift_sentence(
 
     ``forecasts``: of the runs, from `forecast`.
     """
-    if not _pieces(posterior):
+    formulas = [formula for _, formula in _pieces(posterior)]
+    if all(formula.training_range is None for formula in formulas):
         return None
     width = (forecasts["high"] - forecasts["low"]) / forecasts["median"]
     widest = runs.iloc[[int(np.argmax(width))]]
@@ -105,7 +106,6 @@ def drift_sentence(
     side = str(by_side.iloc[0].idxmax())
     axis, _, way = side.rpartition(" ")
     # from the edge of the training range to the run
-    formulas = [formula for _, formula in _pieces(posterior)]
     formula = next(f for f in formulas if axis in getattr(f.training_range, "axes", ()))
     known = formula.training_range
     assert known is not None

@@ -18,9 +18,7 @@ from typer.core import TyperCommand, TyperOption
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import fits, forecasts, laws
-from bayeslaw.cli.afterwards import following, updating, whatif
-from bayeslaw.cli.decisions import buying, mixtures, planning, reporting
+from bayeslaw.cli import buying, fits, forecasts, laws, plans, reporting, running
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
@@ -77,13 +75,13 @@ COMMANDS = (
     forecasts.forecast,
     forecasts.check,
     forecasts.review,
-    planning.plan,
-    mixtures.mixture,
+    plans.plan,
+    plans.mixture,
     forecasts.optimum,
     forecasts.recipes,
-    following.follow,
-    updating.update,
-    whatif.whatif,
+    running.follow,
+    running.update,
+    plans.whatif,
     buying.anchors,
     reporting.report,
 )

@@ -163,7 +163,7 @@ def fit(options: FitOptions) -> None:
 def _settings(options: FitOptions | CompareOptions) -> dict[str, Any]:
     """Collect what `fit` and `average` take under the same names."""
     return {
-        "reference": assignments(options.reference),
+        "reference": assignments(options.reference, "--reference"),
         "independent": options.independent,
         "discrepancy": not options.plain,
         "experience": options.experience,

@@ -184,7 +184,7 @@ def optimum(options: OptimumOptions) -> None:
         options.budget,
         costs=costs_of(options),
         served_tokens=options.served_tokens,
-        covariates=assignments(options.covariate, "--covariate"),
+        covariates=assignments(options.covariate, "covariate"),
         prob=options.prob,
         seed=options.seed,
     )
@@ -397,7 +397,7 @@ def review(options: ReviewOptions) -> None:
             refit=options.refit,
             seed=options.seed,
         )
-    emit(result.to_dict(), options.as_json, lambda: say_block(result.sentence()))
+    emit_answer(result, options.as_json)
     exit_codes = {"pass": 0, "look": 4, "fail": 5}
     raise typer.Exit(exit_codes[result.verdict])
 

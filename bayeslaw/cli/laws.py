@@ -138,7 +138,7 @@ def simulate(options: SimulateOptions) -> None:
         design=options.design,
         seed=options.seed,
         noise=options.noise,
-        parameters=assignments(options.set_),
+        parameters=assignments(options.set_, "set_"),
     )
     write_table(runs, output)
     record = {

@@ -48,7 +48,9 @@ class CostOptions:
         "vocab=128k the output layer, active=13B counts a mixture's active "
         "parameters; N=8.1B,... of one size (repeatable)."
     )
-    fixed_cost: str | None = option("Money that a run costs whatever its length.")
+    fixed_cost: str | None = option(
+        "Money that a run costs whatever its length.", argument="fixed"
+    )
     side_by_side: str | None = option("Runs that train at once: 4.")
     train_checkpoint: bool = option(
         "The checkpoint must be trained first: its pre-training is paid, too.",

@@ -152,12 +152,15 @@ def emit_answer(
     as_json: bool,
     table: pd.DataFrame | None = None,
     lines: Sequence[str] = (),
+    path: Path | None = None,
     **more: Any,
 ) -> None:
     """Print an answer as JSON with ``more`` keys; or its ``table``, if there is one with
-    rows, ``lines``, and its sentence. Its warnings come at the end of the command.
+    rows, ``lines``, and its sentence. Its warnings come at the end of the command. The
+    file at ``path`` has the answer itself, without more keys.
     """
     record = answer.to_dict()
+    write_json(record, path)
     for line in record.get("warnings", ()):
         keep_warning(line)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,85 +22,49 @@ if TYPE_CHECKING:
     from bayeslaw.cli.options import AccuracyOptions, CostOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")
+LIMITS_ON_LOSSES = ("max_forgetting", "max_target_loss", "max_mean_loss", "max_loss")
 
 
 # -- numbers ---------------------------------------------------------------------------
+# Errors name the argument of the Python function; `command` writes its option.
 
 
-def number(option: str, text: str) -> float:
-    """Parse a number; errors name the option."""
+def number(name: str, text: str, kind: Kind | None = None) -> float:
+    """Parse a number; a limit of a given kind, or of the kind for its name (`KINDS`), in
+    its own unit.
+    """
     from bayeslaw._base.numbers import parse_number
 
+    kind = kind or KINDS.get(name.partition(" ")[0])
+    if kind is not None:
+        return checked(name, text, kind)
     try:
         return parse_number(text, counts=False)
     except RunTableError as error:
-        raise RunTableError(f"{option}: {error}") from None
+        raise RunTableError(f"{name}: {error}") from None
 
 
-def number_or_none(option: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    return number(option, text)
-
-
-def limit(option: str, text: str, kind: Kind | None = None) -> float:
-    """Parse a limit of a given kind, or of the kind for its name (`KINDS`); names
-    without a kind are parsed by `number`.
+def read_value(name: str, typed: str | Sequence[str], kind: Kind | None = None) -> Any:
+    """Parse the value of a keyword of `bayeslaw.plan` or `plan_mixture`: a number, or one
+    for each domain, ``code=2%,en=0.01bpb`` or several texts ``code=2%``. Text in a unit
+    that the planner reads stays as it is.
     """
-    name = option.split()[0].removeprefix("--").replace("-", "_")
-    kind = kind or KINDS.get(name)
-    return number(option, text) if kind is None else checked(option, text, kind)
+    if not isinstance(typed, str) and len(typed) == 1 and "=" not in typed[0]:
+        typed = typed[0]
+    if not isinstance(typed, str) or "=" in typed:
+        texts = typed.split(",") if isinstance(typed, str) else typed
+        values = values_by_name(texts, name)
+        return {n: read_value(f"{name} {n}", text, kind) for n, text in values.items()}
+    from bayeslaw._plans.constraint import forgetting_limit, says_rise
 
-
-def forgetting_text(option: str, text: str) -> str:
-    """Check the largest rise of the source loss, in its own unit, as `bayeslaw.plan`
-    takes it; errors name the option.
-    """
-    from bayeslaw._plans.constraint import forgetting_limit
-
-    if not says_unit(text):
-        forgetting_limit(option, text)
-    return text
-
-
-def says_unit(text: str) -> bool:
-    """Tell whether a limit is in bits per byte, a perplexity, or on a rise; the planner
-    reads these texts itself.
-    """
-    from bayeslaw._plans.constraint import says_rise
-
-    return text.strip().lower().endswith(("bpb", "ppl")) or says_rise(text)
-
-
-def loss_limit(option: str, text: str) -> float | str:
-    """Parse a limit on a loss for `bayeslaw.plan`: a number, or text with its unit."""
-    return text.strip() if says_unit(text) else limit(option, text)
-
-
-def by_name(option: str, text: str, read: Callable[[str, str], Any]) -> Any:
-    """Parse one value, or one for each domain: ``code=2%,en=0.01bpb``.
-
-    ``read``: parses a text; its other argument is the option, with the domain's name if
-    there is one.
-    """
-    if "=" not in text:
-        return read(option, text)
-    texts = values_by_name(text.split(","), option)
-    return {name: read(f"{option} {name}", value) for name, value in texts.items()}
-
-
-def forgetting_by_name(option: str, text: str) -> str | dict[str, str]:
-    """Parse a limit on forgetting, or one for each source: ``code=2%,en=0.01bpb``."""
-    return by_name(option, text, forgetting_text)
-
-
-def bytes_per_token(option: str, texts: Sequence[str] | None) -> Any:
-    """Parse the bytes of a token: one number, or by domain."""
-    if not texts:
-        return None
-    if len(texts) == 1 and "=" not in texts[0]:
-        return number(option, texts[0])
-    return assignments(texts, option)
+    keyword, text = name.partition(" ")[0], typed.strip()
+    if keyword in LIMITS_ON_LOSSES:
+        if text.lower().endswith(("bpb", "ppl")) or says_rise(text):
+            return text
+        if keyword == "max_forgetting":
+            forgetting_limit(name, typed)
+            return typed
+    return number(name, typed, kind)
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -126,32 +90,30 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
     return values
 
 
-def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, float]:
+def assignments(options: Sequence[str] | None, option: str) -> dict[str, float]:
     """Parse numbers by name; errors name the ``option``."""
     values = values_by_name(options, option)
-    return {
-        name: number(f"{option} {name}".strip(), text) for name, text in values.items()
-    }
+    return {name: number(f"{option} {name}", text) for name, text in values.items()}
 
 
-def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]:
-    """Parse limits or columns by name, each in the unit that its name implies."""
+def covariates_of(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Parse columns that laws read, each in the unit that its name implies."""
     return {
-        name: limit(f"{option} {name}", text, KINDS.get(name))
-        for name, text in values_by_name(texts, option).items()
+        column: read_value(f"covariate {column}", text, KINDS.get(column))
+        for column, text in values_by_name(texts, "covariate").items()
     }
 
 
 def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
     """Parse the levels of candidates' columns, by column."""
     levels = {
-        name: _levels(f"--offer {name}", text)
-        for name, text in values_by_name(options, "--offer").items()
+        name: _levels(f"offer {name}", text)
+        for name, text in values_by_name(options, "offer").items()
     }
     unknown = [name for name in levels if name not in MENU_COLUMNS]
     if unknown:
         raise LawError(
-            f"--offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D"
+            f"offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D"
         )
     return levels
 
@@ -175,21 +137,25 @@ def costs_of(options: CostOptions) -> Costs | None:
     from bayeslaw._costs.costs import Costs, Shape
 
     def shape(text: str) -> Shape:
-        numbers = assignments(text.split(","), "--shape")
+        numbers = assignments(text.split(","), "shape")
         names = [field.name for field in fields(Shape)]
         for name in numbers:
             if name not in names:
-                raise LawError(f"--shape {name}: it takes {', '.join(names)}")
+                raise LawError(f"shape {name}: it takes {', '.join(names)}")
         return Shape(**numbers)
 
-    option = "--tokens-per-second"
+    def read(name: str) -> float | None:
+        text = getattr(options, name)
+        return None if text is None else number(name, text)
+
+    option = "tokens_per_second"
     rates = values_by_name(options.tokens_per_second, option).items()
     settings: dict[str, Any] = {
         "hardware": options.hardware,
-        "mfu": number_or_none("--mfu", options.mfu),
-        "price": number_or_none("--price", options.price),
-        "fixed": number_or_none("--fixed-cost", options.fixed_cost),
-        "side_by_side": number_or_none("--side-by-side", options.side_by_side),
+        "mfu": read("mfu"),
+        "price": read("price"),
+        "fixed": read("fixed_cost"),
+        "side_by_side": read("side_by_side"),
         "tokens_per_second": {
             number(option, N): number(f"{option} {N}", text) for N, text in rates
         }
@@ -344,22 +310,8 @@ def goal_at(options: Sequence[str]) -> pd.DataFrame:
 
     import bayeslaw
 
-    runs = [assignments(option.split(","), "--at") for option in options]
+    runs = [assignments(option.split(","), "at") for option in options]
     return bayeslaw.read_runs(pd.DataFrame(runs))
-
-
-def question_value(option: str, text: str) -> Any:
-    """Parse the value of a keyword of `bayeslaw.plan`, in its own unit, and by domain
-    if that is allowed.
-    """
-    name = option.removeprefix("--").replace("-", "_")
-    if name == "accuracy":  # a table, which the planner reads
-        return text
-    if name == "max_forgetting":
-        return forgetting_by_name(option, text)
-    if name in ("max_target_loss", "max_mean_loss", "max_loss"):
-        return by_name(option, text, loss_limit)
-    return by_name(option, text, limit)
 
 
 def read_question(options: Sequence[str], option: str = "") -> dict[str, Any]:
@@ -368,7 +320,11 @@ def read_question(options: Sequence[str], option: str = "") -> dict[str, Any]:
     """
     texts = values_by_name(options, option)
     shares = {name: texts.pop(name) for name in list(texts) if is_share(name)}
-    question = {name: question_value(name, text) for name, text in texts.items()}
+    question: dict[str, Any] = {
+        # the planner reads the table of an accuracy
+        name: text if name == "accuracy" else read_value(name, text)
+        for name, text in texts.items()
+    }
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
     if "pretrain_tokens" in question and "ptpp" not in question and "N" in question:
         # a table gives the stage in tokens, too
@@ -390,7 +346,7 @@ def share_bounds(option: str, text: str) -> tuple[float, float]:
         raise PlanError(
             f"{option}={text}: write least and largest, 5%:30%, or one share"
         )
-    shares = [limit(option, end, SHARE_KIND) for end in ends]
+    shares = [number(option, end, SHARE_KIND) for end in ends]
     return shares[0], shares[-1]
 
 

@@ -15,13 +15,13 @@ import bayeslaw
 from bayeslaw import LawError
 from bayeslaw._plans.plan import plan
 from bayeslaw.cli import app as cli
-from bayeslaw.cli.afterwards.updating import UpdateOptions
 from bayeslaw.cli.beside import columns_there, read_file, with_file
-from bayeslaw.cli.decisions.buying import AnchorsOptions
-from bayeslaw.cli.decisions.reporting import ReportOptions
+from bayeslaw.cli.buying import AnchorsOptions
 from bayeslaw.cli.fits import CompareOptions, FitOptions
 from bayeslaw.cli.forecasts import ForecastOptions
 from bayeslaw.cli.parsing import read_table
+from bayeslaw.cli.reporting import ReportOptions
+from bayeslaw.cli.running import UpdateOptions
 
 FILE = """
 unit = "nats per byte"

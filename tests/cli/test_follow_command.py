@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bayeslaw
 from bayeslaw._base.numbers import format_chance
-from bayeslaw.cli.afterwards.following import (
+from bayeslaw.cli.running import (
     FollowOptions,
     _curve_now,
     _schedules,

@@ -16,7 +16,7 @@ from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
-from bayeslaw.cli.parsing import forgetting_text, read_question
+from bayeslaw.cli.parsing import read_question, read_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,40 @@ def test_a_number_that_is_none_names_its_option(monkeypatch, capsys, option, tex
     said = refused(monkeypatch, capsys, "plan", *words)
     assert option in said
     assert text.removesuffix("nats").removeprefix("code=") in said
+
+
+@pytest.mark.parametrize(
+    ("words", "begin"),
+    [
+        ("optimum {law} --budget 1,5e21", "--budget must be"),
+        ("optimum {law} --budget 1e21 --served-tokens zz", "--served-tokens must be"),
+        ("optimum {law} --budget 1e21 --fixed-cost=-4", "--fixed-cost must be"),
+        ("optimum {law} --budget 1e21 --hardware zz", "--hardware 'zz': "),
+        ("recipes {law} --at N=1B --at N=2B --budget zz", "--budget must be"),
+        ("recipes {law} --at N=zz --at N=2B", "--at N: 'zz'"),
+        ("follow {law} {runs} --until zz", "--until must be"),
+        ("follow {law} {runs} --until 1T --within 7", "--within must be"),
+        ("fit {runs} --law chinchilla --reference N=zz", "--reference N: 'zz'"),
+        ("table {runs} --column N=zz", "the table has no column 'zz'"),
+        ("fit {runs} --law zz --preview", "unknown law 'zz'"),
+    ],
+)
+def test_an_error_of_a_function_names_the_option_that_was_typed(
+    monkeypatch, capsys, tmp_path, words, begin
+):
+    runs = tmp_path / "runs.csv"
+    bayeslaw.simulate("chinchilla").to_csv(runs, index=False)
+    law = "chinchilla@E=1.69,A=406.4,B=410.7,alpha=.34,beta=.28"
+    typed = words.format(law=law, runs=runs).split()
+    assert f"error: {begin}" in refused(monkeypatch, capsys, *typed)
+
+
+def test_a_law_at_constants_forecasts_in_words(tmp_path):
+    bayeslaw.simulate("chinchilla").iloc[:3].to_csv(tmp_path / "runs.csv", index=False)
+    law = "chinchilla@E=1.69,A=406.4,B=410.7,alpha=.34,beta=.28"
+    done = CliRunner().invoke(cli.app, ["forecast", law, str(tmp_path / "runs.csv")])
+    assert done.exit_code == 0, done.exception
+    assert "median" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -180,12 +214,12 @@ def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
     assert len(json.loads(capsys.readouterr().out)["rows"]) == len(runs)
 
 
-@pytest.mark.parametrize("read", [forgetting_limit, forgetting_text])
+@pytest.mark.parametrize("read", [forgetting_limit, read_value])
 def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
     """Percent are meant; with a sign or a unit it is as it says. So for `follow` and `--plan`, too."""
-    with pytest.raises(PlanError, match=r"x 15 is 1500%; write 15% or 0\.15"):
-        read("x", "15")
+    with pytest.raises(PlanError, match=r"ing 15 is 1500%; write 15% or 0\.15"):
+        read("max_forgetting", "15")
     for text in ("150%", "1.5nats", "0.15", ".99"):
-        read("x", text)
+        read("max_forgetting", text)
     with pytest.raises(PlanError, match="max_forgetting 2 is 200%"):
         read_question(["N=1B", "max_forgetting=2"])

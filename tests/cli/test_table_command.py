@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError
-from bayeslaw.cli.afterwards.following import _stamp
 from bayeslaw.cli.app import app
+from bayeslaw.cli.running import _stamp
 
 MAPPING = (
     *("--column", "N=size_M*1e6", "--column", "D=tokens_B*1e9"),

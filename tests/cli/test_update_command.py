@@ -8,7 +8,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw.cli.afterwards.updating import UpdateOptions, _question
+from bayeslaw.cli.running import UpdateOptions, _question
 from known import updates
 from known.browser import DESK, PHONE, opened
 

@@ -13,8 +13,8 @@ from bayeslaw._plans import example
 from bayeslaw._report import page as page_file
 from bayeslaw._report.buying import why_not_offered
 from bayeslaw._tables.simulate import ptpp_grid
+from bayeslaw.cli import buying
 from bayeslaw.cli.app import app
-from bayeslaw.cli.decisions import buying
 from known import saved
 from known.lines import spread
 

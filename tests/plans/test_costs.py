@@ -17,8 +17,8 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._report.summary import summary
 from bayeslaw.cli.app import app
 from bayeslaw.cli.beside import read_file
-from bayeslaw.cli.decisions.planning import PlanOptions
 from bayeslaw.cli.parsing import costs_of
+from bayeslaw.cli.plans import PlanOptions
 from tests.known.plans import state_plan
 
 CLUSTER = Costs(hardware="64xH100", mfu=0.4, price=2.5)

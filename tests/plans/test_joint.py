@@ -10,7 +10,7 @@ import pytest
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.pairs import coupled, error_correlation
-from bayeslaw.cli.parsing import question_value
+from bayeslaw.cli.parsing import read_value
 from known.plans import DRAWS, STATE, Draws, source_piece, state_source, target_piece
 
 ASKED = {
@@ -154,12 +154,12 @@ def test_what_makes_no_sense_is_refused_in_one_line(asked, says):
 
 
 def test_as_typed():
-    read = question_value
-    assert read("--max-target-loss", "fi=1.8,sv=-5%") == {"fi": 1.8, "sv": "-5%"}
-    assert read("--max-mean-loss", "+0.03bpb") == "+0.03bpb"
-    assert read("--baseline-run", "D=10B,replay=30%") == {"D": 1e10, "replay": 0.3}
-    assert read("--confidence", "target=90%,web=.95") == {"target": 0.9, "web": 0.95}
-    assert read("--baseline-loss", "web=1.64,code=0.92") == {"web": 1.64, "code": 0.92}
+    read = read_value
+    assert read("max_target_loss", "fi=1.8,sv=-5%") == {"fi": 1.8, "sv": "-5%"}
+    assert read("max_mean_loss", "+0.03bpb") == "+0.03bpb"
+    assert read("baseline_run", "D=10B,replay=30%") == {"D": 1e10, "replay": 0.3}
+    assert read("confidence", "target=90%,web=.95") == {"target": 0.9, "web": 0.95}
+    assert read("baseline_loss", "web=1.64,code=0.92") == {"web": 1.64, "code": 0.92}
 
 
 # -- errors that belong together -------------------------------------------------------

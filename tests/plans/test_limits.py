@@ -11,7 +11,7 @@ from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.reading import question_of
-from bayeslaw.cli.parsing import limit, read_question
+from bayeslaw.cli.parsing import number, read_question
 from known.plans import STATE, example, source, target
 
 
@@ -119,11 +119,10 @@ def test_words_of_plan_goal_and_toml_are_refused_where_they_are_read(word, says)
 @pytest.mark.parametrize("name", KINDS)
 def test_an_option_is_of_the_kind_of_its_keyword(name):
     """And a number that it may be is read as it is, in percent where it is a share."""
-    option = f"--{name.replace('_', '-')}"
-    with pytest.raises(PlanError, match=f"^{option} must be"):
-        limit(option, "-1")
-    written, number = ("90%", 0.9) if KINDS[name].what == "" else ("2", 2.0)
-    assert limit(option, written) == number
+    with pytest.raises(PlanError, match=f"^{name} must be"):
+        number(name, "-1")
+    written, meant = ("90%", 0.9) if KINDS[name].what == "" else ("2", 2.0)
+    assert number(name, written) == meant
 
 
 def test_what_can_be_asked_is_taken_as_it_is_meant():

@@ -6,7 +6,7 @@ import pytest
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import in_nats
-from bayeslaw.cli.parsing import bytes_per_token, forgetting_by_name, loss_limit
+from bayeslaw.cli.parsing import read_value
 from tests.known.plans import state_plan
 
 BYTES = 4.2
@@ -59,12 +59,11 @@ def test_limits_that_make_no_sense_are_refused_in_one_line(asked, says):
 
 
 def test_as_typed():
-    assert loss_limit("--max-target-loss", "6.5ppl") == "6.5ppl"
-    assert loss_limit("--max-target-loss", "1.8") == 1.8
-    by_name = forgetting_by_name("--max-forgetting", "code=2%,en=0.01bpb")
+    assert read_value("max_target_loss", "6.5ppl") == "6.5ppl"
+    assert read_value("max_target_loss", "1.8") == 1.8
+    by_name = read_value("max_forgetting", "code=2%,en=0.01bpb")
     assert by_name == {"code": "2%", "en": "0.01bpb"}
-    assert forgetting_by_name("--max-forgetting", "2%") == "2%"
-    assert bytes_per_token("--bytes-per-token", ["4.2"]) == 4.2
+    assert read_value("max_forgetting", "2%") == "2%"
+    assert read_value("bytes_per_token", ["4.2"]) == 4.2
     both = ["target=4.2", "code=3.1"]
-    assert bytes_per_token("--bytes-per-token", both) == {"target": 4.2, "code": 3.1}
-    assert bytes_per_token("--bytes-per-token", None) is None
+    assert read_value("bytes_per_token", both) == {"target": 4.2, "code": 3.1}

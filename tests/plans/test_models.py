@@ -9,7 +9,7 @@ from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.plan import posed
 from bayeslaw.cli import app
-from bayeslaw.cli.decisions.planning import PlanOptions, _baselines, _stages
+from bayeslaw.cli.plans import PlanOptions, _baselines, _stages
 from known.plans import DRAWS, STATE, Draws, source_piece, target_piece
 
 SIZES, BEFORE = [8.1e9, 1.4e9], [1.70, 1.95]

@@ -14,7 +14,7 @@ from bayeslaw._costs.costs import Costs
 from bayeslaw._plans import whatif
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.whatif import BASE, what_if
-from bayeslaw.cli.afterwards.whatif import WhatIfOptions, _scenarios, _with_changes
+from bayeslaw.cli.plans import WhatIfOptions, _scenarios, _with_changes
 
 WEB = {"web": SOURCES["web"]}
 SHARED = ASKED | {"max_forgetting": 0.03, "costs": Costs(hardware="8xH100", price=2.5)}

@@ -178,7 +178,7 @@ def study_pool(options: PoolStudyOptions) -> None:
             table,
             options.offer,
             options.goal,
-            budgets=[number("--budgets", share) for share in _names(options.budgets)],
+            budgets=[number("budgets", share) for share in _names(options.budgets)],
             laws=options.law,
             seeds=range(options.seed, options.seed + options.seeds),
             rules=_names(options.rules),

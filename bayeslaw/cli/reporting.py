@@ -182,7 +182,7 @@ def report(options: ReportOptions) -> None:
             table,
             options.output,
             law=options.law,
-            reference=assignments(options.reference) or None,
+            reference=assignments(options.reference, "--reference") or None,
             experience=options.experience,
             hold_out=options.hold_out,
             measured=measured,

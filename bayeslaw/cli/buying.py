@@ -174,9 +174,9 @@ def anchors(options: AnchorsOptions) -> None:
                 laws=options.law,
                 source_laws=options.source_law,
                 batch=options.batch,
-                enough=number("--enough", options.enough or "0"),
+                enough=number("enough", options.enough or "0"),
                 least=1.0 if options.least is None else options.least,
-                reference=assignments(options.reference),
+                reference=assignments(options.reference, "--reference"),
                 **settings,
             )
         write_table(following.runs, options.output)
@@ -251,7 +251,7 @@ def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
             "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
             "--prior-only for what the first runs are worth"
         )
-    return number("--budget", options.budget), options.goal
+    return number("budget", options.budget), options.goal
 
 
 def _priors_of_anchors(

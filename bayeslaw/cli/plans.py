@@ -1,13 +1,15 @@
-"""Define ``plan``: its options, posteriors and question."""
+"""Define the commands of plans: ``plan``, ``whatif``, ``mixture``."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, replace
+import shlex
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from bayeslaw._base.arguments import argument, command, option
-from bayeslaw._base.errors import LawError
+from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.beside import with_file
@@ -20,18 +22,28 @@ from bayeslaw.cli.options import (
     SavedFitOptions,
     complete_law,
 )
-from bayeslaw.cli.output import check_writable, emit, keep_warning, write_json
+from bayeslaw.cli.output import (
+    check_writable,
+    emit,
+    emit_answer,
+    keep_warning,
+    write_json,
+    write_picture,
+)
 from bayeslaw.cli.parsing import (
-    bytes_per_token,
+    assignments,
     costs_of,
-    limit,
-    limits_by_name,
+    covariates_of,
     link_of,
     load_befores,
+    load_fit,
     load_sources,
-    loss_limit,
+    name_values,
+    number,
     prior_of,
-    question_value,
+    read_toml,
+    read_value,
+    share_bounds,
     values_by_name,
 )
 
@@ -248,29 +260,16 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     """
     from bayeslaw._plans.arguments import NAMES
 
-    # options that need conversion; the others have the names and types of `plan`
-    read_apart = (
-        *("N", "ptpp", "max_loss", "baseline_loss", "bytes_per_token", "accuracy"),
-        "seed",
-    )
-    texts = {
-        name: getattr(options, name, None) for name in NAMES if name not in read_apart
-    }
-    sizes = [limit("--N", text) for text in options.N]
+    read_apart = ("N", "ptpp", "baseline_loss", "accuracy", "seed")
+    typed = {n: getattr(options, n, None) for n in NAMES if n not in read_apart}
+    sizes = [number("N", text) for text in options.N]
     return {
         "N": sizes,
         "ptpp": _stages(options, sizes),
-        "max_loss": {
-            name: loss_limit(f"--max-loss {name}", text)
-            for name, text in values_by_name(options.max_loss, "--max-loss").items()
-        },
         "baseline_loss": _baselines(options.baseline_loss),
-        "bytes_per_token": bytes_per_token(
-            "--bytes-per-token", options.bytes_per_token
-        ),
         **{
-            name: question_value(f"--{name.replace('_', '-')}", text)
-            for name, text in texts.items()
+            name: read_value(name, text)
+            for name, text in typed.items()
             if text is not None
         },
         "accuracy": link_of(options, options.seed),
@@ -284,8 +283,7 @@ def _baselines(texts: list[str] | None) -> Any:
     """Read the source's loss before adaptation: one, or one for each model; by source,
     if the texts are.
     """
-    option = "--baseline-loss"
-    values = [question_value(option, text) for text in texts or ()]
+    values = [read_value("baseline_loss", text) for text in texts or ()]
     if len(values) < 2:
         return values[0] if values else None
     if not any(isinstance(value, dict) for value in values):
@@ -293,7 +291,7 @@ def _baselines(texts: list[str] | None) -> Any:
     names = [set(value) if isinstance(value, dict) else set() for value in values]
     if any(some != names[0] for some in names):
         raise LawError(
-            f"{option} {' '.join(texts or ())}: name the same sources for each --N"
+            f"--baseline-loss {' '.join(texts or ())}: name the same sources for each --N"
         )
     return {name: [value[name] for value in values] for name in values[0]}
 
@@ -305,10 +303,8 @@ def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
     if options.ptpp is not None and options.pretrain_tokens is not None:
         raise LawError("give either --ptpp 43 or --pretrain-tokens 300B")
     if options.ptpp is not None:
-        return [limit("--ptpp", text) for text in options.ptpp]
-    tokens = [
-        limit("--pretrain-tokens", text) for text in options.pretrain_tokens or ()
-    ]
+        return [number("ptpp", text) for text in options.ptpp]
+    tokens = [number("pretrain_tokens", text) for text in options.pretrain_tokens or ()]
     if len(tokens) not in (1, len(sizes)):
         raise LawError(
             f"{len(tokens)} --pretrain-tokens for {len(sizes)} --N: give one, or one "
@@ -329,4 +325,239 @@ def _covariates(
 
     befores = load_befores(options.before, posteriors, options.trust_law_file)
     losses = losses_before(befores, sizes, ptpp, seed=options.seed)
-    return losses | limits_by_name("--covariate", options.covariate)
+    return losses | covariates_of(options.covariate)
+
+
+# -- scenarios -------------------------------------------------------------------------
+
+NOT_OF_A_SCENARIO = (
+    "fits",
+    "target",
+    "source",
+    "output",
+    "influence",
+    "seed",
+    "trust_law_file",
+    "as_json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfOptions(PlanOptions):
+    """Options of ``whatif``: those of ``plan``, and the scenarios."""
+
+    scenario: list[str] | None = option(
+        "A name and what differs, as options of `plan` without dashes: "
+        '--scenario "stricter: max_forgetting=1% confidence=0.95" (repeatable).'
+    )
+    scenarios: Path | None = option(
+        "TOML file of scenarios, [stricter] and max_forgetting = '1%' under it.",
+        metavar="SCENARIOS.toml",
+    )
+    picture: Path | None = option("File for the picture: whatif.png.")
+
+
+@command
+def whatif(options: WhatIfOptions) -> None:
+    """Compare the plans of several scenarios: other limits, sizes or prices.
+
+    Example: bayeslaw whatif --target t.nc --source s.nc --N 8.1B --ptpp 279
+    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --scenario "stricter:
+    max_forgetting=1%" --scenario "smaller: N=3B" --picture whatif.png
+    """
+    import bayeslaw
+
+    options = with_fits(options)
+    options = with_file(options, first_file(options.target))
+    check_writable(options.output, options.picture)
+    changed = _scenarios(options)
+    target, source, question = posteriors_and_question(options)
+    scenarios = {}
+    for name, texts in changed.items():
+        other = _with_changes(options, name, texts)
+        _, _, keywords = posteriors_and_question(other)
+        scenarios[name] = {
+            key: value
+            for key, value in keywords.items()
+            if key not in question or repr(value) != repr(question[key])
+        }
+    with progress_bar(f"plans of {len(scenarios) + 1} scenarios", expected=60):
+        answers = bayeslaw.what_if(target, source, scenarios, **question)
+    write_json(answers.to_dict(), options.output)
+    height = 1.2 + 0.4 * len(answers.plans)
+    write_picture(
+        options.picture, lambda ax: bayeslaw.plots.scenarios(ax, answers), height
+    )
+
+    def show() -> None:
+        say_block(answers.table().drop(columns="feasible").to_string())
+        say_block(answers.sentence())
+
+    emit(answers.to_dict(), options.as_json, show)
+
+
+def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
+    """Read the changes of each scenario, from the file and from options."""
+    changed: dict[str, dict[str, Any]] = {}
+    if options.scenarios is not None:
+        changed |= _from_file(options.scenarios)
+    for text in options.scenario or []:
+        name, colon, words = text.partition(":")
+        pairs = name_values(shlex.split(words)) if colon else []
+        if not pairs or not name.strip():
+            raise LawError(
+                f"--scenario {text!r}: write a name and what differs, "
+                '"stricter: max_forgetting=1%"'
+            )
+        changed[name.strip()] = dict(pairs)
+    if not changed:
+        raise LawError(
+            'give --scenario "stricter: max_forgetting=1%", or --scenarios FILE.toml'
+        )
+    return changed
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    """Read scenarios from a TOML file: a section for each."""
+    content = read_toml(path)
+    for name, changes in content.items():
+        if not isinstance(changes, Mapping) or not changes:
+            raise LawError(
+                f"{path}: {name} is no scenario; write [{name}] and what differs under it"
+            )
+    return {name: dict(changes) for name, changes in content.items()}
+
+
+def _with_changes(
+    options: WhatIfOptions, scenario: str, changes: Mapping[str, Any]
+) -> WhatIfOptions:
+    """Replace options of `plan` by a scenario's values."""
+    hints = get_type_hints(PlanOptions)
+    allowed = [f.name for f in fields(PlanOptions) if f.name not in NOT_OF_A_SCENARIO]
+    values = {}
+    for key, value in changes.items():
+        name = key.replace("-", "_")
+        if name not in allowed:
+            raise LawError(
+                f"scenario {scenario!r}: {key!r} is no option of `plan` that may differ; "
+                f"there are: {', '.join(allowed)}"
+            )
+        values[name] = _typed(scenario, key, value, str(hints[name]))
+    return replace(options, **values)
+
+
+def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
+    """Read a value as the option takes it: text, several texts, or a switch."""
+    if hint.startswith("<class 'bool'"):
+        if str(value).lower() not in ("true", "false"):
+            raise LawError(
+                f"scenario {scenario!r}: {key} is true or false, got {value!r}"
+            )
+        return str(value).lower() == "true"
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in values):
+        raise LawError(
+            f"scenario {scenario!r}: {key} is a number or text, as on the command line; "
+            f"got {value!r}"
+        )
+    texts = [str(one) for one in values]
+    if "list" in hint:
+        return texts
+    if len(texts) > 1:
+        raise LawError(f"scenario {scenario!r}: {key} takes one value, got {value!r}")
+    return Path(texts[0]) if "Path" in hint else texts[0]
+
+
+# -- mixtures --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOptions(SavedFitOptions):
+    """Options of ``mixture``."""
+
+    loss: list[str] = option(
+        "Fit of an evaluation set's loss, by name: code=code.nc (repeatable).",
+        default=MISSING,
+        metavar="NAME=F.nc",
+    )
+    N: str = option("Model parameters: 1B.", "--N", default=MISSING)
+    max_loss: list[str] | None = option(
+        "Most of a set's loss, nats per token: code=1.2 (repeatable)."
+    )
+    max_mean_loss: str | None = option("Most of the weighted mean of the losses.")
+    weight: list[str] | None = option(
+        "Weight of a set in the mean: code=2 (repeatable); default: all alike.",
+        argument="weights",
+    )
+    D: str | None = option(
+        "Budget: the best mixture of so many tokens, under the limits if there are any.",
+        "--D",
+    )
+    confidence: str = option(
+        "Probability of keeping all limits together.", default="0.9"
+    )
+    share: list[str] | None = option(
+        "Least and largest share of a domain: code=5%:30%, or one that is "
+        "fixed: code=30% (repeatable); default: those fitted.",
+        argument="bounds",
+    )
+    unique_tokens: list[str] | None = option(
+        "Tokens there are of a domain: wiki=3e9 (repeatable)."
+    )
+    max_epochs: str = option("How often each of them may be seen.", default="1")
+    max_tokens: str | None = option("Largest budget: 20B.")
+    covariate: list[str] | None = option(
+        "Another column the laws read, source_loss_before=2.7, or by set, "
+        "loss_before=fr=3.2,de=3.4 (repeatable)."
+    )
+    law_mean: bool = option(
+        "Limits on the law's mean, not on the run that will be made.", default=False
+    )
+    output: Path | None = option("JSON file for the answer.", "-o", "--output")
+
+
+@command
+def mixture(options: MixtureOptions) -> None:
+    """Find the cheapest tokens and shares of a mixture that keep all limits with a
+    stated probability; with --D, the mixture of the least mean loss at that budget
+    that keeps them.
+
+    Example: bayeslaw mixture --loss web=web.nc --loss code=code.nc --N 1B
+    --max-loss web=2.5 --max-loss code=1.9 --share code=5%:40%
+    """
+    import bayeslaw
+
+    check_writable(options.output)
+    if options.D is not None and options.max_tokens is not None:
+        raise PlanError("--D is the budget, and --max-tokens bounds it: give one")
+    question = _mixture_question(options)
+    paths = values_by_name(options.loss, "loss")
+    losses = {
+        name: load_fit(path, options.trust_law_file) for name, path in paths.items()
+    }
+    with progress_bar("mixture", expected=20):
+        if options.D is None:
+            answer: Any = bayeslaw.plan_mixture(losses, **question)
+        else:
+            answer = bayeslaw.best_mixture(losses, **question)
+    emit_answer(answer, options.as_json, path=options.output)
+
+
+def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
+    """Read the arguments that both questions share."""
+    shares = values_by_name(options.share, "share").items()
+    names = ("N", "max_mean_loss", "confidence", "max_epochs", "max_tokens", "D")
+    typed = {name: getattr(options, name) for name in names}
+    limits = values_by_name(options.max_loss, "max_loss").items()
+    return {
+        **{
+            name: number(name, text) for name, text in typed.items() if text is not None
+        },
+        "max_loss": {n: number(f"max_loss {n}", text) for n, text in limits},
+        "weights": assignments(options.weight, "weight") or None,
+        "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
+        "unique_tokens": assignments(options.unique_tokens, "unique_tokens"),
+        "covariates": covariates_of(options.covariate),
+        "new_run": not options.law_mean,
+        "seed": options.seed,
+    }

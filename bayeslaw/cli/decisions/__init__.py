@@ -1,1 +1,0 @@
-"""Define the commands for decisions: ``plan``, ``anchors``, ``report``."""
