@@ -165,7 +165,8 @@ def _name_option(line: str, record: type, values: dict[str, Any]) -> str:
     for declared in fields(record) if begun else ():
         settings = dict(declared.metadata)
         is_option = settings.get("kind") == "Option" and "metavar" not in settings
-        is_typed = values[declared.name] not in (None, False)
+        value = values[declared.name]
+        is_typed = value is not None and value is not False  # 0 is typed, too
         is_named = begun[1] in (declared.name, settings.get("argument"))
         if is_named and is_option and is_typed:
             names = settings["names"] or (f"--{declared.name.replace('_', '-')}",)

@@ -268,8 +268,17 @@ class Member:
         noise, size = noise_of(self.values), self.piece.error_size(columns)
         own_size = noise.size_with(size, row_sds(runs, log_loss))
         own = own_size * noise.draw(len(runs), rng)
+        return log_loss + own + self.draw_effects(runs, rng)
+
+    def draw_effects(
+        self, runs: pd.DataFrame, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draw the effects that rows of one checkpoint, run or setting share, shape
+        (draw, run): the learned ones, else new ones.
+        """
+        noise, columns = noise_of(self.values), fitting.covariates(self.law, runs)
         shared = noise.draw_shared(runs, self.law.covariates, rng, self.effects)
-        return log_loss + own + size * shared
+        return self.piece.error_size(columns) * shared
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
         """Draws of each parameter in the paper's units and of the scales of the noise, by

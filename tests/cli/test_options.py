@@ -101,6 +101,7 @@ def test_a_number_that_is_none_names_its_option(monkeypatch, capsys, option, tex
         ("optimum {law} --budget 1e21 --served-tokens zz", "--served-tokens must be"),
         ("optimum {law} --budget 1e21 --fixed-cost=-4", "--fixed-cost must be"),
         ("optimum {law} --budget 1e21 --hardware zz", "--hardware 'zz': "),
+        ("optimum {law} --budget 1e21 --prob 0", "--prob must be"),
         ("recipes {law} --at N=1B --at N=2B --budget zz", "--budget must be"),
         ("recipes {law} --at N=zz --at N=2B", "--at N: 'zz'"),
         ("follow {law} {runs} --until zz", "--until must be"),

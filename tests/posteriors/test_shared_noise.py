@@ -11,6 +11,7 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._running.updating.foreseen import foresee
 from known import saved
 
 DRAWS, TAU, SIGMA = 4000, 0.004, 0.003
@@ -93,3 +94,10 @@ def test_rows_that_name_no_checkpoint_are_each_of_their_own():
         DRAWS,
         0,
     )
+
+
+def test_an_update_expects_the_learned_effect_of_a_seen_checkpoint():
+    rows = RUNS.head(2).assign(checkpoint=["seen", "new"], loss=2.0)
+    effects = foresee(fit(), rows).effects
+    assert (effects[:, 0] == 0).all()
+    assert effects[:, 1].std() == pytest.approx(TAU, rel=0.05)

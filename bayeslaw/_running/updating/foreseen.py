@@ -120,15 +120,16 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     sizes = error_sizes(parts, rows, "the table")
     own_sizes = noise.size_with(sizes, row_sds(rows, law))
     rng = generator(seed, Stream.FORESEEN_ROWS, 1)
-    learned = getattr(posterior, "effects", None)
-    if learned is None:
-        effects = sizes * noise.draw_shared(rows, columns_read(posterior), rng)
+    members = getattr(posterior, "members", ())
+    if any(member.effects for member in members):
+        drawn = [member.draw_effects(rows, rng) for member in members]
+        effects = np.concatenate(drawn)
     else:
-        effects = learned(rows, rng)
+        effects = sizes * noise.draw_shared(rows, columns_read(posterior), rng)
     return Foreseen(
         rows=rows,
         y=np.log(losses(rows)),
         law=law,
-        effects=np.zeros(law.shape) + effects,
+        effects=effects,
         errors=RowErrors.along_runs(noise, np.asarray(gap, float), own_sizes),
     )
