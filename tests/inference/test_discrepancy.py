@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bayeslaw._inference.discrepancy import marginal
 from bayeslaw._inference.discrepancy.axes import AXES, axis_names, position
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
@@ -16,6 +17,7 @@ from bayeslaw._inference.discrepancy.process import (
 )
 from bayeslaw._inference.table import sharing
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
+from known.marginals import columns_of, linear_of
 
 RNG = np.random.default_rng(7)
 
@@ -144,15 +146,20 @@ def test_no_process_where_the_runs_do_not_differ():
 # -- the marginal likelihood -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def problem():
+@pytest.fixture(scope="module", params=[marginal.MANY, 0])
+def problem(request):
+    """Effects of groups among the columns, and eliminated."""
     y = 0.02 * np.sin(np.log(COLUMNS["D"])) + 0.003 * RNG.standard_normal(72)
     groups = np.eye(8)[np.arange(72) % 8]
     rows = independent_rows(
         PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
     )
     law = y + 0.001 * RNG.standard_normal((50, 1)) * np.log(COLUMNS["N"])
-    return Marginal.of(PROCESS, rows, law)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marginal, "MANY", request.param)
+        found = Marginal.of(PROCESS, rows, law)
+    assert found.is_single.any() == (request.param == 0)
+    return found
 
 
 def test_marginal_likelihood_is_that_of_the_dense_normal(problem):
@@ -163,7 +170,7 @@ def test_marginal_likelihood_is_that_of_the_dense_normal(problem):
         prior = -0.5 * np.sum(((at - problem.centre) / problem.spread) ** 2)
         found.append(problem.log_density(at) - prior)
         variances = np.exp(problem.spectrum.log_variances(at))
-        columns = np.hstack([problem.linear, problem.law])
+        columns = columns_of(problem)
         noise = np.exp(2 * at[problem._sigma]) / problem.weight
         covariance = (columns * variances) @ columns.T + np.diag(noise)
         expected.append(
@@ -195,15 +202,14 @@ def test_scales_far_out_have_a_density_too(problem):
 
 def test_weights_are_drawn_from_their_conditional(problem):
     """Mean and sd of the misfit at the runs agree with the dense formulas of Gaussian regression."""
-    at = problem.centre
-    projected = np.tile(
-        problem.residual @ (problem.linear * problem.weight[:, None]), (4000, 1)
+    at, linear = problem.centre, linear_of(problem)
+    projected = problem.project(np.tile(problem.residual, (4000, 1)))
+    np.testing.assert_allclose(
+        projected[0], problem.residual @ (linear * problem.weight[:, None])
     )
-    drawn = (
-        problem.draw_linear(at, projected, np.random.default_rng(3)) @ problem.linear.T
-    )
-    variances = np.exp(problem.spectrum.log_variances(at)[: problem.linear.shape[1]])
-    prior = (problem.linear * variances) @ problem.linear.T
+    drawn = problem.draw_linear(at, projected, np.random.default_rng(3)) @ linear.T
+    variances = np.exp(problem.spectrum.log_variances(at)[: problem.linear])
+    prior = (linear * variances) @ linear.T
     noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
     gain = np.linalg.solve(prior + noise, prior).T
     sd = np.sqrt(np.diag(prior - gain @ prior))
@@ -213,8 +219,10 @@ def test_weights_are_drawn_from_their_conditional(problem):
     np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.08)
 
 
-def test_columns_that_no_run_reaches_keep_their_priors():
+@pytest.mark.parametrize("fewest", [marginal.MANY, 0])
+def test_columns_that_no_run_reaches_keep_their_priors(fewest, monkeypatch):
     """Groups none of whose rows are here: no run says anything of them."""
+    monkeypatch.setattr(marginal, "MANY", fewest)
     rng = np.random.default_rng(11)
     groups = np.eye(12)[np.arange(72) % 8]
     rows = independent_rows(
@@ -222,12 +230,13 @@ def test_columns_that_no_run_reaches_keep_their_priors():
     )
     residual = 0.01 * rng.standard_normal((1, 72))
     problem = Marginal.of(PROCESS, rows, residual)
-    beyond = ~problem.linear.any(axis=0)
+    linear = linear_of(problem)
+    beyond = ~linear.any(axis=0)
     assert list(np.flatnonzero(beyond) - PROCESS.size) == [8, 9, 10, 11]
     at = problem.centre + 0.1
-    projected = residual @ (problem.linear * problem.weight[:, None])
+    projected = residual @ (linear * problem.weight[:, None])
     drawn = problem.draw_linear(at, np.tile(projected, (4000, 1)), rng)
-    sds = np.exp(problem.spectrum.log_variances(at) / 2)[: problem.linear.shape[1]]
+    sds = np.exp(problem.spectrum.log_variances(at) / 2)[: problem.linear]
     scaled = drawn[:, beyond] / sds[beyond]
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=5 / np.sqrt(4000))
     np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=0.06)

@@ -4,7 +4,7 @@ counts, prior variances, gradients; and what is learned against dense Gaussian r
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 from bayeslaw._inference.discrepancy import drift, learning, marginal
 from bayeslaw._inference.discrepancy.axes import (
@@ -15,6 +15,7 @@ from bayeslaw._inference.discrepancy.axes import (
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
 from bayeslaw._inference.discrepancy.process import Spectrum, process_of
+from known.marginals import columns_of
 
 RNG = np.random.default_rng(21)
 RUNS = 40
@@ -343,19 +344,24 @@ def test_a_pair_s_functions_are_the_products_of_its_axes():
 # -- what is learned -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def problem():
+@pytest.fixture(scope="module", params=[marginal.MANY, 0])
+def problem(request):
+    """Effects of groups among the columns, and eliminated."""
     groups = np.eye(4)[np.arange(RUNS) % 4]
     rows = independent_rows(
         PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
     )
     rows = rows._replace(precision=RNG.uniform(0.5, 2.0, RUNS))
     law = 0.002 * RNG.standard_normal((30, 3)) @ RNG.standard_normal((3, RUNS))
-    return Marginal.of(PROCESS, rows, 0.01 * RNG.standard_normal(RUNS) + law)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marginal, "MANY", request.param)
+        found = Marginal.of(PROCESS, rows, 0.01 * RNG.standard_normal(RUNS) + law)
+    assert found.is_single.any() == (request.param == 0)
+    return found
 
 
 def test_the_law_s_uncertainty_is_its_covariance(problem):
-    assert problem.law.shape == (RUNS, 3)
+    assert columns_of(problem)[:, problem.linear :].shape == (RUNS, 3)
     draws = RNG.standard_normal((50, 6)) @ RNG.standard_normal((6, RUNS))
     columns = marginal._find_directions(draws)
     np.testing.assert_allclose(columns @ columns.T, np.cov(draws.T), atol=1e-9)
@@ -378,7 +384,7 @@ def test_scales_have_their_priors(problem):
 def dense(problem, at):
     """Covariance of the rows: prior of columns, and the noise, at these scales."""
     variances = np.exp(problem.spectrum.log_variances(at))
-    columns = np.hstack([problem.linear, problem.law])
+    columns = columns_of(problem)
     noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
     return (columns * variances) @ columns.T, noise
 
@@ -433,17 +439,17 @@ def test_scales_are_drawn_from_their_posterior():
     """
     rng = np.random.default_rng(4)
     linear = np.ones((60, 1))
-    rows = marginal.Rows(linear, {}, lambda r: r, np.ones(60))
+    weight = np.ones(60)
 
     # one function, whose sd is the first scale
     spectrum = Spectrum(np.zeros(1), np.array([[2.0, 0.0]]), np.zeros((1, 2)))
     problem = Marginal(
-        *(spectrum, linear, np.zeros((60, 0)), 0.002 * rng.standard_normal(60)),
-        *(rows.precision, rows.precision, ("piece", "sigma")),
+        *(spectrum, linear, sparse.csr_array((60, 0)), np.array([False]), 1),
+        *(0.002 * rng.standard_normal(60), weight, weight, ("piece", "sigma")),
         *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
     )
     mode = problem.mode()
-    problem.weigh(rows.precision)
+    problem.weigh(weight)
     drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
     a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
     log_p = np.array([[problem.log_density(np.array([x, y])) for y in b] for x in a])
@@ -517,5 +523,5 @@ def test_neighbours_of_a_run_foretell_each_other():
     )
     assert rows.along_run
     of_run = groups - share[:, None] * groups[previous]
-    np.testing.assert_allclose(rows.groups["run"], of_run)
+    np.testing.assert_allclose(rows.groups["run"].toarray(), of_run)
     np.testing.assert_allclose(rows.precision, 1 / (1 - share**2))

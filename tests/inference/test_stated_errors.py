@@ -22,6 +22,7 @@ from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import NONE, Group, pad, shared_error
 from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw.cli.app import app
+from known.marginals import columns_of
 
 NOISE = {"sigma": 0.005, "dof_above_2": 1.5, "tau_checkpoint": 0.004, "run_length": 0.8}
 # a law of one parameter: the floor
@@ -163,7 +164,7 @@ def test_the_misfit_has_them_in_its_covariance():
     features = process.features(columns, np)
     factor = np.linspace(1.0, 2.0, 12)
     rows = independent_rows(features, {}, None, None, 1.0)._replace(row_sd=row_sd)
-    rows = rows.over(factor)
+    rows = rows._replace(scale=factor)
     problem = Marginal.of(process, rows, rows.combine(residuals))
     weight = np.linspace(0.5, 1.5, 12)
     problem.weigh(weight)
@@ -175,7 +176,8 @@ def test_the_misfit_has_them_in_its_covariance():
             features * np.exp(process.spectrum.log_variances(log_scales[:-1]))
         ) @ (features.T)
         own = np.exp(2 * log_scales[-1]) / weight
-        covariance = spread + problem.law @ problem.law.T
+        law = columns_of(problem)[:, problem.linear :]
+        covariance = spread + law @ law.T
         covariance += np.diag(own + (row_sd / factor) ** 2)
         log_prior = -0.5 * np.sum(((log_scales - problem.centre) / problem.spread) ** 2)
         return stats.multivariate_normal.logpdf(y, cov=covariance) + log_prior

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.streams import generator
@@ -81,7 +82,7 @@ class Misfit:
 
 def independent_rows(
     features: Float[np.ndarray, "row function"],
-    groups: Mapping[str, Float[np.ndarray, "row group"]],
+    groups: Mapping[str, Any],
     previous: Int[AnyArray, " row"] | None,
     gap: Float[AnyArray, " row"] | None,
     length: float,
@@ -93,34 +94,33 @@ def independent_rows(
     features
         Basis functions at the rows, shape (row, function).
     groups
-        One-hot group of each row by kind, each of shape (row, group).
+        One-hot group of each row by kind, each of shape (row, group), sparse or not.
     previous, gap
         Index of the run's previous row, and e-folds since then (infinite at a run's
         first row), shape (row,); None where points of a run are independent.
     length
         Correlation length of errors along a run, in e-folds.
     """
-    if previous is None or gap is None:
-        alone = np.ones(len(features))
-        return Rows(features, groups, lambda residual: residual, alone)
-    first = np.isinf(gap)
-    share = np.where(first, 0.0, np.exp(-np.where(first, 1.0, gap) / length))
-
-    def combine(
-        residual: Float[np.ndarray, "*draw row"],
-    ) -> Float[np.ndarray, "*draw row"]:
-        predicted = share * residual[..., previous]
-        return residual - predicted
-
-    def combine_columns(
-        matrix: Float[np.ndarray, "row column"],
-    ) -> Float[np.ndarray, "row column"]:
-        predicted = share[:, None] * matrix[previous]
-        return matrix - predicted
-
-    shared = {kind: combine_columns(matrix) for kind, matrix in groups.items()}
-    precision = 1 / (1 - share**2)
-    return Rows(combine_columns(features), shared, combine, precision, along_run=True)
+    rows = len(features)
+    share, precision = np.zeros(rows), np.ones(rows)
+    transform = sparse.eye_array(rows, format="csr")
+    is_along_run = previous is not None and gap is not None
+    if is_along_run:
+        first = np.isinf(gap)
+        share = np.where(first, 0.0, np.exp(-np.where(first, 1.0, gap) / length))
+        precision = 1 / (1 - share**2)
+        later = np.flatnonzero(~first)
+        places = later, np.asarray(previous)[later]
+        of_previous = sparse.csr_array((share[later], places), shape=(rows, rows))
+        transform = transform - of_previous
+    return Rows(
+        transform @ features,
+        {kind: transform @ sparse.csr_array(group) for kind, group in groups.items()},
+        transform,
+        np.ones(rows),
+        precision,
+        is_along_run,
+    )
 
 
 @one_thread()
@@ -212,7 +212,7 @@ def fading_power(
     weight, at = None, None
     for i, power in enumerate(tried):
         factor = Fading(power, tokens.max()).sizes({"D": tokens})
-        scaled = rows.over(factor)
+        scaled = rows._replace(scale=factor)
         problem = Marginal.of(process, scaled, scaled.combine(residuals))
         if weight is None or at is None:
             at = problem.mode()
@@ -253,11 +253,10 @@ def _project_residuals(
     draws: int,
 ) -> Float[np.ndarray, "draw column"]:
     """Compute X' W r, X the linear columns, r a draw's residuals: (draw, column)."""
-    weighted = problem.linear * problem.weight[:, None]
     parts = []
     for block in _split_draws(draws, len(y)):
         residuals = rows.combine(y - means(block))
-        parts.append(residuals @ weighted)
+        parts.append(problem.project(residuals))
     return np.concatenate(parts)
 
 

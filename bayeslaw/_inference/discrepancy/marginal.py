@@ -5,19 +5,20 @@ With normal weights the process is a Bayesian linear model: its log scales (leng
 sizes, noise, what a checkpoint shares) have a closed marginal likelihood and gradient,
 and its weights are drawn exactly (Rasmussen and Williams 2006, sections 2.1 and 5.4.1).
 Weights are divided by their prior sds, so no inverse variance is formed. Only columns
-that are nonzero at some row enter; the others keep their priors. Heavy tails become
-weights of rows, updated at the mode (Student-t noise as a mixture of normals: Lange,
-Little and Taylor 1989).
+that are nonzero at some row enter; the others keep their priors. Many columns of which no
+two meet in a row, such as the effects of a thousand runs, are eliminated first, for their
+part of the matrix is diagonal. Heavy tails become weights of rows, updated at the mode
+(Student-t noise as a mixture of normals: Lange, Little and Taylor 1989).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg, optimize, sparse
 from scipy.linalg import lapack
 
 from bayeslaw._inference.diagnostics import by_weight, weighted_student
@@ -25,7 +26,9 @@ from bayeslaw._inference.discrepancy.process import Process, Spectrum
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
+
+MANY = 256  # columns that are worth eliminating
 
 
 class RemainingError(NamedTuple):
@@ -60,8 +63,10 @@ class Rows(NamedTuple):
         Basis functions, shape (row, function).
     groups
         One-hot groups by kind, each of shape (row, group).
-    combine
-        Function that transforms measured residuals, shape (draw, row).
+    transform
+        Matrix that transforms what is measured, shape (row, row).
+    scale
+        Scales of the errors, by which what is measured is divided, shape (row,).
     precision
         Precision of a row relative to the first row of its run, shape (row,).
     along_run
@@ -72,33 +77,37 @@ class Rows(NamedTuple):
     """
 
     features: Float[np.ndarray, "row function"]
-    groups: Mapping[str, Float[np.ndarray, "row group"]]
-    combine: Callable[[Float[np.ndarray, "draw row"]], Float[np.ndarray, "draw row"]]
+    groups: Mapping[str, sparse.csr_array]
+    transform: sparse.csr_array
+    scale: Float[np.ndarray, " row"]
     precision: Float[np.ndarray, " row"]
     along_run: bool = False
     row_sd: Float[np.ndarray, " row"] | None = None
 
-    def over(self, factor: Float[np.ndarray, " row"]) -> Rows:
-        """Divide residuals of the rows by the scale of their errors, shape (row,) as
-        measured.
-        """
-        return self._replace(combine=lambda residual: self.combine(residual / factor))
+    def combine(
+        self, residual: Float[np.ndarray, "*draw row"]
+    ) -> Float[np.ndarray, "*draw row"]:
+        """Transform measured residuals."""
+        return (self.transform @ (residual / self.scale).T).T
 
 
 @dataclass(eq=False)
 class Marginal:
     """The marginal likelihood of the log scales, given weights of rows.
 
-    ``spectrum``: prior variances of all columns, given the scales of ``names``.
-    ``linear``: columns whose coefficients are drawn (basis functions, groups, and the
-    errors that the table states), shape (row, column). ``law``: directions of the law's
-    uncertainty, shape (row, direction). ``residual``: mean residual, shape (row,).
+    Columns are basis functions, groups, the errors that the table states (these are
+    drawn: the first ``linear`` of all), and directions of the law's uncertainty.
+    ``spectrum``: their prior variances, given the scales of ``names``. ``single``: those
+    of which no two meet in a row, (row, single), which ``is_single`` tells among all, and
+    ``columns`` the others, (row, column). ``residual``: mean residual, shape (row,).
     ``weight``: weights of rows, shape (row,).
     """
 
     spectrum: Spectrum
-    linear: Float[np.ndarray, "row column"]
-    law: Float[np.ndarray, "row direction"]
+    columns: Float[np.ndarray, "row column"]
+    single: sparse.csr_array
+    is_single: Bool[np.ndarray, " any"]
+    linear: int
     residual: Float[np.ndarray, " row"]
     precision: Float[np.ndarray, " row"]
     weight: Float[np.ndarray, " row"]
@@ -119,10 +128,21 @@ class Marginal:
         law = _find_directions(residuals)
         row_sd = _stated_errors(rows)
         of_unit_variance = row_sd.shape[1] + law.shape[1]
+        blocks = [rows.features, *rows.groups.values(), row_sd, law]
+        place = _find_single(blocks)
+        dense = [np.zeros((len(law), 0))]
+        for i, block in enumerate(blocks):
+            if i != place:
+                dense.append(block.toarray() if sparse.issparse(block) else block)
+        is_single = [
+            np.full(block.shape[1], i == place) for i, block in enumerate(blocks)
+        ]
         return cls(
             _collect_variances(process, sizes, of_unit_variance, len(priors)),
-            np.hstack([rows.features, *rows.groups.values(), row_sd]),
-            law,
+            np.hstack(dense),
+            sparse.csr_array((len(law), 0)) if place is None else blocks[place],
+            np.concatenate(is_single),
+            process.size + sum(sizes) + row_sd.shape[1],
             residuals.mean(axis=0),
             rows.precision,
             rows.precision,
@@ -132,10 +152,13 @@ class Marginal:
         )
 
     def __post_init__(self) -> None:
-        columns = np.hstack([self.linear, self.law])
         # false for groups without rows here
-        self._reached = np.any(columns != 0, axis=0)
-        self._columns = columns[:, self._reached]
+        is_reached = np.any(self.columns != 0, axis=0)
+        self._columns = self.columns[:, is_reached]
+        self._of_columns = np.flatnonzero(~self.is_single)[is_reached]
+        is_reached = abs(self.single).sum(axis=0) > 0
+        self._single = self.single[:, is_reached]
+        self._of_single = np.flatnonzero(self.is_single)[is_reached]
         self.weigh(self.weight)
 
     def weigh(self, weight: Float[np.ndarray, " row"]) -> None:
@@ -145,10 +168,23 @@ class Marginal:
         self.weight = weight
         self._gram = columns.T @ weighted
         self._product = weighted.T @ self.residual
+        single = sparse.diags_array(weight) @ self._single
+        self._cross = single.T @ columns
+        self._singles = single.multiply(self._single).sum(axis=0)
+        self._single_product = single.T @ self.residual
         square = self.residual @ (weight * self.residual)
         self._square = float(square)
         log_weights = np.log(weight)
         self._log_weights = float(np.sum(log_weights))
+
+    def project(
+        self, residuals: Float[np.ndarray, "draw row"]
+    ) -> Float[np.ndarray, "draw linear"]:
+        """Compute the weighted products of the linear columns with residuals."""
+        products = np.empty((len(residuals), len(self.is_single)))
+        products[:, ~self.is_single] = residuals @ (self.columns * self.weight[:, None])
+        products[:, self.is_single] = (self.single.T @ (residuals * self.weight).T).T
+        return products[:, : self.linear]
 
     def _root_variances(
         self, log_scales: Float[np.ndarray, " scale"]
@@ -165,29 +201,44 @@ class Marginal:
         """Compute the log marginal likelihood plus log prior, up to a constant."""
         return self._solve(log_scales)[0]
 
-    def _solve(self, log_scales: Float[np.ndarray, " scale"]):
-        """Compute the log density, the Cholesky factor, the whitened solution and the
-        prior sds, for columns that are reached.
-        """
+    def _factor(self, log_scales: Float[np.ndarray, " scale"], most: int) -> Factor:
+        """Factor the matrix of the first ``most`` columns that are reached."""
         # With V = diag(root^2) and noise precision n W, in weights over their sds: B =
-        # I + n V^1/2 X'WX V^1/2 = L L'. Then |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|,
-        # and the quadratic form is n r'Wr - |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen
-        # and Williams 2006, eqs. A.9 and A.10). Only matrices of the size of
-        # the basis are factored.
-        root = self._root_variances(log_scales)[self._reached]
+        # I + n V^1/2 X'WX V^1/2 = L L'. Only matrices of the size of the basis are
+        # factored: of single columns the part of B is diagonal, and comes first.
+        root = self._root_variances(log_scales)
+        of_columns, of_single = root[self._of_columns[:most]], root[self._of_single]
         noise = np.exp(-2 * log_scales[self._sigma])
-        factor = _factor_gram(self._gram, np.sqrt(noise) * root)
-        half, _ = lapack.dtrtrs(factor, noise * root * self._product, lower=True)
+        scale = np.sqrt(noise) * of_columns
+        diagonal = np.sqrt(1 + noise * of_single**2 * self._singles)
+        cross = np.sqrt(noise) * of_single[:, None] * self._cross[:, :most] * scale
+        cross /= diagonal[:, None]
+        lower = _factor_gram(self._gram[:most, :most], scale, cross)
+        return Factor(lower, diagonal, cross, of_columns, of_single, float(noise))
+
+    def _solve(self, log_scales: Float[np.ndarray, " scale"]):
+        """Compute the log density, the factor, and the whitened solution of columns and of
+        single columns.
+        """
+        # |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|, and the quadratic form is n r'Wr -
+        # |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen and Williams 2006, eqs. A.9, A.10).
+        f = self._factor(log_scales, len(self._of_columns))
+        half, of_single = f.whiten(
+            f.noise * f.root * self._product,
+            f.noise * f.single_root * self._single_product,
+        )
         rows = len(self.residual)
+        log_determinant = np.sum(np.log(np.diag(f.lower))) + np.sum(np.log(f.diagonal))
         log_p = -0.5 * (
             2 * rows * log_scales[self._sigma]
             - self._log_weights
-            + 2 * np.sum(np.log(np.diag(factor)))
-            + noise * self._square
+            + 2 * log_determinant
+            + f.noise * self._square
             - half @ half
+            - of_single @ of_single
         )
         log_p -= 0.5 * np.sum(((log_scales - self.centre) / self.spread) ** 2)
-        return float(log_p), factor, half, root
+        return float(log_p), f, half, of_single
 
     def gradient(
         self, log_scales: Float[np.ndarray, " scale"]
@@ -197,17 +248,19 @@ class Marginal:
         For a weight of prior variance v and posterior mean m and variance s, the slope
         in log v is (m^2 / v + s / v - 1) / 2.
         """
-        log_p, factor, half, root = self._solve(log_scales)
-        # The posterior of the scaled weights is normal with covariance B^-1 = L^-T
-        # L^-1, of which only the diagonal is needed, and mean L^-T half.
-        inverse, _ = lapack.dtrtri(factor, lower=True)
+        log_p, f, half, of_single = self._solve(log_scales)
+        # The posterior of the scaled weights is normal with covariance B^-1, of which
+        # only the diagonal is needed.
+        inverse, _ = lapack.dtrtri(f.lower, lower=True)
         mean = inverse.T @ half
         shrunk = np.sum(inverse**2, axis=0)
-        along_log_variances = 0.5 * (mean**2 + shrunk - 1)
-        slopes = self.spectrum.slopes(log_scales)[self._reached]
-        slope = along_log_variances @ slopes
-        noise = np.exp(-2 * log_scales[self._sigma])
-        fitted = root * mean
+        single_mean = (of_single - f.cross @ mean) / f.diagonal
+        whitened = np.sum((inverse @ f.cross.T) ** 2, axis=0)
+        single_shrunk = (1 + whitened) / f.diagonal**2
+        slopes = self.spectrum.slopes(log_scales)
+        slope = 0.5 * (mean**2 + shrunk - 1) @ slopes[self._of_columns]
+        slope += 0.5 * (single_mean**2 + single_shrunk - 1) @ slopes[self._of_single]
+        fitted, single_fitted = f.root * mean, f.single_root * single_mean
         # The slope in log sigma is n (sum of squared residuals) + (effective
         # parameters) - rows. By Fisher's identity it is the mean slope of the complete
         # log likelihood. The trace of X cov X'W n is the number of columns minus the
@@ -215,8 +268,12 @@ class Marginal:
         squares = (
             self._square - 2 * fitted @ self._product + fitted @ self._gram @ fitted
         )
-        used = len(shrunk) - np.sum(shrunk)
-        slope[self._sigma] += noise * squares + used - len(self.residual)
+        squares += single_fitted @ (
+            2 * (self._cross @ fitted - self._single_product)
+            + self._singles * single_fitted
+        )
+        used = len(shrunk) - np.sum(shrunk) + len(single_shrunk) - np.sum(single_shrunk)
+        slope[self._sigma] += f.noise * squares + used - len(self.residual)
         of_prior = (log_scales - self.centre) / self.spread**2
         return log_p, slope - of_prior
 
@@ -263,13 +320,18 @@ class Marginal:
         """Compute the mean square of each row's noise over sigma's square, shape
         (row,).
         """
-        _, factor, half, root = self._solve(log_scales)
-        columns = self._columns * root
-        mean, _ = lapack.dtrtrs(factor, half, lower=True, trans=True)
+        _, f, half, of_single = self._solve(log_scales)
+        mean, single_mean = f.unwhiten(half, of_single)
+        columns = self._columns * f.root
+        single = self._single @ sparse.diags_array(f.single_root)
         # Var of the fit at a row: |L^-1 V^1/2 x|^2.
-        whitened, _ = lapack.dtrtrs(factor, columns.T, lower=True)
+        by_diagonal = single @ sparse.diags_array(1 / f.diagonal)
+        rest = columns - by_diagonal @ f.cross
+        whitened, _ = lapack.dtrtrs(f.lower, rest.T, lower=True)
         leverage = np.sum(whitened**2, axis=0)
-        squares = (self.residual - columns @ mean) ** 2 + leverage
+        leverage = leverage + by_diagonal.multiply(by_diagonal).sum(axis=1)
+        missed = self.residual - columns @ mean - single @ single_mean
+        squares = missed**2 + leverage
         return self.precision * squares * np.exp(-2 * log_scales[self._sigma])
 
     def draw_scales(
@@ -315,21 +377,51 @@ class Marginal:
 
         ``projected``: weighted products of the columns with them, (draw, column).
         """
-        columns = self.linear.shape[1]
-        reached = self._reached[:columns]
-        root = self._root_variances(log_scales)[:columns, None]
-        noise = np.exp(-2 * log_scales[self._sigma])
-        coefficients = rng.standard_normal((columns, len(projected)))
-        of_linear = slice(np.count_nonzero(reached))
-        gram = self._gram[of_linear, of_linear]
-        factor = _factor_gram(gram, np.sqrt(noise) * root[reached, 0])
-        right = noise * root[reached] * projected.T[reached]
+        root = self._root_variances(log_scales)[: self.linear, None]
+        f = self._factor(log_scales, int(np.sum(self._of_columns < self.linear)))
+        columns, single = self._of_columns[: len(f.root)], self._of_single
+        coefficients = rng.standard_normal((self.linear, len(projected)))
+        right = f.noise * root * projected.T
         # mean L^-T L^-1 right, and L^-T z has covariance B^-1: an exact draw around it
-        half, _ = lapack.dtrtrs(factor, right, lower=True)
-        coefficients[reached], _ = lapack.dtrtrs(
-            factor, half + coefficients[reached], lower=True, trans=True
+        half, of_single = f.whiten(right[columns], right[single])
+        coefficients[columns], coefficients[single] = f.unwhiten(
+            half + coefficients[columns], of_single + coefficients[single]
         )
         return (root * coefficients).T
+
+
+class Factor(NamedTuple):
+    """Cholesky factor L of B, with single columns first: they have its diagonal, and
+    ``cross`` times it leads from them to the others.
+
+    ``root``, ``single_root``: prior sds. ``noise``: precision of the noise.
+    """
+
+    lower: Float[np.ndarray, "column column"]
+    diagonal: Float[np.ndarray, " single"]
+    cross: Float[np.ndarray, "single column"]
+    root: Float[np.ndarray, " column"]
+    single_root: Float[np.ndarray, " single"]
+    noise: float
+
+    def whiten(
+        self,
+        right: Float[np.ndarray, " column *draw"],
+        of_single: Float[np.ndarray, " single *draw"],
+    ) -> tuple[Float[np.ndarray, " column *draw"], Float[np.ndarray, " single *draw"]]:
+        """Multiply by L^-1."""
+        of_single = (of_single.T / self.diagonal).T
+        rest = right - self.cross.T @ of_single
+        return lapack.dtrtrs(self.lower, rest, lower=True)[0], of_single
+
+    def unwhiten(
+        self,
+        half: Float[np.ndarray, " column *draw"],
+        of_single: Float[np.ndarray, " single *draw"],
+    ) -> tuple[Float[np.ndarray, " column *draw"], Float[np.ndarray, " single *draw"]]:
+        """Multiply by L^-T."""
+        solved, _ = lapack.dtrtrs(self.lower, half, lower=True, trans=True)
+        return solved, ((of_single - self.cross @ solved).T / self.diagonal).T
 
 
 def scale_priors(
@@ -347,14 +439,26 @@ def tau_name(kind: str) -> str:
     return f"tau {kind}"
 
 
-def _stated_errors(rows: Rows) -> Float[np.ndarray, "row column"]:
-    """Build a column for each row's stated error, for a weight of unit variance; rows
-    without one get no column.
+def _stated_errors(rows: Rows) -> sparse.csr_array:
+    """Build a column for each row's stated error, for a weight of unit variance, shape
+    (row, column); rows without one get no column.
     """
     if rows.row_sd is None:
-        return np.zeros((len(rows.features), 0))
-    errors = np.diag(rows.row_sd)[rows.row_sd > 0]
-    return rows.combine(errors).T
+        return sparse.csr_array((len(rows.features), 0))
+    errors = sparse.diags_array(rows.row_sd / rows.scale).tocsr()
+    return (rows.transform @ errors)[:, rows.row_sd > 0]
+
+
+def _find_single(blocks: Sequence[np.ndarray | sparse.csr_array]) -> int | None:
+    """Find the largest block with many columns of which no two meet in a row."""
+    found = [
+        (block.shape[1], -i)
+        for i, block in enumerate(blocks)
+        if sparse.issparse(block)
+        and block.shape[1] > MANY
+        and np.diff(block.indptr).max() <= 1
+    ]
+    return -max(found)[1] if found else None
 
 
 def _collect_variances(
@@ -377,21 +481,25 @@ def _collect_variances(
 
 
 def _factor_gram(
-    gram: Float[np.ndarray, "column column"], scale: Float[np.ndarray, " column"]
+    gram: Float[np.ndarray, "column column"],
+    scale: Float[np.ndarray, " column"],
+    cross: Float[np.ndarray, "single column"],
 ) -> Float[np.ndarray, "column column"]:
-    """Compute the lower Cholesky factor of I + S G S.
+    """Compute the lower Cholesky factor of I + S G S - C' C.
 
     ``scale``: prior sds over that of the noise, the diagonal of S.
     """
     inner = gram * scale
     inner *= scale[:, None]
     inner[np.diag_indices_from(inner)] += 1
+    largest = inner.diagonal().max(initial=1.0)
+    inner -= cross.T @ cross
     # symmetric, so that its transpose is itself in LAPACK's order
     factor, failed = lapack.dpotrf(inner.T, lower=True)
     if failed:
         # With huge scales the identity is smaller than the rounding of the largest
         # entries, so a ridge is added that makes the matrix positive definite again.
-        ridge = 1e-12 * inner.diagonal().max()
+        ridge = 1e-12 * largest
         raised = inner + ridge * np.eye(len(inner))
         return linalg.cholesky(raised, lower=True, check_finite=False)
     return factor

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import (
@@ -117,7 +118,11 @@ def learn_misfit(
     # The basis and the groups at the runs. Points along one run have correlated errors;
     # the rows are transformed so that errors are independent.
     shared = judged.sharing
-    groups = {kind: np.eye(int(c.max()) + 1)[c] for kind, c in shared.groups.items()}
+    every = np.arange(len(judged.y))
+    groups = {
+        kind: sparse.csr_array((np.ones(len(every)), (every, of_row)))
+        for kind, of_row in shared.groups.items()
+    }
     features = process.features(judged.covariates, np)
     rows = independent_rows(features, groups, shared.previous, shared.gap, RUN_LENGTH)
     rows = rows._replace(row_sd=judged.row_sd)
@@ -128,7 +133,7 @@ def learn_misfit(
             power = fading_power(process, rows, judged.y, means, count, tokens)
         fading = Fading(power, float(tokens.max()))
         process = replace(process, fading=fading)
-        rows = rows.over(fading.sizes(judged.covariates))
+        rows = rows._replace(scale=fading.sizes(judged.covariates))
     return learn(process, rows, judged.y, means, count, seed=seed, tries=tries)
 
 
