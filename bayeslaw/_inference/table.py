@@ -255,12 +255,24 @@ def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
         if names is None or not 1 < names.nunique() < len(names):
             continue
         code = pd.factorize(names, sort=True)[0]
+        if _is_rarely_shared(code):
+            continue
         if not any(_same_partition(code, earlier) for earlier in groups.values()):
             groups[kind] = code
     run, along = labels("run", runs), _compute_efolds(runs)
     if run is None or along is None or run.nunique() == len(run):
         return Sharing(groups)
     return Sharing(groups, *_find_predecessors(pd.factorize(run)[0], along))
+
+
+def _is_rarely_shared(
+    code: Int[np.ndarray, " row"], many: int = 256, share: float = 0.1
+) -> bool:
+    """Tell whether there are many groups and nearly all have one row: what they share
+    cannot be told from a row's own error, and costs a column a row.
+    """
+    sizes = np.bincount(code)
+    return len(sizes) > many and bool(np.mean(sizes[code] > 1) < share)
 
 
 def _same_partition(

@@ -55,6 +55,15 @@ def test_groups_of_one_row_and_a_single_group_are_none(kind):
     assert sharing(runs.assign(N=alike, D=20 * alike), ["N", "D"]) == Sharing()
 
 
+@pytest.mark.parametrize(("rows", "pairs"), [(300, 10), (300, 20), (40, 1)])
+def test_a_few_settings_measured_twice_are_no_effect_among_hundreds(rows, pairs):
+    """They tell nothing of the others, at a column for each; a small table keeps them."""
+    place = np.where(np.arange(rows) < 2 * pairs, np.arange(rows) // 2, np.arange(rows))
+    runs = pd.DataFrame({"N": 1e6 * 1.05**place, "D": 1e9})
+    is_rare = rows > 256 and 2 * pairs < rows / 10
+    assert ("setting" in sharing(runs, ["N", "D"]).groups) != is_rare
+
+
 def test_rows_that_are_kept_keep_their_group_and_their_predecessor():
     shared = sharing(curves(), ["N", "D"])
     kept = np.ones(15, bool)

@@ -236,13 +236,18 @@ def _split_draws(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
 def _some_residuals(
     y: Float[np.ndarray, " row"], means: Means, draws: int, sample: int = 500
 ) -> Float[np.ndarray, "draw row"]:
-    """Compute residuals for about ``some`` draws of the law, shape (draw, row): enough
+    """Compute residuals for about ``sample`` draws of the law, shape (draw, row): enough
     for their mean and covariance.
     """
     step = max(1, draws // sample)
-    blocks = _split_draws(draws, len(y))
-    parts = [y - means(block)[::step] for block in blocks]
-    return np.concatenate(parts)
+    first, *further = _split_draws(draws, len(y))
+    if not further:  # all at once, as elsewhere: another number would be compiled
+        return y - means(first)[::step]
+    span = step * (first.stop - first.start)
+    starts = range(0, draws, span)
+    return np.concatenate(
+        [y - means(slice(start, min(start + span, draws), step)) for start in starts]
+    )
 
 
 def _project_residuals(
