@@ -37,10 +37,11 @@ def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(ptpp=runs["pretrain_tokens"] / runs["N"])
 
 
-def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Drop rows with D = 0, and use their losses as ``loss_before`` of the other rows
-    of the same checkpoint. (Those of the source domain are ``source_loss_before``,
-    too.)
+def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:
+    """Complete the losses of checkpoints before adaptation. Rows with D = 0 are no runs:
+    their losses are ``loss_before`` of the other rows of the same checkpoint (those of
+    the source domain ``source_loss_before``, too). Other empty cells are filled from
+    rows of the same checkpoint, if those agree within the relative ``tolerance``.
 
     A table without replay, stages or a column ``model`` has no adaptation and is
     unchanged. Learning curves are unchanged, too, because step 0 is not a checkpoint.
@@ -48,39 +49,30 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
     keys = _list_keys(runs)
     if not keys and "model" in runs and not {"run", "step"} <= set(runs):
         keys = ["model"]  # a fine-tuned model, not a learning curve
-    if not keys or not {"D", "loss"} <= set(runs):
-        return runs
-    is_start = (runs["D"] == 0) & runs["loss"].notna()
-    if not is_start.any() or is_start.all():
-        return runs
-    starts, adapted = runs[is_start], runs[~is_start].copy()
-    own_keys = [*keys, "domain"] if "domain" in runs else keys
-    losses = starts.groupby(own_keys)["loss"]
-    apart = (losses.max() / losses.min() - 1).max()
-    if apart > 0.01:
+    is_start = np.zeros(len(runs), bool)
+    if keys and {"D", "loss"} <= set(runs):
+        is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
+    if is_start.any() and not is_start.all():
+        starts, runs = runs[is_start], runs[~is_start].copy()
+        own_keys = [*keys, "domain"] if "domain" in runs else keys
+        losses = starts.groupby(own_keys)["loss"]
+        apart = (losses.max() / losses.min() - 1).max()
+        if apart > 0.01:
+            warn(
+                f"rows of no tokens (D = 0) with one {' and '.join(own_keys)} differ in "
+                f"loss by up to {apart:.0%}: are they of several checkpoints? then say "
+                "what tells them apart (ptpp, or pretrain_tokens, or a column "
+                "checkpoint); their mean is taken"
+            )
+        runs[LOSS_BEFORE] = _fill(runs, LOSS_BEFORE, losses.mean(), own_keys)
+        if "domain" in runs and (starts["domain"] == "source").any():
+            losses = starts[starts["domain"] == "source"].groupby(keys)["loss"].mean()
+            filled = _fill(runs, SOURCE_LOSS_BEFORE, losses, keys)
+            runs[SOURCE_LOSS_BEFORE] = filled
         warn(
-            f"rows of no tokens (D = 0) with one {' and '.join(own_keys)} differ in loss by "
-            f"up to {apart:.0%}: are they of several checkpoints? then say what tells "
-            "them apart (ptpp, or pretrain_tokens, or a column checkpoint); their mean "
-            "is taken"
+            f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
+            f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
         )
-    adapted[LOSS_BEFORE] = _fill(adapted, LOSS_BEFORE, losses.mean(), own_keys)
-    if "domain" in runs and (starts["domain"] == "source").any():
-        of_source = starts[starts["domain"] == "source"]
-        losses = of_source.groupby(keys)["loss"].mean()
-        column = _fill(adapted, SOURCE_LOSS_BEFORE, losses, keys)
-        adapted[SOURCE_LOSS_BEFORE] = column
-    warn(
-        f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
-        f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
-    )
-    return adapted
-
-
-def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:
-    """Fill empty losses before adaptation from other rows of the same checkpoint, if
-    those agree within the relative ``tolerance``.
-    """
     keys = _list_keys(runs)
     for column in (*LOSSES_BEFORE, "target_loss_before"):
         if not keys or column not in runs:

@@ -16,7 +16,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._base.terminal import quote
 from bayeslaw._law.columns import LOSSES_BEFORE, is_share
-from bayeslaw._tables.before import finished_query, with_gaps_filled, with_stages
+from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.sources.points import last_part
@@ -160,7 +160,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
         ):
             warnings.simplefilter("ignore")
             table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
-            table = with_gaps_filled(table.reset_index(drop=True))
+            table = complete_losses(table.reset_index(drop=True))
             domains = table["domain"] if "domain" in table else np.zeros(len(table))
             for column in (c for c in LOSSES_BEFORE if c in table):
                 is_empty = table[column].isna()

@@ -18,12 +18,7 @@ from bayeslaw._base.numbers import (
     parse_number,
 )
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SOURCE_LOSS_BEFORE, is_share
-from bayeslaw._tables.before import (
-    finished_query,
-    with_gaps_filled,
-    with_stages,
-    without_starts,
-)
+from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import (
     BOTH,
     as_mapping,
@@ -235,8 +230,9 @@ def read_with_notes(
                 notes.append(
                     f"{named_rows(empty)}: no loss on {domain}, and no row of it"
                 )
-    melted = _keep_measured(melted, name, notes) if is_store else without_starts(melted)
-    melted = with_gaps_filled(melted)
+    if is_store:
+        melted = _keep_measured(melted, name, notes)
+    melted = complete_losses(melted)
 
     # the rows that are asked for, and what is wrong with them
     runs = select(melted, where, mapped)

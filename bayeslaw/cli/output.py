@@ -152,12 +152,13 @@ def emit_answer(
     as_json: bool,
     table: pd.DataFrame | None = None,
     lines: Sequence[str] = (),
+    after: Sequence[str] = (),
     path: Path | None = None,
     **more: Any,
 ) -> None:
     """Print an answer as JSON with ``more`` keys; or its ``table``, if there is one with
-    rows, ``lines``, and its sentence. Its warnings come at the end of the command. The
-    file at ``path`` has the answer itself, without more keys.
+    rows, ``lines``, its sentence, and the lines ``after`` it. Its warnings come at the
+    end of the command. The file at ``path`` has the answer without ``more``.
     """
     record = answer.to_dict()
     write_json(record, path)
@@ -168,7 +169,7 @@ def emit_answer(
         if table is not None and len(table):
             say_block(table.to_string(index=False))
         say(*lines)
-        say_block(answer.sentence())
+        say_block("\n".join([answer.sentence(), *after]))
 
     emit(record | more, as_json, show)
 

@@ -11,7 +11,6 @@ from typing import Any, get_type_hints
 from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.progress.bar import progress_bar
-from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AccuracyOptions,
@@ -24,9 +23,7 @@ from bayeslaw.cli.options import (
 )
 from bayeslaw.cli.output import (
     check_writable,
-    emit,
     emit_answer,
-    keep_warning,
     write_json,
     write_picture,
 )
@@ -181,24 +178,25 @@ def plan(options: PlanOptions) -> None:
     options = with_fits(options)
     options = with_file(options, first_file(options.target))
     check_writable(options.output)
-    target, source, question = posteriors_and_question(options)
+    target, source, question = _read_plan(options)
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
     # only the `Plan`, which `anchors --goal` and `update` read
     write_json(answer.to_dict(), options.output)
-    record = answer.to_dict()
-    lines = [answer.sentence()]
-    if options.prior_only:
-        record["prior_only"] = True
-        lines = [*target.warnings, *lines]
+    more: dict[str, Any] = {"prior_only": True} if options.prior_only else {}
+    after = []
     if options.influence:
         with progress_bar("runs that carry the plan", expected=30):
             carried = bayeslaw.influence(answer, target, source, **question)
-        record["influence"] = carried.to_dict()
-        lines.append(carried.sentence())
-    for line in answer.warnings:
-        keep_warning(line)
-    emit(record, options.as_json, lambda: say_block("\n".join(lines)))
+        more["influence"] = carried.to_dict()
+        after = [carried.sentence()]
+    emit_answer(
+        answer,
+        options.as_json,
+        lines=target.warnings if options.prior_only else (),
+        after=after,
+        **more,
+    )
 
 
 def with_fits(options: PlanOptions) -> Any:
@@ -212,15 +210,6 @@ def with_fits(options: PlanOptions) -> Any:
         )
     target, source = options.fits
     return replace(options, fits=None, target=[target], source=[source])
-
-
-def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, Any]]:
-    """Load the fits, and collect the keyword arguments of `bayeslaw.plan`."""
-    question = _question(options)
-    target, source = _target_and_source(options)
-    posteriors = [*_each(target), *_each(source)]
-    covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
-    return target, source, question | {"covariates": covariates}
 
 
 def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
@@ -250,33 +239,37 @@ def first_file(targets: list[str] | None) -> Path | None:
     return Path(first if Path(first).exists() else first.rpartition("=")[2])
 
 
-def _each(posteriors: Any) -> list[Any]:
-    return list(posteriors.values()) if isinstance(posteriors, dict) else [posteriors]
-
-
-def _question(options: PlanOptions) -> dict[str, Any]:
-    """Collect the keyword arguments of `bayeslaw.plan`, except the columns that the
-    laws read.
+def _read_plan(
+    options: PlanOptions, loaded: tuple[Any, Any] | None = None
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Read the keyword arguments of `bayeslaw.plan`, then the fits of target and source,
+    if they are not ``loaded``, and last the columns that only their laws read.
     """
     from bayeslaw._plans.arguments import NAMES
+    from bayeslaw._posteriors.chain import losses_before
 
     read_apart = ("N", "ptpp", "baseline_loss", "accuracy", "seed")
     typed = {n: getattr(options, n, None) for n in NAMES if n not in read_apart}
     sizes = [number("N", text) for text in options.N]
-    return {
+    ptpp = _stages(options, sizes)
+    question = {
         "N": sizes,
-        "ptpp": _stages(options, sizes),
+        "ptpp": ptpp,
         "baseline_loss": _baselines(options.baseline_loss),
-        **{
-            name: read_value(name, text)
-            for name, text in typed.items()
-            if text is not None
-        },
+        **{n: read_value(n, text) for n, text in typed.items() if text is not None},
         "accuracy": link_of(options, options.seed),
         "new_run": not options.law_mean,
         "seed": options.seed,
         "costs": costs_of(options),
     }
+    target, source = loaded or _target_and_source(options)
+    posteriors = []
+    for given in (target, source):
+        posteriors += given.values() if isinstance(given, dict) else [given]
+    befores = load_befores(options.before, posteriors, options.trust_law_file)
+    losses = losses_before(befores, sizes, ptpp, seed=options.seed)
+    covariates = losses | covariates_of(options.covariate)
+    return target, source, question | {"covariates": covariates}
 
 
 def _baselines(texts: list[str] | None) -> Any:
@@ -312,20 +305,6 @@ def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
         )
     of_sizes = tokens * len(sizes) if len(tokens) == 1 else tokens
     return [of_size / size for of_size, size in zip(of_sizes, sizes, strict=True)]
-
-
-def _covariates(
-    options: PlanOptions,
-    posteriors: list,
-    sizes: list[float],
-    ptpp: list[float] | None,
-) -> dict[str, Any]:
-    """Collect columns that the laws read in addition to N, D, replay and ptpp."""
-    from bayeslaw._posteriors.chain import losses_before
-
-    befores = load_befores(options.before, posteriors, options.trust_law_file)
-    losses = losses_before(befores, sizes, ptpp, seed=options.seed)
-    return losses | covariates_of(options.covariate)
 
 
 # -- scenarios -------------------------------------------------------------------------
@@ -371,11 +350,11 @@ def whatif(options: WhatIfOptions) -> None:
     options = with_file(options, first_file(options.target))
     check_writable(options.output, options.picture)
     changed = _scenarios(options)
-    target, source, question = posteriors_and_question(options)
+    target, source, question = _read_plan(options)
     scenarios = {}
     for name, texts in changed.items():
         other = _with_changes(options, name, texts)
-        _, _, keywords = posteriors_and_question(other)
+        _, _, keywords = _read_plan(other, (target, source))
         scenarios[name] = {
             key: value
             for key, value in keywords.items()
@@ -383,17 +362,12 @@ def whatif(options: WhatIfOptions) -> None:
         }
     with progress_bar(f"plans of {len(scenarios) + 1} scenarios", expected=60):
         answers = bayeslaw.what_if(target, source, scenarios, **question)
-    write_json(answers.to_dict(), options.output)
     height = 1.2 + 0.4 * len(answers.plans)
     write_picture(
         options.picture, lambda ax: bayeslaw.plots.scenarios(ax, answers), height
     )
-
-    def show() -> None:
-        say_block(answers.table().drop(columns="feasible").to_string())
-        say_block(answers.sentence())
-
-    emit(answers.to_dict(), options.as_json, show)
+    rows = answers.table().drop(columns="feasible").to_string().split("\n")
+    emit_answer(answers, options.as_json, lines=rows, path=options.output)
 
 
 def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:

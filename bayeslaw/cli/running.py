@@ -17,7 +17,7 @@ from bayeslaw._base.errors import BayeslawError, LawError, PlanError
 from bayeslaw._base.limits import LOSS, checked
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
-from bayeslaw._base.terminal import say, say_block
+from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import Column, FitFile, Runs, SavedFitOptions, Where
@@ -25,7 +25,6 @@ from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
     check_writable,
-    emit,
     emit_answer,
     say_warnings,
     write_json,
@@ -386,14 +385,8 @@ def update(options: UpdateOptions) -> None:
                 written[name] = domain.after.save(path)
         if options.page is not None:
             written["page"] = bayeslaw.update_page(updated, options.page)
-    record = updated.to_dict() | written
-
-    def show() -> None:
-        say_block(updated.sentence())
-        for path in written.values():
-            say(f"-> {path}")
-
-    emit(record, options.as_json, show)
+    paths = [f"-> {path}" for path in written.values()]
+    emit_answer(updated, options.as_json, after=paths, **written)
 
 
 def _question(

@@ -295,7 +295,7 @@ def test_no_run_is_offered_at_levels_that_none_can_have(levels):
 
 
 def test_what_is_given_twice_is_refused():
-    with pytest.raises(LawError, match=r"--offer N is given 2 times \(1B, 2B\)"):
+    with pytest.raises(LawError, match=r"offer N is given 2 times \(1B, 2B\)"):
         levels_of(["N=1B", "N=2B"])
     with pytest.raises(LawError, match="--plan N is given 2 times"):
         read_question(["N=1B", "ptpp=20", "N=2B"], "--plan")

@@ -371,8 +371,13 @@ def test_states_of_a_trainer(trainer_folder):
 @pytest.mark.parametrize("text", ["{", "[]", '{"log_history": 3, "global_step": 1}'])
 def test_a_state_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "trainer_state.json").write_text(text)
-    with pytest.raises(RunTableError, match="not a state that a Trainer has written"):
+    with pytest.raises(RunTableError) as refused:
         bayeslaw.read_runs(f"hf:{tmp_path}")
+    # the path is told once
+    said = (
+        f"hf:{tmp_path / 'trainer_state.json'}: not a state that a Trainer has written"
+    )
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(

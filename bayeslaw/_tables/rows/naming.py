@@ -20,7 +20,8 @@ NAMES = ("run", "checkpoint", "domain", "schedule")
 # a run with at least this many points is a learning curve (`shared_error`)
 CURVE = 10
 # columns of the schema that are set before a run
-SET_BEFORE = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule", "seed")
+DESIGN = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule")
+SET_BEFORE = (*DESIGN, "seed")
 # these differ from point to point along a run
 LOSSES = ("loss", "target_loss", "source_loss")
 

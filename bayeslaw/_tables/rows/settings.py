@@ -13,7 +13,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
-from bayeslaw._tables.rows.naming import is_name, named_rows
+from bayeslaw._tables.rows.naming import DESIGN, is_name, named_rows
 from bayeslaw._tables.runs import NUMERIC, TEXT
 from bayeslaw._tables.words import NOT_SET, name_words, quoted
 
@@ -177,14 +177,11 @@ def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
     )
 
 
-# columns that are equal for runs of one design; areas and steps follow from D and the
-# schedule
-_ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule")
-
-
 def _is_read(column: Any) -> bool:
-    """Tell whether laws read a column: one of `_ALIKE_IN`, or the share of a domain."""
-    return column in _ALIKE_IN or is_share(column)
+    """Tell whether laws read a column: a setting of a design, D, or the share of a
+    domain; areas and steps follow from D and the schedule.
+    """
+    return column in ("D", *DESIGN) or is_share(column)
 
 
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
@@ -195,7 +192,7 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
     if not keys:
         raise RunTableError(
             f"cells are alike in what laws read, and the table has none of "
-            f"{', '.join(_ALIKE_IN)}"
+            f"{', '.join(('D', *DESIGN))}"
         )
     return runs.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
 

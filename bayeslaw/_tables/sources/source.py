@@ -57,7 +57,10 @@ def read_source(
                 try:
                     runs = reader.read(place)
                 except RunTableError as error:
-                    raise RunTableError(f"{source}: {error}") from None
+                    # that of a file or folder in the store names its path
+                    of_part = str(error).startswith(place)
+                    where = f"{scheme}:" if of_part else f"{source}: "
+                    raise RunTableError(f"{where}{error}") from None
                 return points(runs, str(source))
     path, _ = sheet_of(source)
     if not path.is_file():
