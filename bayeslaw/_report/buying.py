@@ -92,29 +92,17 @@ def can_be_priced(runs: pd.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class Purchase:
-    """Runs chosen among those on offer between the table and the plan.
+    """Runs chosen among those on offer between the table and the plan."""
 
-    Parameters
-    ----------
-    offered
-        All runs on offer, with their costs.
-    picked
-        The chosen runs; None if the cheapest costs more than the budget.
-    price
-        Cost of the plan, or of the most probable choice if there is no plan, in
-        ``unit``.
-    notes
-        Origin of the losses of their checkpoints.
-    is_planned
-        There is a plan, which the runs make cheaper. Otherwise they narrow the
-        forecasts of the most probable choice.
-    """
-
-    offered: pd.DataFrame
+    offered: pd.DataFrame  # all runs on offer, with their costs
+    # the chosen runs; None if the cheapest costs more than the budget
     picked: Anchors | None
+    # cost of the plan, or of the most probable choice if there is no plan, in ``unit``
     price: float
     unit: str
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # origin of the losses of their checkpoints
+    # There is a plan, which the runs make cheaper. Otherwise they narrow the forecasts
+    # of the most probable choice.
     is_planned: bool
 
     @property
@@ -399,13 +387,7 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Select runs on offer with known losses of their checkpoints.
-
-    Raises
-    ------
-    RunTableError
-        There are no such runs.
-    """
+    """Select runs on offer with known losses of their checkpoints."""
     there = [column for column in columns if column in offered]
     complete = offered.dropna(subset=there)
     if complete.empty:

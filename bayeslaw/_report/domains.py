@@ -34,28 +34,15 @@ LOSS_UNIT = "nats per token"
 
 @dataclass(frozen=True)
 class PageSetting:
-    """Settings of the fits and checks of all domains.
+    """Settings of the fits and checks of all domains."""
 
-    Parameters
-    ----------
-    reference
-        Columns of the reference run to replace.
-    hold_outs
-        Hold-outs, the main one first.
-    on_failure
-        Reaction to failed diagnostics: ``"raise"``, ``"warn"`` or ``"ignore"``.
-    unit
-        Unit of the table's losses.
-    experience
-        Priors learned from other tables, as `fit` takes it.
-    """
-
-    reference: Mapping[str, float] | None
-    hold_outs: tuple[HoldOut, ...]
+    reference: Mapping[str, float] | None  # columns of the reference run to replace
+    hold_outs: tuple[HoldOut, ...]  # hold-outs, the main one first
     seed: int
+    # reaction to failed diagnostics: ``"raise"``, ``"warn"`` or ``"ignore"``
     on_failure: str
-    unit: str = LOSS_UNIT
-    experience: str | None = None
+    unit: str = LOSS_UNIT  # unit of the table's losses
+    experience: str | None = None  # priors learned from other tables, as `fit` takes it
 
     @property
     def main(self) -> HoldOut:
@@ -89,39 +76,24 @@ class Tested(NamedTuple):
 
 @dataclass(frozen=True)
 class DomainResult:
-    """One domain as the page shows it.
-
-    Parameters
-    ----------
-    fit
-        The fit that the page shows and plans with: of all runs if there is a plan, else
-        of the runs that are not held out.
-    check
-        Check of the forecast of the main held-out runs, by a fit that has not seen
-        them.
-    printed
-        The forecasts as a picture, where there are ``panels``.
-    panels
-        The forecasts as numbers (`panels`); None if the table has no N or D.
-    pictures
-        Pictures of the quality of the forecasts and the parts of their width.
-    inside
-        Pictures of the law itself; of an average, of the law with most weight.
-    fitted
-        Runs that ``fit`` has seen.
-    tested
-        Each hold-out with its check, the main one first.
-    """
+    """One domain as the page shows it."""
 
     name: str
+    # the fit that the page shows and plans with: of all runs if there is a plan, else
+    # of the runs that are not held out
     fit: Fit | Average
+    # check of the forecast of the main held-out runs, by a fit that has not seen them
     check: Check
+    # the forecasts as a picture, where there are ``panels``
     printed: figures.Picture | None
+    # the forecasts as numbers (`panels`); None if the table has no N or D
     panels: dict[str, Any] | None
+    # pictures of the quality of the forecasts and the parts of their width
     pictures: tuple[figures.Picture, ...]
+    # pictures of the law itself; of an average, of the law with most weight
     inside: tuple[figures.Picture, ...]
-    fitted: int
-    tested: tuple[Tested, ...] = ()
+    fitted: int  # runs that ``fit`` has seen
+    tested: tuple[Tested, ...] = ()  # each hold-out with its check, the main one first
 
     def at_tokens(self, tokens: float | None) -> DomainResult:
         """Add a plan's tokens, which decide whether checks lie in the plan's direction."""

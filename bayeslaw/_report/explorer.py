@@ -31,51 +31,33 @@ from bayeslaw._tables.beyond import values_along
 
 
 class MapSize(NamedTuple):
-    """Extent and resolution of the map and its sliders.
+    """Extent and resolution of the map and its sliders."""
 
-    Parameters
-    ----------
-    replays, tokens
-        Points of the grid. There are many replays, because losses may bend sharply
-        along replay; one call evaluates 16 of them.
-    factor
-        Factor by which the grid's tokens reach below and above the plan's.
-    more_forgetting
-        How far the slider of forgetting goes above the limit.
-    quantiles
-        Quantiles of outcomes at which a slider ends.
-    loss_factor
-        Largest loss that is shown, over the largest of the table.
-    largest_forgetting
-        Largest forgetting that is shown; 1 doubles the loss.
-    """
-
+    # Points of the grid. There are many replays, because losses may bend sharply along
+    # replay; one call evaluates 16 of them.
     replays: int = 64
     tokens: int = 49
+    # factor by which the grid's tokens reach below and above the plan's
     factor: float = 12.0
+    # how far the slider of forgetting goes above the limit
     more_forgetting: float = 0.1
+    # quantiles of outcomes at which a slider ends
     quantiles: tuple[float, float] = (0.002, 0.998)
+    # largest loss that is shown, over the largest of the table
     loss_factor: float = 1.5
+    # largest forgetting that is shown; 1 doubles the loss
     largest_forgetting: float = 1.0
 
 
 class LowRank(NamedTuple):
-    """Accuracy of `low_rank`.
+    """Accuracy of `low_rank`."""
 
-    Parameters
-    ----------
-    tolerance
-        Largest mean error of the page's log outcomes. It is a hundredth of the width of
-        a 90% interval of a few percent.
-    most
-        Largest rank.
-    rows
-        Number of draws from which the surfaces are computed; as many other draws decide
-        how many surfaces are needed.
-    """
-
+    # Largest mean error of the page's log outcomes. It is a hundredth of the width of a
+    # 90% interval of a few percent.
     tolerance: float = 2e-4
-    most: int = 32
+    most: int = 32  # largest rank
+    # number of draws from which the surfaces are computed; as many other draws decide
+    # how many surfaces are needed
     rows: int = 800
 
 

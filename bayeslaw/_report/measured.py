@@ -87,13 +87,7 @@ class Kept:
 def check_measured(
     measured: Mapping[str, pd.DataFrame], fitted: Mapping[str, pd.DataFrame]
 ) -> None:
-    """Refuse measured runs that cannot be compared.
-
-    Raises
-    ------
-    RunTableError
-        A domain has no fitted runs, or a run is fitted and measured at once.
-    """
+    """Refuse measured runs that cannot be compared."""
     for domain, runs in measured.items():
         if domain not in fitted:
             raise RunTableError(

@@ -129,47 +129,33 @@ class Report:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the page is made from, fully checked, and its parts as they are made.
-
-    Parameters
-    ----------
-    name, card
-        Name of the table, and its card if it is a bundled one.
-    laws, laws_of_domains
-        The laws named for all domains, and those of each domain.
-    question, asked
-        The question of the plan, as given and as checked.
-    parts, trained
-        The runs of each domain, and those that were trained after them.
-    nothing_to_buy
-        Reason why no runs can be offered.
-    fits, saved
-        Fits of the plan, and their files, by domain.
-    failures
-        Reasons why domains could not be checked.
-    coming
-        Parts that are still being made.
-    """
+    """What the page is made from, fully checked, and its parts as they are made."""
 
     runs: pd.DataFrame
+    # name of the table, and its card if it is a bundled one
     name: str
     card: str | None
+    # the laws named for all domains, and those of each domain
     laws: Sequence[str]
     setting: PageSetting
+    # the question of the plan, as given and as checked
     question: Mapping[str, Any] | None
+    # the runs of each domain, and those that were trained after them
     parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asked: Checked | None = None
-    nothing_to_buy: str | None = None
+    nothing_to_buy: str | None = None  # reason why no runs can be offered
     offers_runs: bool = True
     domains: Sequence[DomainResult] = ()
     planned: Planned = field(default_factory=Planned)
+    # fits of the plan, and their files, by domain
     fits: Mapping[str, Fit | Average] = field(default_factory=dict)
     saved: Mapping[str, Path] = field(default_factory=dict)
+    # reasons why domains could not be checked
     failures: Mapping[str, str] = field(default_factory=dict)
     measured: Measured | None = None
-    coming: Sequence[str] = ()
+    coming: Sequence[str] = ()  # parts that are still being made
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,12 +359,6 @@ def _fit_and_plan(
     ----------
     write
         Writes the page with the parts made so far.
-
-    Raises
-    ------
-    BayeslawError
-        No domain could be checked and there is no plan, so that the page has nothing to
-        show.
     """
     planned, fits = Planned(), {}
     asked, setting = contents.asked, contents.setting

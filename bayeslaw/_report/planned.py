@@ -44,35 +44,24 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan, the data of the page's map, and the runs to buy.
-
-    Parameters
-    ----------
-    mixture
-        The part about mixtures, if the laws read shares.
-    explorer, bought
-        Data for the page's template.
-    untested
-        Stages and sizes of the plan that lie beyond all held-out runs, in words.
-    notes
-        Origins of losses before adaptation, and parts that no check covers.
-    probability_if_as_checked
-        Probability that the plan keeps its promises with intervals as wide as the
-        checks say; None if they pass.
-    failure
-        Reason why there is no plan, if the planner refused the fits.
-    left_out
-        Parts of the page that could not be made -> why.
-    """
+    """The plan, the data of the page's map, and the runs to buy."""
 
     plan: Plan | None = None
+    # the part about mixtures, if the laws read shares
     mixture: MixturePart | None = None
+    # data for the page's template
     explorer: dict[str, Any] | None = None
     bought: dict[str, Any] | None = None
+    # stages and sizes of the plan that lie beyond all held-out runs, in words
     untested: tuple[str, ...] = ()
+    # origins of losses before adaptation, and parts that no check covers
     notes: tuple[str, ...] = ()
+    # probability that the plan keeps its promises with intervals as wide as the checks
+    # say; None if they pass
     probability_if_as_checked: float | None = None
+    # reason why there is no plan, if the planner refused the fits
     failure: str | None = None
+    # parts of the page that could not be made -> why
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -60,12 +60,6 @@ def check_question(
         The runs of each domain.
     names
         The laws asked for in each domain, or their names; none for those that suit.
-
-    Raises
-    ------
-    PlanError
-        A domain, an argument, or a column that the laws read is missing, or a number is
-        out of range.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
     if all(len(share_domains(_list_read(some))) > 1 for some in laws.values()):

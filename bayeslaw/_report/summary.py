@@ -41,24 +41,16 @@ class Cause(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What all hold-outs of a domain say of its forecasts.
-
-    Parameters
-    ----------
-    verdict
-        The worst verdict along the plan's axes. A failure along another axis counts as
-        ``"widen"``.
-    check, hold_out
-        The check that decides, and what was held out for it.
-    is_main
-        Whether the page draws these forecasts.
-    """
+    """What all hold-outs of a domain say of its forecasts."""
 
     domain: str
+    # The worst verdict along the plan's axes. A failure along another axis counts as
+    # ``"widen"``.
     verdict: str
+    # the check that decides, and what was held out for it
     check: Check
     hold_out: HoldOut
-    is_main: bool
+    is_main: bool  # whether the page draws these forecasts
 
     @property
     def where(self) -> str:
@@ -93,37 +85,24 @@ class Expected:
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen's texts about a plan.
-
-    Parameters
-    ----------
-    answer
-        Tokens, tokens per parameter, replay, cost and probability as texts; None if
-        no plan can be promised.
-    no_plan
-        Without a plan: the most probable choice, and what would allow a plan, a line
-        each.
-    place
-        Without a plan: where ``expected`` is, the most probable choice.
-    distance
-        Where the plan, or the most probable choice, lies relative to the fitted runs;
-        empty if the fits keep no table.
-    alternatives
-        The cheapest plan at each confidence, as a row of texts.
-    advice
-        Cheaper and safer plans, a line each.
-    """
+    """The first screen's texts about a plan."""
 
     question: str
     limits: tuple[tuple[str, str], ...]
     budget: str
     confidence: str
+    # tokens, tokens per parameter, replay, cost and probability as texts; None if no
+    # plan can be promised
     answer: Mapping[str, str] | None
     expected: tuple[Expected, ...]
+    # the cheapest plan at each confidence, as a row of texts
     alternatives: tuple[Mapping[str, Any], ...]
-    advice: tuple[str, ...]
+    advice: tuple[str, ...]  # cheaper and safer plans, a line each
+    # without a plan: the most probable choice, and what would allow a plan, a line each
     no_plan: tuple[str, ...] = ()
-    place: str = ""
+    place: str = ""  # without a plan: where ``expected`` is, the most probable choice
+    # where the plan, or the most probable choice, lies relative to the fitted runs;
+    # empty if the fits keep no table
     distance: str = ""
 
 

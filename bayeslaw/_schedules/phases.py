@@ -98,23 +98,12 @@ def finite_number(name: str, value: Any) -> float:
 class PhaseAreas(NamedTuple):
     """Compute areas after any number of steps of one phase. After the schedule's end
     its last rate continues.
-
-    Parameters
-    ----------
-    rates
-        Rates at steps 0, 1, ..., shape (step,).
-    areas
-        Areas after steps 0, 1, ..., each of shape (step,).
-    weight
-        Weight of the momentum in the annealing area, at the last rate.
-    batch_ratio
-        As in `schedule_areas`.
     """
 
-    rates: Float[np.ndarray, " step"]
-    areas: Areas
-    weight: float
-    batch_ratio: float
+    rates: Float[np.ndarray, " step"]  # rates at steps 0, 1, ...
+    areas: Areas  # areas after steps 0, 1, ...
+    weight: float  # weight of the momentum in the annealing area, at the last rate
+    batch_ratio: float  # as in `schedule_areas`
 
     @property
     def steps(self) -> int:

@@ -181,7 +181,7 @@ def asked_of(
     may_be_settled: bool = False,
 ) -> Goal:
     """Compute the quantity that a kind of gain is about from the losses of the runs to
-    forecast. Raises the errors of `goal_of`.
+    forecast.
 
     ``may_be_settled``: whether earlier runs may have fixed the optimum already.
     """

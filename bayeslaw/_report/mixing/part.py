@@ -39,17 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MixturePart:
-    """Mixtures on the page.
+    """Mixtures on the page."""
 
-    Parameters
-    ----------
-    explorer
-        Data of the sliders, as JSON types.
-    plan, pictures
-        The plan, if one was asked for, and pictures of it.
-    """
-
-    explorer: Mapping[str, Any]
+    explorer: Mapping[str, Any]  # data of the sliders, as JSON types
+    # the plan, if one was asked for, and pictures of it
     plan: MixturePlan | None = None
     pictures: tuple[Picture, ...] = field(default=())
 
@@ -62,13 +55,7 @@ def mixes(posterior: Posterior) -> bool:
 def planned_mixture(
     fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int, unit: str
 ) -> MixturePart:
-    """Plan the mixture of a question, and explore around it.
-
-    Raises
-    ------
-    PlanError
-        As `plan_mixture` does.
-    """
+    """Plan the mixture of a question, and explore around it."""
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
     plan, problem = posed_and_solved(arguments)
     x = math.log(plan.D)

@@ -25,21 +25,13 @@ if TYPE_CHECKING:
 
 
 class Nodes(NamedTuple):
-    """Number of mixtures of the interpolation, and its settings.
+    """Number of mixtures of the interpolation, and its settings."""
 
-    Parameters
-    ----------
-    count, tests
-        Mixtures at which draws are taken, and others at which the error is measured.
-    batch
-        Runs evaluated in one call.
-    along_tokens
-        Scale of a nat of log tokens relative to the root of a share.
-    """
-
+    # mixtures at which draws are taken, and others at which the error is measured
     count: int = 384
     tests: int = 64
-    batch: int = 32
+    batch: int = 32  # runs evaluated in one call
+    # scale of a nat of log tokens relative to the root of a share
     along_tokens: float = 0.25
 
 
@@ -48,21 +40,14 @@ NODES = Nodes()
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """Log losses of draws, interpolated between mixtures.
+    """Log losses of draws, interpolated between mixtures."""
 
-    Parameters
-    ----------
-    places
-        Positions of the mixtures (`places_of`), (node, axis).
-    coefficients
-        Coefficients of the radial functions and the tail, for the mean and each
-        surface, by evaluation set, each of shape (node + tail, 1 + rank).
-    weights
-        Weights of each draw, by evaluation set, each of shape (draw, rank).
-    """
-
+    # positions of the mixtures (`places_of`), (node, axis)
     places: Float[np.ndarray, "node axis"]
+    # coefficients of the radial functions and the tail, for the mean and each surface,
+    # by evaluation set
     coefficients: tuple[Float[np.ndarray, "basis surface"], ...]
+    # weights of each draw, by evaluation set
     weights: tuple[Float[np.ndarray, "draw rank"], ...]
 
     @classmethod

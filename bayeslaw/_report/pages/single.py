@@ -63,13 +63,7 @@ def encode_picture(
 
 
 def page_path(path: str | Path, example: str) -> Path:
-    """Check a page's path, and try to write there, before the work that it shows.
-
-    Raises
-    ------
-    PlanError
-        The path is a folder.
-    """
+    """Check a page's path, and try to write there, before the work that it shows."""
     page = Path(path)
     if page.is_dir():
         raise PlanError(

@@ -47,35 +47,21 @@ class CourseGrid:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Draws of a law's log loss along a run.
+    """Draws of a law's log loss along a run."""
 
-    Parameters
-    ----------
-    unit
-        Unit of the run's length: ``"D"``, tokens, or ``"step"``.
-    clock
-        Log of the length at the nodes, shape (node,), ascending.
-    law
-        The law's log loss, shape (draw, node).
-    error
-        Error of a new run around the law, or around the shared course, shape (draw,);
-        the same at all its points.
-    ends
-        The law's log loss at the planned end at other shares of replay, shape (draw,),
-        by share; empty if no law reads replay.
-    slopes
-        Slopes of the law's errors along runs that were left out when it was judged
-        (`slopes_of`).
-    shared
-        What fitted runs of the same setting did beyond the law; None without such runs.
-    """
-
-    unit: str
-    clock: Float[np.ndarray, " node"]
-    law: Float[np.ndarray, "draw node"]
+    unit: str  # unit of the run's length: ``"D"``, tokens, or ``"step"``
+    clock: Float[np.ndarray, " node"]  # log of the length at the nodes, ascending
+    law: Float[np.ndarray, "draw node"]  # the law's log loss
+    # error of a new run around the law, or around the shared course; the same at all
+    # its points
     error: Float[np.ndarray, " draw"]
+    # the law's log loss at the planned end at other shares of replay, by share; empty
+    # if no law reads replay
     ends: Mapping[float, Float[np.ndarray, " draw"]] = field(default_factory=dict)
+    # slopes of the law's errors along runs that were left out when it was judged
+    # (`slopes_of`)
     slopes: tuple[float, ...] = ()
+    # what fitted runs of the same setting did beyond the law; None without such runs
     shared: SharedCourse | None = None
 
     def at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
@@ -96,13 +82,7 @@ class Course:
 
 
 def unit_of(posterior: Posterior) -> str:
-    """Choose the unit of runs: tokens, or steps if no law reads tokens.
-
-    Raises
-    ------
-    PlanError
-        No law reads either.
-    """
+    """Choose the unit of runs: tokens, or steps if no law reads tokens."""
     covariates = columns_read(posterior)
     if "D" in covariates:
         return "D"
@@ -144,11 +124,6 @@ def course(
         begins before the run's first point and ends at the planned end.
     fitted
         The fitted runs, by default those that the posterior keeps.
-
-    Raises
-    ------
-    RunTableError
-        A column is missing, or it changes along the run without a schedule.
     """
     unit = unit_of(posterior)
     table = _tabulate(run, schedule, unit, columns_read(posterior), until, grid)

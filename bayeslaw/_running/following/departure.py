@@ -156,34 +156,20 @@ class Scales(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Departure:
-    """Posterior of a run's departure, given its points so far.
-
-    Parameters
-    ----------
-    scales
-        Draws of the scales.
-    end
-        Log tokens at the end of the run; the departure there is level + wander.
-    clock
-        Log tokens of the last point; None before the first.
-    mean
-        Mean of the state, shape (5, scale, draw): level, slope, wander (relative to
-        `Scales.wander_times`), the wander's slope, OU noise (relative to its scale).
-    covariance
-        Covariance of the state, shape (scale, 5, 5); equal for all draws of the law.
-    log_weight
-        Log weight of each pair of scales and draw of the law, shape (scale, draw).
-    point_noise
-        Parts of the noise of points.
-    """
+    """Posterior of a run's departure, given its points so far."""
 
     scales: Scales
+    # log tokens at the end of the run; the departure there is level + wander
     end: float
-    clock: float | None
+    clock: float | None  # log tokens of the last point; None before the first
+    # mean of the state: level, slope, wander (relative to `Scales.wander_times`), the
+    # wander's slope, OU noise (relative to its scale)
     mean: Float[np.ndarray, "5 scale draw"]
+    # covariance of the state; equal for all draws of the law
     covariance: Float[np.ndarray, "scale 5 5"]
+    # log weight of each pair of scales and draw of the law
     log_weight: Float[np.ndarray, "scale draw"]
-    point_noise: PointNoise = PointNoise()
+    point_noise: PointNoise = PointNoise()  # parts of the noise of points
 
     @classmethod
     def before(cls, scales: Scales, draws: int, end: float) -> Departure:
@@ -332,20 +318,11 @@ class Departure:
 class Outlook:
     """Predictive distribution of a future point's log loss: a mixture of normals, one
     for each pair of scales and draw of the law.
-
-    Parameters
-    ----------
-    mean
-        Shape (scale, draw).
-    sd
-        Shape (scale,).
-    weight
-        Shape (scale, draw); the sum is 1.
     """
 
     mean: Float[np.ndarray, "scale draw"]
     sd: Float[np.ndarray, " scale"]
-    weight: Float[np.ndarray, "scale draw"]
+    weight: Float[np.ndarray, "scale draw"]  # its sum is 1
 
     @classmethod
     def of(

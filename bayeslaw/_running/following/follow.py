@@ -390,12 +390,6 @@ def _points_of(
     warmup
         Steps over which the rate rises. By default they follow from the column
         ``warmup``, or from the rates.
-
-    Raises
-    ------
-    RunTableError
-        The table has several runs, no loss, two losses at one position, or points after
-        the end.
     """
     for name in (unit, "loss"):
         if name not in curve:

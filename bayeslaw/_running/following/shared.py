@@ -29,24 +29,15 @@ BEYOND = 0.1  # e-folds of tokens after its last point up to which a course hold
 
 
 class SharedCourse(NamedTuple):
-    """Excess over the law that fitted runs of one setting share.
+    """Excess over the law that fitted runs of one setting share."""
 
-    Parameters
-    ----------
-    clock
-        Log tokens (or steps) of the runs' points, shape (place,), ascending.
-    excess
-        Mean log loss of the runs minus the law's, shape (place,).
-    weight
-        Share of the excess that a new run is expected to have, shape (place,).
-    own
-        Sd of a new run's log loss around the shared course; None where it is not known:
-        one run, or the planned end lies beyond the runs' last points.
-    """
-
+    # log tokens (or steps) of the runs' points, ascending
     clock: Float[np.ndarray, " place"]
-    excess: Float[np.ndarray, " place"]
+    excess: Float[np.ndarray, " place"]  # mean log loss of the runs minus the law's
+    # share of the excess that a new run is expected to have
     weight: Float[np.ndarray, " place"]
+    # sd of a new run's log loss around the shared course; None where it is not known:
+    # one run, or the planned end lies beyond the runs' last points
     own: float | None
 
     def beyond(

@@ -54,32 +54,21 @@ class TrackRules:
 
 
 class Moment(NamedTuple):
-    """The forecast after a point was measured. Losses are in nats per token.
+    """The forecast after a point was measured. Losses are in nats per token."""
 
-    Parameters
-    ----------
-    at, loss
-        Tokens (or steps), and the loss measured there.
-    low, median, high
-        Forecast of this point by the points before it.
-    final_low, final_median, final_high
-        Forecast of the loss at the planned end.
-    probability
-        Probability that the end keeps its limit; NaN without a limit.
-    surprise
-        Surprise of all points so far, see `Track.surprise`.
-    """
-
+    # tokens (or steps), and the loss measured there
     at: float
     loss: float
+    # forecast of this point by the points before it
     low: float
     median: float
     high: float
+    # forecast of the loss at the planned end
     final_low: float
     final_median: float
     final_high: float
-    probability: float
-    surprise: float
+    probability: float  # probability that the end keeps its limit; NaN without a limit
+    surprise: float  # surprise of all points so far, see `Track.surprise`
 
 
 class Least(NamedTuple):
@@ -96,73 +85,43 @@ class Least(NamedTuple):
 class Track:
     """A run's loss on one domain: the posterior from before the run, and the points so
     far.
-
-    Parameters
-    ----------
-    name
-        Name of the domain.
-    course
-        The law along the run.
-    first
-        The law from before the run; it differs from ``course`` after a refit.
-    until
-        Tokens (or steps) at the planned end.
-    limit
-        Loss that the end may not exceed, nats per token; None without a promise.
-    prob
-        Probability inside intervals.
-    departure
-        Posterior of the run's departure from its law.
-    strays, stray
-        Largest standardised departure from the forecast so far, of simulated runs, shape
-        (draw,), and of this run.
-    slopes
-        Slopes of simulated runs against the law, per e-fold of tokens, shape (draw,).
-    other_courses
-        The law along the run by other schedules, each to its own end.
-    final_before
-        Forecast of the end, before the first point.
-    fit_warnings
-        Warnings of the posterior.
-    again
-        How the laws are fitted again if the weights wear out; None: they are not.
-    start_of_run
-        The track before the first point; None if it is this one.
-    least_step
-        Smallest tail probability of a point, given the points before it and the error
-        of a new run.
-    points, warm
-        All points (tokens, loss) in order, also those that are not used; and the number
-        of points of the warm-up that were left out.
-    history
-        A moment for each point that is used.
-    refitted
-        Tokens of the last refit, and the points that were fitted.
-    rules
-        Measured constants.
     """
 
     name: str
-    course: Course
+    course: Course  # the law along the run
+    # the law from before the run; it differs from ``course`` after a refit
     first: Course
-    until: float
+    until: float  # tokens (or steps) at the planned end
+    # loss that the end may not exceed, nats per token; None without a promise
     limit: float | None
-    prob: float
-    departure: Departure
+    prob: float  # probability inside intervals
+    departure: Departure  # posterior of the run's departure from its law
+    # largest standardised departure from the forecast so far, of simulated runs, and of
+    # this run
     strays: Float[np.ndarray, " draw"]
+    # slopes of simulated runs against the law, per e-fold of tokens
     slopes: Float[np.ndarray, " draw"]
+    # the law along the run by other schedules, each to its own end
     other_courses: Mapping[str, Course] = field(default_factory=dict)
+    # forecast of the end, before the first point
     final_before: dict[str, float] = field(default_factory=dict)
-    fit_warnings: tuple[str, ...] = ()
+    fit_warnings: tuple[str, ...] = ()  # warnings of the posterior
+    # how the laws are fitted again if the weights wear out; None: they are not
     again: RunSetting | None = None
+    # the track before the first point; None if it is this one
     start_of_run: Track | None = None
     stray: float = 0.0
+    # smallest tail probability of a point, given the points before it and the error of
+    # a new run
     least_step: float = 1.0
+    # all points (tokens, loss) in order, also those that are not used; and the number
+    # of points of the warm-up that were left out
     points: tuple[tuple[float, float], ...] = ()
     warm: int = 0
-    history: tuple[Moment, ...] = ()
+    history: tuple[Moment, ...] = ()  # one for each point that is used
+    # tokens of the last refit, and the points that were fitted
     refitted: tuple[float, int] | None = None
-    rules: TrackRules = TrackRules()
+    rules: TrackRules = TrackRules()  # measured constants
 
     @classmethod
     def start(

@@ -91,13 +91,7 @@ class RunSetting(NamedTuple):
 
 
 def keep_for_refits(posterior: Posterior) -> KeptPosterior:
-    """Check that a posterior can be fitted again.
-
-    Raises
-    ------
-    LawError
-        It is neither a fit nor an average.
-    """
+    """Check that a posterior can be fitted again."""
     if not is_kept(posterior):
         raise LawError(
             f"{type(posterior).__name__} cannot be fitted again along a run: give "

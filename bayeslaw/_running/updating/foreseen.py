@@ -23,27 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """Measured rows, and their distribution by the draws of a posterior.
+    """Measured rows, and their distribution by the draws of a posterior."""
 
-    Parameters
-    ----------
-    rows
-        The rows, sorted so that points of one run follow each other.
-    y
-        Measured log losses, shape (row,).
-    law
-        The law's log loss, shape (draw, row).
-    effects
-        Effects of checkpoints, runs and settings, shape (draw, row).
-    errors
-        The rows' own errors, correlated along a run.
-    """
-
-    rows: pd.DataFrame
-    y: Float[np.ndarray, " row"]
-    law: Float[np.ndarray, "draw row"]
-    effects: Float[np.ndarray, "draw row"]
-    errors: RowErrors
+    rows: pd.DataFrame  # the rows, sorted so that points of one run follow each other
+    y: Float[np.ndarray, " row"]  # measured log losses
+    law: Float[np.ndarray, "draw row"]  # the law's log loss
+    effects: Float[np.ndarray, "draw row"]  # effects of checkpoints, runs and settings
+    errors: RowErrors  # the rows' own errors, correlated along a run
 
     @property
     def shared(self) -> Float[np.ndarray, "draw row"]:
@@ -95,11 +81,6 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     `Average` keeps no effects, so all effects are drawn anew. A new point shares the
     effect of its run with the run's old points; any further correlation with the last
     old point is ignored.
-
-    Raises
-    ------
-    RunTableError
-        The rows lack a loss, or a column that a law reads.
     """
     parts = all_draws(posterior.pieces())
     along = [c for c in ("run", "step", "D") if c in rows]

@@ -127,11 +127,6 @@ def plan_change(
 ) -> PlanChange:
     """Plan with the new posteriors of target and source, with the same question, and
     compare with the old plan.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
     """
     after = plan(*new, **keywords)
     if before.D is None:

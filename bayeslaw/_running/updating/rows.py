@@ -87,13 +87,7 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
 
 
 def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
-    """Refuse a table that lacks most of the rows that ``what`` was fitted to.
-
-    Raises
-    ------
-    RunTableError
-        Most old rows are missing; most often the table is the second batch alone.
-    """
+    """Refuse a table that lacks most of the rows that ``what`` was fitted to."""
     if len(changes.gone) <= len(before) / 2:
         return
     raise RunTableError(
