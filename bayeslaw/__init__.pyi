@@ -26,10 +26,10 @@ from ._forecasts.checking.inference import InferenceCheck as InferenceCheck
 from ._forecasts.checking.inference import check_inference as check_inference
 from ._forecasts.checking.stages import StagesCheck as StagesCheck
 from ._forecasts.checking.stages import check_stages as check_stages
-from ._forecasts.exchange import exchange_rate as exchange_rate
 from ._forecasts.forecast import forecast as forecast
 from ._forecasts.forgetting import Cost as Cost
 from ._forecasts.forgetting import cost_of_forgetting as cost_of_forgetting
+from ._forecasts.forgetting import exchange_rate as exchange_rate
 from ._forecasts.forgetting import progress_lost as progress_lost
 from ._forecasts.misfits import drift_parts as drift_parts
 from ._forecasts.misfits import misfit_along as misfit_along

@@ -40,8 +40,7 @@ ABOVE = (
     "_forecasts", "_plans", "_designs", "_schedules", "_running", "plots", "_report",
 )  # fmt: skip
 KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
-    "bayeslaw._designs.buying.campaign": "holds the laws from which runs are bought",
-    "bayeslaw._designs.buying.knowledge": "fits laws to what has been bought, or draws from their priors",
+    "bayeslaw._designs.buying.campaign": "fits the laws from which runs are bought, or draws from their priors",
     "bayeslaw._designs.buying.next_runs": "takes the laws from which runs are bought",
     "bayeslaw._forecasts.checking.inference": "fits simulated tables and ranks parameters",
     "bayeslaw._forecasts.review.fits": "says which law of an average falls short",

@@ -18,8 +18,14 @@ from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days, format_money
-from bayeslaw._designs import reweighting
-from bayeslaw._designs.appraisal import Appraisal, best_list, goal_sds, where_to_stop
+from bayeslaw._designs.appraisal import (
+    MAX_KHAT,
+    Appraisal,
+    best_list,
+    goal_sds,
+    longest_checkable,
+    where_to_stop,
+)
 from bayeslaw._designs.criteria import Choosing, Variance
 from bayeslaw._designs.evidence import already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
@@ -491,7 +497,7 @@ def _compare_with_reweighting(
     """Compare the approximation with reweighted draws, on as many of the first picks as
     the draws allow.
     """
-    count, views = reweighting.longest_checkable(
+    count, views = longest_checkable(
         offered, goal.domains, picks, arguments.checks, arguments.seed
     )
     by_goal = np.hstack([view.variance() for view in views])
@@ -511,7 +517,7 @@ def _compare_with_reweighting(
         "goal_sd_approximate": sds[count],
         "correction": sd / sds[count],
         "khat": khat,
-        "reliable": khat <= reweighting.MAX_KHAT,
+        "reliable": khat <= MAX_KHAT,
     }
     if goal.options is not None:
         (view,) = views

@@ -26,7 +26,7 @@ from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import Fits, worth_buying
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
-from bayeslaw._report.mixing.part import (
+from bayeslaw._report.mixing import (
     MixturePart,
     explored_mixture,
     mixes,

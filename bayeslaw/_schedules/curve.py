@@ -13,8 +13,7 @@ from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._schedules.phases import Phases, columns_of, finished, paths
-from bayeslaw._schedules.sides import sides_of
+from bayeslaw._schedules.phases import Phases, columns_of, finished, paths, sides_of
 from bayeslaw._tables.rates.areas import COLUMNS
 
 if TYPE_CHECKING:

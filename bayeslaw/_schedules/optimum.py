@@ -20,9 +20,11 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._schedules.phases import Phases, after_both, finite_number
-from bayeslaw._schedules.sides import (
+from bayeslaw._schedules.phases import (
+    Phases,
     WeightedDomain,
+    after_both,
+    finite_number,
     name_of_loss,
     sides_of,
     weighted_loss,

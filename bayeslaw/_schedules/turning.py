@@ -25,8 +25,10 @@ from bayeslaw._schedules.phases import (
     columns_of,
     finished,
     finite_number,
+    name_of_loss,
+    sides_of,
+    weighted_loss,
 )
-from bayeslaw._schedules.sides import name_of_loss, sides_of, weighted_loss
 from bayeslaw._tables.rates.areas import LAMBDA
 
 if TYPE_CHECKING:

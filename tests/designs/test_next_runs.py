@@ -9,9 +9,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
-from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import FIRST_SHARE, TRIFLE, Chosen, why_stop
-from bayeslaw._designs.drifting import covariance, less_drift
+from bayeslaw._designs.evidence import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss

@@ -95,7 +95,7 @@ def test_noise_of_small_runs_is_larger_in_forecasts_anchors_and_updates(fit):
 
     from bayeslaw._designs.evidence import domain_of
     from bayeslaw._designs.menu import menu
-    from bayeslaw._running.updating.foreseen import foresee
+    from bayeslaw._running.updating.surprise import foresee
 
     foreseen = foresee(fit, runs)
     short, long = np.sqrt(np.diag(foreseen.own_covariance))

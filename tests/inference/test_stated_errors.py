@@ -20,7 +20,7 @@ from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import NONE, Group, pad, shared_error
-from bayeslaw._running.updating.foreseen import foresee
+from bayeslaw._running.updating.surprise import foresee
 from bayeslaw.cli.app import app
 from known.marginals import columns_of
 

@@ -12,7 +12,7 @@ import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
 from bayeslaw._report import page as page_file
-from bayeslaw._report.panels import panels
+from bayeslaw._report.domains import panels
 from bayeslaw.cli.parsing import read_question
 from known.browser import opened
 

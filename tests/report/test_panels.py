@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bayeslaw import plots
-from bayeslaw._report.panels import curves, panels
+from bayeslaw._report.domains import curves, panels
 
 TABLE = pd.DataFrame({"D": [1e8, 1e9, 1e10, 1e11]})
 

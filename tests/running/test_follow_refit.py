@@ -7,9 +7,9 @@ from scipy.special import logsumexp
 
 import bayeslaw
 from bayeslaw import LawError, RunTableWarning
+from bayeslaw._running.following.course import RunSetting, points_as_rows
 from bayeslaw._running.following.departure import Departure, Scales
 from bayeslaw._running.following.track import TrackRules
-from bayeslaw._running.following.worn import RunSetting, points_as_rows
 from known.power_laws import TOKENS, UNTIL, N, points, power_laws, true_curve
 
 END, LIMIT = 9e10, 2.2

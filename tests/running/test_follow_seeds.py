@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._running.following.course import CourseGrid, course
+from bayeslaw._running.following.course import CourseGrid, course, shared_course
 from bayeslaw._running.following.departure import Outlook
-from bayeslaw._running.following.shared import shared_course
 from bayeslaw._running.following.track import Track
 from known.power_laws import UNTIL, Mixed, N, PowerLaws, points, power_laws, true_curve
 

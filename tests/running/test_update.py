@@ -12,11 +12,9 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import LawError, RunTableError
 from bayeslaw._plans import example
-from bayeslaw._running.updating.attribution import attribute
-from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw._running.updating.plans import plan_change
 from bayeslaw._running.updating.shifts import measure_move
-from bayeslaw._running.updating.surprise import joint, surprise_of
+from bayeslaw._running.updating.surprise import attribute, foresee, joint, surprise_of
 from known import plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 

@@ -21,7 +21,7 @@ from resumable import study
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._designs.buying.knowledge import what_is_known
+from bayeslaw._designs.buying.campaign import what_is_known
 from bayeslaw._designs.menu import menu
 
 LAWS = ("chinchilla", "coupled")

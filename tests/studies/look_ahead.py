@@ -22,7 +22,7 @@ from resumable import study
 
 import bayeslaw
 from bayeslaw._designs.appraisal import goal_sds
-from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import next_runs
 from bayeslaw._designs.criteria import Criterion, Variance
 from bayeslaw._designs.evidence import domain_of, gaussian

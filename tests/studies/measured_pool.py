@@ -26,7 +26,7 @@ from trained_plans import LOOSER, REFERENCE, WARM, known_before, medians
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import next_runs
 from bayeslaw._designs.goals.plan import PlanGoal, of_source, present_plan
 from bayeslaw._designs.menu import menu

@@ -25,7 +25,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import NextRuns, next_runs
 from bayeslaw._designs.criteria import Information
 from bayeslaw._designs.evidence import domain_of, gaussian

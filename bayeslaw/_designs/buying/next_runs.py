@@ -26,12 +26,14 @@ from bayeslaw._designs.appraisal import goal_sds
 from bayeslaw._designs.buying.campaign import (
     Campaign,
     as_read,
+    fewest,
     goal_now,
+    laws_for,
     losses_of,
     planned_region,
     read_measured,
+    what_is_known,
 )
-from bayeslaw._designs.buying.knowledge import fewest, laws_for, what_is_known
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import gaussian
 from bayeslaw._designs.gaussian import Pick, precision_of

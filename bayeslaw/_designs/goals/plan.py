@@ -15,10 +15,10 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import COST_LIMITS
+from bayeslaw._designs.appraisal import ReweightedDraws
 from bayeslaw._designs.criteria import Saving
 from bayeslaw._designs.evidence import Domain, checkpoints_of, view_candidates
 from bayeslaw._designs.menu import Menu
-from bayeslaw._designs.reweighting import ReweightedDraws
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments import NAMES, PlanArguments

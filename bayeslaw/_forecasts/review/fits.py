@@ -15,8 +15,10 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, check
 from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
-from bayeslaw._forecasts.review.findings import Finding, Verdict, labelled
-from bayeslaw._forecasts.review.reach import (
+from bayeslaw._forecasts.review.findings import (
+    Finding,
+    Verdict,
+    labelled,
     review_reach,
     tested,
     tested_by,

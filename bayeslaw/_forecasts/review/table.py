@@ -18,8 +18,13 @@ from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import quote
 from bayeslaw._forecasts.check import FEW
-from bayeslaw._forecasts.review.findings import Finding, judged, labelled
-from bayeslaw._forecasts.review.reach import review_reach, tested
+from bayeslaw._forecasts.review.findings import (
+    Finding,
+    judged,
+    labelled,
+    review_reach,
+    tested,
+)
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law

@@ -1,33 +1,194 @@
-"""Compute the law along one run: its draws at any point of the run, from start to end."""
+"""Compute the law along one run: its draws at any point of the run, from start to end,
+what fitted runs of its setting did beyond it, and refits with the run's own points.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._forecasts.forecast import ONE_SD
+from bayeslaw._law.columns import is_share
 from bayeslaw._posteriors.averaging.folds import stages_in_direction
+from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._running.following.shared import (
-    Clock,
-    SharedCourse,
-    middle_and_sd,
-    shared_course,
+from bayeslaw._posteriors.posterior import (
+    KeptPosterior,
+    Posterior,
+    columns_read,
+    is_kept,
 )
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
+from bayeslaw._tables.rows.levels import TOLERANCE, with_common_levels
+from bayeslaw._tables.runs import TEXT
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
+
+
+Clock = float | np.ndarray  # log tokens (or steps), one or several
+CURVE = 3  # fewest points of a run whose course is read between its points
+# power of tokens by which an excess wanes after the last point, as the wander of a
+# departure does (`DeparturePriors.waning`)
+WANING = 0.6
+BEYOND = 0.1  # e-folds of tokens after its last point up to which a course holds
+
+
+class SharedCourse(NamedTuple):
+    """Excess over the law that fitted runs of one setting share (seeds of one recipe): a
+    bump, or the decay of a learning rate that the law does not know. At each step the
+    mean excess is shrunk by the variance of runs around it (James and Stein 1961).
+    """
+
+    # log tokens (or steps) of the runs' points, ascending
+    clock: Float[np.ndarray, " place"]
+    excess: Float[np.ndarray, " place"]  # mean log loss of the runs minus the law's
+    # share of the excess that a new run is expected to have
+    weight: Float[np.ndarray, " place"]
+    # sd of a new run's log loss around the shared course; None where it is not known:
+    # one run, or the planned end lies beyond the runs' last points
+    own: float | None
+
+    def beyond(
+        self, clock: Clock, law_at: Callable[[Clock], np.ndarray]
+    ) -> Float[np.ndarray, "draw ..."]:
+        """Compute what the runs did beyond each draw of the law. Before their first
+        point it is as there; after their last it wanes with tokens.
+        """
+        there = np.clip(clock, self.clock[0], self.clock[-1])
+        excess = np.interp(there, self.clock, self.excess)
+        weight = np.interp(there, self.clock, self.weight)
+        left = np.exp(-WANING * np.maximum(clock - self.clock[-1], 0.0))
+        law = law_at(there)
+        return left * weight * (excess + law.mean(axis=0) - law)
+
+
+def shared_course(
+    fitted: pd.DataFrame | None,
+    run: pd.DataFrame,
+    along: pd.DataFrame,
+    unit: str,
+    until: float,
+    mean_law: Callable[[np.ndarray], np.ndarray],
+    error: float,
+) -> SharedCourse | None:
+    """Average the excess of fitted runs of a run's setting; None without any.
+
+    Parameters
+    ----------
+    run
+        Rows of the run. Fitted rows of a run of the same name are left out.
+    along
+        The columns that the law reads along the run.
+    until
+        Tokens (or steps) at the planned end.
+    mean_law
+        The law's log loss along the run by log tokens, averaged over draws.
+    error
+        Sd of a new run around the law, by the posterior.
+    """
+    if fitted is None or not {unit, "loss"} <= set(fitted):
+        return None
+    rows = fitted[_are_of_setting(fitted, run, along, unit)]
+    if rows.empty:
+        return None
+    clock = np.log(rows[unit].to_numpy(float))
+    excess = np.log(rows["loss"].to_numpy(float)) - mean_law(clock)
+    # without names, the second row at a length is another run's
+    name = rows.groupby(unit).cumcount().to_numpy()
+    if "run" in rows and rows["run"].notna().all():
+        name = rows["run"].to_numpy()
+
+    # each run's excess at the points of all; NaN before its first point and after its
+    # last; a place that only one run covers counts if that is a curve
+    places = np.unique(clock)
+    by_run = np.full((len(pd.unique(name)), len(places)), np.nan)
+    is_covered = np.zeros(len(places), bool)
+    for row, one in zip(by_run, pd.unique(name), strict=True):
+        own = name == one
+        order = np.argsort(clock[own])
+        at, off = clock[own][order], excess[own][order]
+        row[:] = np.interp(places, at, off, left=np.nan, right=np.nan)
+        is_covered |= np.isfinite(row) & (own.sum() >= CURVE)
+    is_covered |= np.isfinite(by_run).sum(axis=0) > 1
+    if not is_covered.any():
+        return None
+    places, by_run = places[is_covered], by_run[:, is_covered]
+    count = np.isfinite(by_run).sum(axis=0)
+    mean = np.nanmean(by_run, axis=0)
+    runs = float(count.mean())
+
+    # variance of runs around their mean, shared or in general where runs are few
+    squares = np.nansum((by_run - mean) ** 2, axis=0)
+    within = squares.sum() / max((count - 1).sum(), 1)
+    half_of_excess = np.mean(mean**2) / 2
+    of_mean = _average_variances(half_of_excess, within, runs - 1) / count
+    shared = max(float(np.mean(mean**2 - of_mean)), 0.0)
+    weight = shared / (shared + of_mean)
+    own_sd = None
+    if count[-1] > 1 and np.log(until) <= places[-1] + BEYOND:
+        variance = _average_variances(error**2, within, runs - 1)
+        own_sd = float(np.sqrt(variance * (1 + np.mean(weight / count))))
+    return SharedCourse(places, mean, weight, own_sd)
+
+
+def _average_variances(
+    prior: float, measured: float, freedom: float, least: float = 1e-8
+) -> float:
+    """Average a prior and a measured variance, on the log scale, by the latter's
+    degrees of freedom.
+    """
+    logs = np.log(np.maximum([prior, measured], least))
+    return float(np.exp((logs[0] + freedom * logs[1]) / (1 + freedom)))
+
+
+def _are_of_setting(
+    fitted: pd.DataFrame, run: pd.DataFrame, along: pd.DataFrame, unit: str
+) -> Bool[np.ndarray, " row"]:
+    """Tell which fitted rows have the setting that the run has at their step."""
+
+    def is_setting(column: str) -> bool:
+        """Tell whether a column is set before a run, and so has levels."""
+        return column in ("N", "U", "replay", "ptpp") or is_share(column)
+
+    lengths = along[unit].to_numpy(float)
+    tokens = fitted[unit].to_numpy(float)
+    after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
+    is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
+    there = along.drop(columns=unit).iloc[after - is_nearer]
+    columns = [str(c) for c in run if c in fitted and c not in along]
+    there = there.assign(**{c: run[c].iloc[-1] for c in columns if is_setting(c)})
+    same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
+    if not set(there) <= set(fitted):
+        return np.zeros_like(same)
+    names = list(there)
+    rows, there = with_common_levels(
+        fitted[names].astype(float), there.astype(float), names
+    )
+    for name in names:
+        # areas and losses have no levels
+        within = 0.0 if is_setting(name) else TOLERANCE
+        same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
+    if {"run"} <= set(run) & set(fitted):
+        same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()
+    return same
+
+
+def middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    """Compute the median and a robust sd, from the quantiles of one sd."""
+    low, high = np.quantile(values, ONE_SD)
+    return float(np.median(values)), float(high - low) / 2
+
 
 # one schedule, or several by name; the first is the planned one
 Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
@@ -217,3 +378,109 @@ def _find_constant(run: pd.DataFrame, name: str) -> float:
             "select a run with where, or say how it goes on (--schedule FILE)"
         )
     return float(values[0])
+
+
+# -- refits along a run ----------------------------------------------------------------
+
+
+class RunSetting(NamedTuple):
+    """A run that is followed by a posterior.
+
+    ``rows``: rows of the run, with the columns that the laws read; ``schedule``,
+    ``until`` and ``seed``: as for `follow`.
+    """
+
+    posterior: Posterior
+    rows: pd.DataFrame
+    until: float
+    schedule: Schedules
+    seed: int
+
+    def courses(
+        self, posterior: Posterior, fitted: pd.DataFrame | None = None
+    ) -> tuple[Course, dict[str, Course]]:
+        """Compute the law along the run by its planned schedule (`course`), and by each
+        further one up to that schedule's end. ``fitted``: the runs that were fitted
+        before this one, which is no other run of its setting.
+        """
+        run, schedule, seed = self.rows, self.schedule, self.seed
+        along = course(
+            posterior, run, self.until, planned(schedule), seed, fitted=fitted
+        )
+        others = {}
+        further = list(schedule.items())[1:] if isinstance(schedule, Mapping) else []
+        for name, table in further:
+            if along.unit not in table:
+                raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
+            end = float(table[along.unit].max())
+            others[name] = course(posterior, run, end, table, seed, fitted=fitted)
+        return along, others
+
+    def fit(
+        self, points: Sequence[tuple[float, float]]
+    ) -> tuple[Course, dict[str, Course], tuple[str, ...]]:
+        """Fit again with these points of the run, (tokens or steps, loss), among the
+        rows. Returns the law along the run, by its schedule and by others, and the
+        warnings of the fit.
+
+        Raises
+        ------
+        RunTableError
+            The laws cannot be fitted to these rows.
+        """
+        kept = keep_for_refits(self.posterior)
+        before, unit = kept.runs, unit_of(kept)
+        # the columns of the run at its points
+        at, loss = np.asarray(points, float).T
+        last = self.rows.iloc[-1].to_dict()
+        along = {str(name): np.full(len(at), value) for name, value in last.items()}
+        if {"D", "step"} <= set(along):
+            # tables are sorted along a run by steps first, so points need steps, too
+            along["step"] = at * float(last["step"]) / float(last["D"])
+        schedule = planned(self.schedule)
+        if schedule is not None:
+            steps = schedule[unit].to_numpy(float)
+            nearest = np.argmin(np.abs(steps[:, None] - at), axis=0)
+            there = schedule.iloc[nearest].to_dict("list")
+            along |= {str(name): np.asarray(values) for name, values in there.items()}
+        new_rows = points_as_rows(before, along | {unit: at, "loss": loss}, unit)
+        table = pd.concat([before, new_rows], ignore_index=True)
+        # If the diagnostics fail, the run is still followed; `warnings` say so.
+        new = refit_like(kept, table, seed=self.seed, on_failure="ignore")
+        return *self.courses(new, fitted=before), tuple(new.warnings)
+
+
+def keep_for_refits(posterior: Posterior) -> KeptPosterior:
+    """Check that a posterior can be fitted again."""
+    if not is_kept(posterior):
+        raise LawError(
+            f"{type(posterior).__name__} cannot be fitted again along a run: give "
+            "a fit or an average (`bayeslaw fit`), or leave refit out"
+        )
+    return posterior
+
+
+def points_as_rows(
+    table: pd.DataFrame,
+    along: Mapping[str, np.ndarray],
+    unit: str,
+    name: str = "followed",
+) -> pd.DataFrame:
+    """Write points of a run in the columns of a table that was fitted.
+
+    Missing texts, such as the run's name, become ``name``; numbers that no law reads
+    are empty.
+    """
+    columns = {}
+    for column in map(str, table):
+        if column == "domain":
+            value = table[column].iloc[0]
+        elif column in along:
+            value = along[column]
+        elif column == "step":
+            # any unit of steps will do, because only their ratios matter
+            value = along[unit]
+        else:
+            value = name if column in TEXT else np.nan
+        columns[column] = value
+    return pd.DataFrame(columns, index=range(len(along["loss"])))

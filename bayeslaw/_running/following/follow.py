@@ -21,11 +21,16 @@ from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import one_domain, table_of
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._running.following.course import Schedules, planned, unit_of
+from bayeslaw._running.following.course import (
+    RunSetting,
+    Schedules,
+    keep_for_refits,
+    planned,
+    unit_of,
+)
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
 from bayeslaw._running.following.track import CLOSE, Track
-from bayeslaw._running.following.worn import RunSetting, keep_for_refits
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs

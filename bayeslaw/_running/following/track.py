@@ -13,11 +13,9 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import TRUSTED_K
-from bayeslaw._running.following.course import UNITS, Course
+from bayeslaw._running.following.course import UNITS, Course, RunSetting, middle_and_sd
 from bayeslaw._running.following.departure import Departure, Outlook, Scales
 from bayeslaw._running.following.followed import Followed
-from bayeslaw._running.following.shared import middle_and_sd
-from bayeslaw._running.following.worn import RunSetting
 
 if TYPE_CHECKING:
     from jaxtyping import Float

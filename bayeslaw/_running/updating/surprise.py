@@ -1,5 +1,6 @@
-"""Judge whether new rows agree with their forecasts: coverage, misses, and the share of
-simulated batches that stray as far.
+"""Forecast new rows by the old posterior, judge whether they agree with it (coverage,
+misses, and the share of simulated batches that stray as far), and explain why a forecast
+moved: the part of each group of new rows, computed from the old draws.
 """
 
 from __future__ import annotations
@@ -16,11 +17,111 @@ from bayeslaw._base.numbers import format_chance, format_level
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
+from bayeslaw._inference.diagnostics import TRUSTED_K, pareto_smoothed
+from bayeslaw._inference.table import shared_error
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
+from bayeslaw._posteriors.posterior import Posterior, columns_read, row_sds
 from bayeslaw._running.following.followed import SURPRISING, UNUSUAL
-from bayeslaw._running.updating.foreseen import Foreseen
+from bayeslaw._tables.fitting import losses
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, eq=False)
+class Foreseen:
+    """Measured rows, and their distribution by the draws of a posterior."""
+
+    rows: pd.DataFrame  # the rows, sorted so that points of one run follow each other
+    y: Float[np.ndarray, " row"]  # measured log losses
+    law: Float[np.ndarray, "draw row"]  # the law's log loss
+    effects: Float[np.ndarray, "draw row"]  # effects of checkpoints, runs and settings
+    errors: RowErrors  # the rows' own errors, correlated along a run
+
+    @property
+    def shared(self) -> Float[np.ndarray, "draw row"]:
+        """Add the shared effects to the law, shape (draw, row)."""
+        return self.law + self.effects
+
+    @property
+    def own_covariance(self) -> Float[np.ndarray, "row row"]:
+        """Compute the covariance of the rows' own errors, which are correlated along a
+        run; averaged over draws, shape (row, row).
+
+        Errors are Student-t. The covariance is that of the normal errors which tell as
+        much about the law (`RunNoise.learned_at`).
+        """
+        carried = self.errors.carried
+        dof = self.errors.dof[:, None]
+        squared = self.errors.scale**2 / (1 - carried**2) * (dof + 3) / (dof + 1)
+        sd = np.sqrt(squared.mean(axis=0))
+        step_correlation = carried.mean(axis=0)
+        correlation = np.eye(len(sd))
+        for j in range(1, len(sd)):
+            # it is 0 at the first point of a run, so that runs are uncorrelated
+            correlation[:j, j] = correlation[:j, j - 1] * step_correlation[j]
+        correlation = correlation + np.triu(correlation, 1).T
+        return sd[:, None] * correlation * sd
+
+    def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
+        """Simulate measured log losses, one table for each draw; rows of one run or
+        checkpoint share their effects.
+        """
+        rng = generator(seed, Stream.FORESEEN_ROWS)
+        return self.shared + self.errors.draw_each(rng)
+
+    def log_likelihood(
+        self, picked: Bool[np.ndarray, " row"]
+    ) -> Float[np.ndarray, " draw"]:
+        """Compute the log likelihood of some rows under each draw, shape (draw,); runs
+        must be complete.
+        """
+        carried, scale, dof = self.errors.carried, self.errors.scale, self.errors.dof
+        errors = RowErrors(carried[:, picked], scale[:, picked], dof)
+        return errors.log_density((self.y - self.shared)[:, picked])
+
+
+def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
+    """Evaluate rows that a posterior has not seen, under its draws.
+
+    If a `Fit` has seen a row's checkpoint or run, the row gets the learned effect. An
+    `Average` keeps no effects, so all effects are drawn anew. A new point shares the
+    effect of its run with the run's old points; any further correlation with the last
+    old point is ignored.
+    """
+    parts = all_draws(posterior.pieces())
+    along = [c for c in ("run", "step", "D") if c in rows]
+    if "run" in along:
+        # Points of one run follow each other in its order. Sort positions, because a
+        # user's table may repeat labels. Sort names as text, because one run may be
+        # called 3 and another a3.
+        named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
+        rows = rows.iloc[named.sort_values(along, kind="stable").index]
+    has_length = any("run_length" in part.piece.values for part in parts)
+    length = None if has_length else 0.0
+    noise = noise_of(parts, length, settings_apart=True)
+    # without a length the errors of rows are independent, as in the fit
+    gap = shared_error(rows).gap
+    if gap is None:
+        gap = np.full(len(rows), np.inf)
+    law = log_losses(parts, rows, "the table")
+    sizes = error_sizes(parts, rows, "the table")
+    own_sizes = noise.size_with(sizes, row_sds(rows, law))
+    rng = generator(seed, Stream.FORESEEN_ROWS, 1)
+    members = getattr(posterior, "members", ())
+    if any(member.effects for member in members):
+        drawn = [member.draw_effects(rows, rng) for member in members]
+        effects = np.concatenate(drawn)
+    else:
+        effects = sizes * noise.draw_shared(rows, columns_read(posterior), rng)
+    return Foreseen(
+        rows=rows,
+        y=np.log(losses(rows)),
+        law=law,
+        effects=np.zeros(law.shape) + effects,
+        errors=RowErrors.along_runs(noise, np.asarray(gap, float), own_sizes),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,3 +323,145 @@ def members(
             is_share = column == "replay"
             words = f"{level:.3g}" if is_share else format_level(column, level)
             yield {"by": column, "level": words, "rows": int(picked.sum())}, picked
+
+
+# -- attribution -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """The shift of one run's forecast and its parts, in log loss.
+
+    Parameters
+    ----------
+    shift
+        Shift of the law's mean at that run, from the old posterior to the new one.
+    sd
+        Sd of the law's log loss at that run, by the old posterior.
+    together
+        The shift that all new rows give the old draws (`attribute`).
+    groups
+        A row for each level of a column (``by``, ``level``), with its number of
+        ``rows``. ``adds`` is the group's part of ``together``; parts of a column's
+        levels add up to it. ``alone`` is the shift that the group would give without
+        the other new rows, by reweighting the old draws, and ``khat`` that of the
+        weights; from .7 on ``alone`` is NaN.
+    close, close_sd
+        Largest error of an explained shift: as a share of the refit's shift, or in
+        ``sd``.
+    most
+        Share of a shift that a group must add to be its reason.
+    """
+
+    shift: float
+    sd: float
+    together: float
+    groups: pd.DataFrame
+    close: float = 0.4
+    close_sd: float = 0.35
+    most: float = 0.5
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether the old draws predict the refit's shift, so that its parts are
+        meaningful.
+        """
+        # a shift that is small compared with the old sd need not be explained exactly
+        allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
+        return abs(self.together - self.shift) <= allowed
+
+    @property
+    def reasons(self) -> pd.DataFrame:
+        """List the groups that add most of the shift; none if the shift cannot be
+        explained.
+        """
+        if not self.is_told:
+            return self.groups.iloc[:0]
+        along = self.groups["adds"] * np.sign(self.shift)
+        return self.groups[along >= self.most * abs(self.shift)]
+
+    def sentence(self) -> str:
+        """Describe how much of the shift is explained, and by which rows."""
+        part_told = f"of {self.shift:+.2%} the new rows tell {self.together:+.2%}"
+        if not self.is_told:
+            return (
+                f"{part_told}; the rest is what only the refit shows (misfit and noise "
+                "learned again, weights and drift of laws, rows changed or gone), so "
+                "that it cannot be told by which rows"
+            )
+        # A column with one level explains nothing, and single runs are too many to list,
+        # unless there are no others. Of the rest the three largest parts.
+        levels = self.groups.groupby("by")["level"].transform("size")
+        several = self.groups[(levels > 1) & (self.groups["by"] != "run")]
+        groups = several if len(several) else self.groups
+        order = groups["adds"].abs().sort_values(ascending=False).index
+        parts = [
+            f"{group['by']} {group['level']} {group['adds']:+.2%}"
+            for _, group in groups.loc[order[:3]].iterrows()
+        ]
+        return f"{part_told}: {', '.join(parts)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the record to JSON types."""
+        return {
+            "shift": self.shift,
+            "sd": self.sd,
+            "together": self.together,
+            "told": self.is_told,
+            "reason": self.sentence(),
+            "groups": self.groups.to_dict(orient="records"),
+        }
+
+
+def attribute(
+    foreseen: Foreseen,
+    before: Float[np.ndarray, " draw"],
+    after: Float[np.ndarray, " later"],
+) -> Attribution:
+    """Attribute the shift of a forecast to the new rows.
+
+    Parameters
+    ----------
+    foreseen
+        The new rows under the old draws.
+    before, after
+        Draws of the law's log loss at the run to forecast, of the old and the new
+        posterior.
+
+    Notes
+    -----
+    The old draws of the forecast and of the new rows are assumed to be jointly normal.
+    The forecast's mean then moves by a sum over rows: a gain times the difference of
+    the row from its own forecast (the update of an ensemble Kalman filter; Evensen
+    1994). Reweighting the draws by the rows' likelihood does not need this assumption.
+    Its result is reported if its k-hat allows, which is mostly for a few rows. Neither
+    method covers what a refit learns again: the misfit's scales, and the weights and
+    drift of an average.
+    """
+    # Effects are added to the law, so that rows of one odd checkpoint, which share its
+    # effect, move the law less.
+    shared = foreseen.shared
+    covariance = covariance_of(shared) + foreseen.own_covariance
+    away = shared - shared.mean(axis=0)
+    together_with = (before - before.mean()) @ away / (len(before) - 1)
+    # a row's gain falls if other rows carry the same information
+    gain = np.linalg.solve(covariance, together_with)
+    adds = gain * (foreseen.y - shared.mean(axis=0))
+    groups = []
+    for group, picked in members(foreseen.rows):
+        weight, khat = pareto_smoothed(foreseen.log_likelihood(picked))
+        alone = float(weight @ before - before.mean())
+        groups.append(
+            {
+                **group,
+                "adds": float(adds[picked].sum()),
+                "alone": alone if khat < TRUSTED_K else float("nan"),
+                "khat": khat,
+            }
+        )
+    return Attribution(
+        shift=float(after.mean() - before.mean()),
+        sd=float(before.std()),
+        together=float(adds.sum()),
+        groups=telling(groups, ["adds"]),
+    )

@@ -28,8 +28,6 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     is_kept,
 )
-from bayeslaw._running.updating.attribution import attribute
-from bayeslaw._running.updating.foreseen import Foreseen, foresee
 from bayeslaw._running.updating.plans import plan_change, planned_rows
 from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
 from bayeslaw._running.updating.shifts import (
@@ -38,7 +36,13 @@ from bayeslaw._running.updating.shifts import (
     law_shifts,
     parameter_shifts,
 )
-from bayeslaw._running.updating.surprise import Surprise, surprise_of
+from bayeslaw._running.updating.surprise import (
+    Foreseen,
+    Surprise,
+    attribute,
+    foresee,
+    surprise_of,
+)
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.fitting import check_full, losses, own_rows
 from bayeslaw._tables.proposals import it_has

@@ -15,10 +15,9 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
-from bayeslaw._running.updating.attribution import Attribution
 from bayeslaw._running.updating.plans import PlanChange
 from bayeslaw._running.updating.rows import RowChanges
-from bayeslaw._running.updating.surprise import Surprise, above
+from bayeslaw._running.updating.surprise import Attribution, Surprise, above
 
 Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
 

@@ -1,1 +1,0 @@
-"""Show mixtures on the page: their plan, and linked sliders of shares."""
