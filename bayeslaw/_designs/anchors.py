@@ -393,7 +393,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         unit=unit_of(aim.gain, costs),
         goal_sd_before=sds[0],
         goal_sd_after=sds[-1],
-        spent=approximation.offer.price(appraisal.picks),
+        spent=approximation.offer.price_picks(appraisal.picks),
         budget=limits.budget,
         stop=stop,
         check=check,
@@ -449,8 +449,9 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     if max_picks is not None:
         check_count("max_picks", max_picks)
     budget = positive("budget", arguments.budget)
-    run, stop = np.unravel_index(np.argmin(offered.first_cost), offered.cost.shape)
-    cheapest = offered.first_cost[run, stop]
+    due = offered.due()
+    run, stop = np.unravel_index(np.argmin(due), due.shape)
+    cheapest = due[run, stop]
     if budget < cheapest:
         row = offered.table.index[offered.rows[run, stop]]
         raise PlanError(

@@ -189,7 +189,7 @@ def _appraise_picks(
     offer = approximation.offer
     start = np.eye(offer.coordinates)
     gain = np.diff(_compute_running_gains(offer, criterion, picks, start))
-    price = [offer.price(picks[:count]) for count in range(len(picks) + 1)]
+    price = [offer.price_picks(picks[:count]) for count in range(len(picks) + 1)]
     draws, rank = approximation.draws.shape
     batches = np.zeros((BATCHES, len(picks)))
     if draws >= draws_a_coordinate * rank * BATCHES and picks:

@@ -253,12 +253,12 @@ def gaussian(
         return by_stop.reshape(runs, stops * width, rows.shape[-1])
 
     offer = Offer(
+        menu.cost,
+        menu.checkpoint,
+        menu.checkpoint_cost,
         loadings=by_run(np.concatenate([law, effects[:, checkpoint]], axis=2)),
         noise=_compute_error_covariance(menu, domains),
         per_stop=width,
-        cost=menu.cost,
-        checkpoint=menu.checkpoint,
-        checkpoint_cost=menu.checkpoint_cost,
         effects=by_run(others[:, checkpoint]),
     )
     if menu.had.any():

@@ -26,12 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._designs.menu import Pick, Priced
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
-
-Pick = tuple[int, int]
-"""Index of a run, and of the stop at which it ends."""
 
 
 def principal(
@@ -144,7 +142,7 @@ class Precision:
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
+class Offer(Priced):
     """Runs on offer in principal coordinates."""
 
     # loadings of each run's measurements in order of stops (one per domain at a stop);
@@ -153,10 +151,6 @@ class Offer:
     # covariance of a run's measurements given law and checkpoint
     noise: Float[np.ndarray, "run measurement measurement"]
     per_stop: int  # number of measurements at a stop
-    cost: Float[np.ndarray, "run stop"]  # infinite where not on offer
-    checkpoint: Int[np.ndarray, " run"]  # index of each run's checkpoint
-    # paid once if any run uses the checkpoint
-    checkpoint_cost: Float[np.ndarray, " checkpoint"]
     # loadings on effects of the run's checkpoint that are not in the goal, if any
     effects: Float[np.ndarray, "run measurement effect"] | None = None
 
@@ -284,13 +278,6 @@ class Offer:
         shape (run, measurement, ...) -> (run, stop, ...).
         """
         return sums[:, self.per_stop - 1 :: self.per_stop]
-
-    def price(self, picks: Sequence[Pick]) -> float:
-        """Compute the cost of all picks, each checkpoint paid once."""
-        used = np.unique([self.checkpoint[run] for run, _ in picks]).astype(int)
-        runs = sum(self.cost[pick] for pick in picks)
-        checkpoints = self.checkpoint_cost[used].sum()
-        return float(runs + checkpoints)
 
 
 def precision_of(offer: Offer, picks: Sequence[Pick]) -> Precision:

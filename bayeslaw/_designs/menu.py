@@ -4,7 +4,7 @@ their checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,39 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
 
 Levels = float | str | Sequence[float | str]
+Pick = tuple[int, int]
+"""Index of a run, and of the stop at which it ends."""
 
 
 @dataclass(frozen=True, eq=False)
-class Menu:
+class Priced:
+    """Costs of runs on offer."""
+
+    # cost still to pay for a run up to each stop, without its checkpoint; infinite past
+    # a run's end, and where it is not on offer
+    cost: Float[np.ndarray, "run stop"]
+    checkpoint: Int[np.ndarray, " run"]  # index of each run's checkpoint
+    # cost of each checkpoint, paid once if it is used; if the table names no
+    # checkpoints, each run has its own
+    checkpoint_cost: Float[np.ndarray, " checkpoint"]
+
+    def due(self, used: Collection[int] = ()) -> Float[np.ndarray, "run stop"]:
+        """Compute the cost of each run up to each stop, with its checkpoint unless that
+        is paid for (``used``), shape (run, stop).
+        """
+        of_checkpoints = self.checkpoint_cost.copy()
+        of_checkpoints[list(used)] = 0.0
+        return self.cost + of_checkpoints[self.checkpoint][:, None]
+
+    def price_picks(self, picks: Sequence[Pick]) -> float:
+        """Compute the cost of all picks, each checkpoint paid once."""
+        used = np.unique([self.checkpoint[run] for run, _ in picks]).astype(int)
+        runs = sum(self.cost[pick] for pick in picks)
+        return float(runs + self.checkpoint_cost[used].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Menu(Priced):
     """Runs on offer. Buying a run up to one of its stops gives the losses at that stop
     and at all earlier ones.
     """
@@ -37,23 +66,9 @@ class Menu:
     table: pd.DataFrame  # the candidates
     # position in the table of each run's stops in order; -1 past a run's end
     rows: Int[np.ndarray, "run stop"]
-    # cost still to pay for a run up to each stop, without its checkpoint; infinite past
-    # a run's end
-    cost: Float[np.ndarray, "run stop"]
     # logarithm of the position of each row along its run (steps, tokens or cost)
     along: Float[np.ndarray, " row"]
-    checkpoint: Int[np.ndarray, " run"]  # index of each run's checkpoint
-    # cost of each checkpoint, paid once if it is used; if the table names no
-    # checkpoints, each run has its own
-    checkpoint_cost: Float[np.ndarray, " checkpoint"]
     had: Bool[np.ndarray, " row"]  # rows with existing losses
-
-    @property
-    def first_cost(self) -> Float[np.ndarray, "run stop"]:
-        """Compute the cost of each run up to each stop with its checkpoint, shape (run,
-        stop).
-        """
-        return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
 
     def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
         """Build the menu that remains once some rows exist. ``had``: mask of these
@@ -78,7 +93,7 @@ class Menu:
         all_fitted = np.logical_and.accumulate(is_fitted, axis=1)
         return replace(self, cost=np.where(all_fitted, np.inf, self.cost))
 
-    def measured_by(self, pick: tuple[int, int]) -> Int[np.ndarray, " row"]:
+    def measured_by(self, pick: Pick) -> Int[np.ndarray, " row"]:
         """List the rows that a run up to a stop adds to the existing ones."""
         run, stop = pick
         rows = self.rows[run, : stop + 1]
@@ -98,9 +113,9 @@ class Menu:
         checkpoints paid once.
         """
         begun = self.begun(bought)
-        runs = np.where(begun, self.cost, 0.0).max(axis=1)
-        checkpoints = np.unique(self.checkpoint[begun.any(axis=1)])
-        return float(runs.sum() + self.checkpoint_cost[checkpoints].sum())
+        last = begun.shape[1] - 1 - np.argmax(begun[:, ::-1], axis=1)
+        runs = np.flatnonzero(begun.any(axis=1))
+        return self.price_picks([(int(run), int(last[run])) for run in runs])
 
     def names(self, run: int) -> str:
         """Name a run as in the table, or by its row."""
@@ -189,7 +204,7 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     if not is_priced:
         table = table.drop(columns="cost")
     had = np.zeros(len(table), bool)
-    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest, had)
+    return Menu(along_runs, codes[rows[:, 0]], dearest, table, rows, along, had)
 
 
 def _read_costs(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
@@ -412,7 +427,7 @@ def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     return table
 
 
-def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float:
+def days_of(menu: Menu, picks: Sequence[Pick], costs: Costs) -> float:
     """Compute the days until all picked runs are done. Several train side by side, as
     ``costs`` says. A run waits for its checkpoint if that must be trained first. A run
     with existing rows goes on from them.

@@ -53,7 +53,7 @@ def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
         for checkpoint in affordable_checkpoints(offer, limits)
         for power in FEWER_POWERS
     ]
-    affordable = np.argwhere(_compute_present_costs(offer, set()) <= limits.budget)
+    affordable = np.argwhere(offer.due() <= limits.budget)
     if max(map(len, starts)) <= SHORT_LIST and len(affordable) <= SHORT_MENU:
         # each as the first pick (Sviridenko 2004); plain numbers, to be sorted
         starts += [
@@ -98,7 +98,7 @@ def greedy(
     """
     picks, precision = list(bought), precision_of(offer, bought)
     used = {int(offer.checkpoint[run]) for run, _ in picks}
-    spent = offer.price(picks)
+    spent = offer.price_picks(picks)
     if paid is not None and paid not in used:
         used.add(paid)
         spent += offer.checkpoint_cost[paid]
@@ -110,7 +110,7 @@ def greedy(
         # another run, if the limits allow it
         counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
         is_allowed = (counts < limits.replicates) & (len(picks) < limits.picks)
-        due = _compute_present_costs(offer, used)
+        due = offer.due(used)
         cost = np.where(is_allowed[:, None], due, np.inf)
         if barred is not None:
             cost = np.where(barred, np.inf, cost)
@@ -190,22 +190,10 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
     run that the limits still allow.
     """
     used = {int(offer.checkpoint[run]) for run, _ in picks}
-    cost = _compute_present_costs(offer, used).min(axis=1)
-    fits = cost <= limits.budget - offer.price(list(picks))
+    cost = offer.due(used).min(axis=1)
+    fits = cost <= limits.budget - offer.price_picks(list(picks))
     counts = np.bincount([run for run, _ in picks], minlength=len(cost))
     return bool(fits.any()), bool((fits & (counts < limits.replicates)).any())
-
-
-def _compute_present_costs(
-    offer: Offer, used: set[int]
-) -> Float[np.ndarray, "run stop"]:
-    """Compute the cost of each run up to each stop, with its checkpoint unless that is
-    paid, shape (run, stop).
-    """
-    due = offer.checkpoint_cost.copy()
-    # Once a checkpoint is paid for, its other runs are cheaper.
-    due[list(used)] = 0.0
-    return offer.cost + due[offer.checkpoint][:, None]
 
 
 def exchange(
@@ -249,7 +237,7 @@ def order_by_worth(
         useful = [pick for pick in remaining if counts[pick]]
         if not useful:
             break
-        cost = _compute_present_costs(offer, used)
+        cost = offer.due(used)
         scores = _divide_by_cost(gains, cost, 1.0, least)
         best = max(useful, key=lambda pick: scores[pick])
         ordered.append(best)

@@ -132,17 +132,17 @@ NOISE_FIELDS = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
 
 def test_checkpoints_are_paid_once():
     offer = gaussian.Offer(
-        np.ones((3, 2, 1)),
-        np.tile(np.eye(2), (3, 1, 1)),
-        1,
         np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
         np.array([0, 0, 1]),
         np.array([10.0, 20.0]),
+        np.ones((3, 2, 1)),
+        np.tile(np.eye(2), (3, 1, 1)),
+        1,
     )
-    assert offer.price([]) == 0
-    assert offer.price([(0, 1)]) == 12
-    assert offer.price([(0, 1), (1, 0), (0, 1)]) == 2 + 3 + 2 + 10
-    assert offer.price([(0, 0), (2, 1)]) == 1 + 6 + 30
+    assert offer.price_picks([]) == 0
+    assert offer.price_picks([(0, 1)]) == 12
+    assert offer.price_picks([(0, 1), (1, 0), (0, 1)]) == 2 + 3 + 2 + 10
+    assert offer.price_picks([(0, 0), (2, 1)]) == 1 + 6 + 30
     limits = search.Limits(13.5, 1, 9)
     assert search.what_fits(offer, [(0, 0)], limits) == (True, False)  # run 0 is bought
     assert search.what_fits(offer, [(0, 0)], limits._replace(replicates=2)) == (
@@ -158,7 +158,7 @@ def test_the_covariance_of_what_a_pick_measures_comes_from_all_its_points():
     loadings, root = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 3, 3))
     noise = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(3)
     cost = np.ones((2, 3))
-    offer = gaussian.Offer(loadings, noise, 1, cost, np.array([0, 1]), np.zeros(2))
+    offer = gaussian.Offer(cost, np.array([0, 1]), np.zeros(2), loadings, noise, 1)
     for run in range(2):
         for stop in range(3):
             some = slice(0, stop + 1)
@@ -221,7 +221,7 @@ def apart(*costs: float) -> gaussian.Offer:
     count = len(costs)
     one, each = np.eye(count)[:, None, :], np.ones((count, 1, 1))
     same = np.zeros(count, int)
-    return gaussian.Offer(one, each, 1, np.array(costs)[:, None], same, np.zeros(1))
+    return gaussian.Offer(np.array(costs)[:, None], same, np.zeros(1), one, each, 1)
 
 
 def test_a_list_is_in_order_of_gain_for_cost():

@@ -112,7 +112,7 @@ def test_the_list_is_the_best_of_all_that_the_budget_pays_for(seed):
         new = unsold.measured_by(pick)
         assert not rows[new].any()
         rows[new] = True
-    assert made.offer.price(found) == pytest.approx(
+    assert made.offer.price_picks(found) == pytest.approx(
         whole.price(rows) - whole.price(had)
     )
     left = goal_variance(law, errors, np.flatnonzero(rows))

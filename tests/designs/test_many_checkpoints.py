@@ -21,14 +21,14 @@ def offers():
     root = RNG.standard_normal((RUNS, STOPS, STOPS))
     noise = root @ root.transpose(0, 2, 1) + np.eye(STOPS)
     cost = np.cumsum(RNG.uniform(1, 2, (RUNS, STOPS)), axis=1)
-    of_all = (1, cost, checkpoint, RNG.uniform(0, 3, CHECKPOINTS))
+    of_all = (cost, checkpoint, RNG.uniform(0, 3, CHECKPOINTS))
     spread = np.zeros((RUNS, STOPS, CHECKPOINTS, EFFECTS))
     for run, own in enumerate(checkpoint):
         spread[run, :, own] = effects[run]
     dense = np.concatenate([loadings, spread.reshape(RUNS, STOPS, -1)], axis=2)
     return (
-        gaussian.Offer(loadings, noise, *of_all, effects=effects),
-        gaussian.Offer(dense, noise, *of_all),
+        gaussian.Offer(*of_all, loadings, noise, 1, effects=effects),
+        gaussian.Offer(*of_all, dense, noise, 1),
     )
 
 
@@ -78,12 +78,12 @@ def test_memory_grows_with_the_runs_not_with_the_square_of_the_checkpoints():
     count, rank = 1500, 20
     rng = np.random.default_rng(0)
     offer = gaussian.Offer(
-        rng.standard_normal((count, 1, rank)),
-        np.ones((count, 1, 1)),
-        1,
         rng.uniform(1, 2, (count, 1)),
         np.arange(count),
         np.zeros(count),
+        rng.standard_normal((count, 1, rank)),
+        np.ones((count, 1, 1)),
+        1,
         effects=np.full((count, 1, 1), 0.5),
     )
     tracemalloc.start()

@@ -79,12 +79,12 @@ def test_gains_that_are_no_numbers_buy_nothing():
     """A constraint kept in every draw alike has no sds to count by: its saving is not a number."""
     row, some = np.ones((1, 1)), np.ones(1)
     offer = gaussian.Offer(
-        np.ones((2, 1, 1)),
-        np.ones((2, 1, 1)),
-        1,
         np.ones((2, 1)),
         np.zeros(2, int),
         np.zeros(1),
+        np.ones((2, 1, 1)),
+        np.ones((2, 1, 1)),
+        1,
     )
     absent = Saving(row, some, some, np.array([np.inf]), 1e20)
     with np.errstate(invalid="ignore"):
