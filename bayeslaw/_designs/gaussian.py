@@ -38,12 +38,8 @@ def principal(
     """Compute principal coordinates of the draws, by random projections (Halko,
     Martinsson and Tropp 2011).
 
-    Parameters
-    ----------
-    columns
-        Draws, shape (draw, column).
-    tolerance
-        Variance of a column that may be lost.
+    ``columns``: draws, shape (draw, column). ``tolerance``: variance of a column that
+    may be lost.
 
     Returns
     -------

@@ -217,16 +217,9 @@ def judge(
 ) -> tuple[str, list[str]]:
     """Judge the measurements. Returns the verdict and its reasons, a line each.
 
-    Parameters
-    ----------
-    worst
-        Group of runs with the lowest coverage, if one fails.
-    fitted
-        Number of runs that the posterior was fitted to.
-    failures
-        Diagnostics of the posterior that failed.
-    wide
-        Remark on intervals that are too wide.
+    ``worst``: group of runs with the lowest coverage, if one fails. ``fitted``: number
+    of runs that the posterior was fitted to. ``failures``: diagnostics of the posterior
+    that failed. ``wide``: remark on intervals that are too wide.
     """
     coverage90, coverage50 = measured.coverage["0.9"], measured.coverage["0.5"]
     what = "runs" if fitted else "held-out runs"

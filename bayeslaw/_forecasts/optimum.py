@@ -416,11 +416,8 @@ def parabola(
 ) -> dict[str, Any]:
     """Fit a parabola in log N to the loss of a sweep of equal compute, near its lowest run.
 
-    Parameters
-    ----------
-    near
-        The parabola is fitted to sizes within this factor of the lowest run's, if there
-        are at least ``least``; else to all.
+    ``near``: the parabola is fitted to sizes within this factor of the lowest run's, if
+    there are at least ``least``; else to all.
 
     Returns
     -------

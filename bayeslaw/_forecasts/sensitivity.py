@@ -56,13 +56,9 @@ def sensitivity(
     """Measure how a fit's forecasts move when the prior or the likelihood is raised to a
     power (power-scaling sensitivity).
 
-    Parameters
-    ----------
-    log_loss
-        Draws of the law's log loss at the runs forecast, shape (draw, run), as
-        ``fit.log_loss(runs)`` gives them.
-    most_runs
-        Most runs to use; from a longer table an evenly spaced selection.
+    ``log_loss``: draws of the law's log loss at the runs forecast, shape (draw, run),
+    as ``fit.log_loss(runs)`` gives them. ``most_runs``: most runs to use; from a longer
+    table an evenly spaced selection.
     """
     from arviz_base import from_dict
     from arviz_stats import psense  # pyright: ignore[reportPrivateImportUsage]
@@ -146,15 +142,10 @@ def reasons(
 
     Reasons that cannot be computed are left out.
 
-    Parameters
-    ----------
-    posterior
-        A `Fit`. For an `Average`, the laws with some weight are examined, without
-        power-scaling. Other posteriors have no reasons.
-    log_loss
-        Draws of the law's log loss at the runs, shape (draw, run).
-    min_weight
-        Laws of an average with less weight are not examined.
+    ``posterior``: A `Fit`. For an `Average`, the laws with some weight are examined,
+    without power-scaling. Other posteriors have no reasons. ``log_loss``: draws of the
+    law's log loss at the runs, shape (draw, run). ``min_weight``: laws of an average
+    with less weight are not examined.
     """
     from bayeslaw._posteriors.averaging.record import Average
 

@@ -53,14 +53,8 @@ def why_not_offered(
     """Give the reason why no runs can be offered, as far as it is known before the
     fits; None if there is no such reason.
 
-    Parameters
-    ----------
-    runs
-        The target's.
-    question
-        Keywords of `plan`.
-    read
-        Columns that the laws of target and source read.
+    ``runs``: the target's. ``question``: keywords of `plan`. ``read``: columns that the
+    laws of target and source read.
     """
     if not can_be_priced(runs):
         return None
@@ -177,10 +171,7 @@ def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
     if there is no plan; None if its stage is not known, its tokens are 0 or without end,
     or if it is not likely to keep the limits.
 
-    Parameters
-    ----------
-    longest
-        Tokens of the table's longest run.
+    ``longest``: tokens of the table's longest run.
     """
     if answer.ptpp is None:
         return None
@@ -296,12 +287,8 @@ def on_offer(
     longest runs up to the plan's. Short runs of the plan's own model come with them, if
     the table has no such runs, or only shorter ones.
 
-    Parameters
-    ----------
-    planned
-        ``N``, ``ptpp``, ``D`` and ``replay`` of the plan.
-    costs
-        Prices, if runs are paid in money.
+    ``planned``: ``N``, ``ptpp``, ``D`` and ``replay`` of the plan. ``costs``: prices,
+    if runs are paid in money.
     """
     same = 1 + RULE.same
     smaller = [n for n in runs["N"].unique() if n <= same * planned["N"]]

@@ -64,11 +64,8 @@ def panels(
 ) -> dict[str, Any]:
     """Convert runs and their forecasts along tokens to JSON types.
 
-    Parameters
-    ----------
-    unseen, fitted
-        Runs that the forecasting fit had not seen, and runs that it had, each with the
-        result of `forecast` for them. Rows of `curves` have no loss.
+    ``unseen``, ``fitted``: Runs that the forecasting fit had not seen, and runs that it
+    had, each with the result of `forecast` for them. Rows of `curves` have no loss.
     """
     unseen, fitted = (
         (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
@@ -297,12 +294,8 @@ def judge(
 ) -> DomainResult:
     """Forecast and check the held-out runs, and draw the pictures.
 
-    Parameters
-    ----------
-    judged
-        Posterior that has not seen the held-out runs.
-    final
-        Posterior of all runs; None if nothing is planned.
+    ``judged``: posterior that has not seen the held-out runs. ``final``: posterior of
+    all runs; None if nothing is planned.
     """
     rows = forecast(judged, runs.held, seed=setting.seed)
     result = check(judged, runs.held, seed=setting.seed)

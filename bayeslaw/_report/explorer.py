@@ -67,14 +67,9 @@ MAP, NEARNESS = MapSize(), LowRank()
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
     """Build the map's data as JSON types; arrays are in base64, little-endian.
 
-    Parameters
-    ----------
-    problem
-        The planner's problem.
-    answer
-        The plan, around which the grid lies.
-    runs
-        The target's runs; the region beyond their tokens and replay is hatched.
+    ``problem``: the planner's problem. ``answer``: the plan, around which the grid
+    lies. ``runs``: the target's runs; the region beyond their tokens and replay is
+    hatched.
     """
     # within the factor, and within the range in which the planner searches roots
     middle = _middle(problem, answer)

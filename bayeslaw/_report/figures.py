@@ -46,14 +46,8 @@ def forecast_grid(
     """Draw forecasts for paper: a panel for each model size and stage, with forecasts
     along D for each replay, and observations.
 
-    Parameters
-    ----------
-    runs
-        The runs observed, and rows without a loss along their curves.
-    rows
-        The result of `forecast` for them.
-    unit
-        Unit of the losses.
+    ``runs``: the runs observed, and rows without a loss along their curves. ``rows``:
+    the result of `forecast` for them. ``unit``: unit of the losses.
     """
     # the five largest models, which are nearest to the plan, on one line
     columns = [

@@ -355,10 +355,7 @@ def _fit_and_plan(
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
     Returns these parts of the page's `_Contents`.
 
-    Parameters
-    ----------
-    write
-        Writes the page with the parts made so far.
+    ``write``: writes the page with the parts made so far.
     """
     planned, fits = Planned(), {}
     asked, setting = contents.asked, contents.setting
@@ -452,10 +449,7 @@ def _warn_nothing_to_buy(
     """Warn before the fits that the page will not name runs to buy, with the reason;
     None if it can.
 
-    Parameters
-    ----------
-    runs
-        The target's runs; runs from their checkpoints would be offered.
+    ``runs``: the target's runs; runs from their checkpoints would be offered.
     """
     columns = [
         column

@@ -99,21 +99,12 @@ def make_plan(
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
-    Parameters
-    ----------
-    checks
-        Function that returns the checks of each domain which count for a plan with this
-        number of tokens. It is called last, because domains are judged meanwhile.
-    parts
-        The runs of each domain; runs from the target's checkpoints are on offer.
-    stages
-        Progress of the stages `PLANNING`.
-    nothing_to_buy
-        Reason why no runs can be offered (`why_not_offered`).
-    offers_runs
-        Also look for runs to buy.
-    show
-        Called with the result so far, and the parts still to come.
+    ``checks``: Function that returns the checks of each domain which count for a plan
+    with this number of tokens. It is called last, because domains are judged meanwhile.
+    ``parts``: the runs of each domain; runs from the target's checkpoints are on offer.
+    ``stages``: progress of the stages `PLANNING`. ``nothing_to_buy``: reason why no
+    runs can be offered (`why_not_offered`). ``offers_runs``: also look for runs to buy.
+    ``show``: called with the result so far, and the parts still to come.
     """
     notes: list[str] = []
     try:

@@ -51,15 +51,10 @@ def check_question(
 ) -> Checked:
     """Complete the question from the table, and refuse it if something is missing.
 
-    Parameters
-    ----------
-    question
-        Keyword arguments of `plan`; any other column of the table is a covariate. If
-        the laws read shares, keyword arguments of `plan_mixture`.
-    parts
-        The runs of each domain.
-    names
-        The laws asked for in each domain, or their names; none for those that suit.
+    ``question``: Keyword arguments of `plan`; any other column of the table is a
+    covariate. If the laws read shares, keyword arguments of `plan_mixture`. ``parts``:
+    the runs of each domain. ``names``: the laws asked for in each domain, or their
+    names; none for those that suit.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
     if all(len(share_domains(_list_read(some))) > 1 for some in laws.values()):

@@ -109,10 +109,7 @@ class Summary:
 def summary(plan: Plan, unit: str) -> Summary:
     """Summarise the plan for the person who decides.
 
-    Parameters
-    ----------
-    unit
-        Unit of the table's losses.
+    ``unit``: unit of the table's losses.
     """
     question = f"a model of {format_count(plan.N)} parameters"
     if plan.ptpp is not None:
@@ -153,10 +150,7 @@ def verdict_of(
     """Find the worst verdict of all domains, and whether to trust the forecasts as far
     as they were tested.
 
-    Parameters
-    ----------
-    untested
-        Parts of the plan beyond all held-out runs (`planned.untested`).
+    ``untested``: parts of the plan beyond all held-out runs (`planned.untested`).
     """
     if not domains:
         return "unknown", NOT_CHECKED

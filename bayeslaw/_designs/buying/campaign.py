@@ -229,13 +229,8 @@ def what_is_known(
     """Average the laws on the measured runs. With too few runs to leave any out, fit
     the first law that can be fitted; with too few for that, use the priors.
 
-    Parameters
-    ----------
-    table
-        Measured runs and runs on offer. The ``loss`` of runs on offer is not used, but
-        must be a number.
-    measured
-        Mask of the measured runs, shape (row,).
+    ``table``: Measured runs and runs on offer. The ``loss`` of runs on offer is not
+    used, but must be a number. ``measured``: mask of the measured runs, shape (row,).
     """
     measured_runs = table[measured]
     settings = Comparing(seed=seed)

@@ -124,10 +124,7 @@ def present_plan(
     """Pose and solve the question of `bayeslaw.plan`, for one model without a budget.
     If no plan reaches the confidence, the most probable choice is returned.
 
-    Parameters
-    ----------
-    keywords
-        Keyword arguments of `plan`.
+    ``keywords``: keyword arguments of `plan`.
     """
     check_keywords(keywords)
     question = question_of(PlanArguments(target, source, **keywords))

@@ -106,20 +106,12 @@ def hold_outs(
 ) -> tuple[HoldOut, ...]:
     """Choose the hold-outs, the main one first.
 
-    Parameters
-    ----------
-    parts
-        The runs of each domain.
-    named
-        Axis of the main hold-out. By default the axis along which the plan lies
-        farthest beyond the table. Without a plan it is the first of stage, size and
-        tokens that leaves two levels to fit in every domain, else the first that leaves
-        one.
-    question
-        The question of the plan, with ``N`` and, unless it is about a mixture,
-        ``ptpp``.
-    most
-        Most hold-outs; without a plan there is one.
+    ``parts``: the runs of each domain. ``named``: Axis of the main hold-out. By default
+    the axis along which the plan lies farthest beyond the table. Without a plan it is
+    the first of stage, size and tokens that leaves two levels to fit in every domain,
+    else the first that leaves one. ``question``: the question of the plan, with ``N``
+    and, unless it is about a mixture, ``ptpp``. ``most``: most hold-outs; without a
+    plan there is one.
     """
     places = planned_places(question or {})
     axes = (stage_axis(pd.concat(parts.values())), "N", "D")

@@ -186,14 +186,8 @@ def review_reach(
 
     It passes inside the runs' range, and beyond it as far as held-out runs tested.
 
-    Parameters
-    ----------
-    goal
-        Runs to forecast.
-    times_tested
-        Factors by axis, from `tested` and `tested_by`.
-    fit
-        Name of a fit of the runs in a command, if there is one.
+    ``goal``: runs to forecast. ``times_tested``: factors by axis, from `tested` and
+    `tested_by`. ``fit``: name of a fit of the runs in a command, if there is one.
     """
     reached = reaches_beyond(runs, goal)
     outside = [reach for reach in reached if reach.times > INSIDE]

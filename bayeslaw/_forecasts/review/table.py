@@ -70,15 +70,9 @@ def review_table(
 ) -> list[Finding]:
     """Review a table of runs, each of its domains, and the needs of a plan.
 
-    Parameters
-    ----------
-    table
-        As `read_runs` returns it. ``attrs["read_with"]``: options of the command that
-        reads it, to be repeated.
-    path
-        Its path in a command.
-    goal
-        Runs to forecast.
+    ``table``: As `read_runs` returns it. ``attrs["read_with"]``: options of the command
+    that reads it, to be repeated. ``path``: its path in a command. ``goal``: runs to
+    forecast.
     """
 
     def name_rows(domain: str = "") -> str:

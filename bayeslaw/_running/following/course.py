@@ -84,18 +84,11 @@ def shared_course(
 ) -> SharedCourse | None:
     """Average the excess of fitted runs of a run's setting; None without any.
 
-    Parameters
-    ----------
-    run
-        Rows of the run. Fitted rows of a run of the same name are left out.
-    along
-        The columns that the law reads along the run.
-    until
-        Tokens (or steps) at the planned end.
-    mean_law
-        The law's log loss along the run by log tokens, averaged over draws.
-    error
-        Sd of a new run around the law, by the posterior.
+    ``run``: Rows of the run. Fitted rows of a run of the same name are left out.
+    ``along``: the columns that the law reads along the run. ``until``: tokens (or
+    steps) at the planned end. ``mean_law``: the law's log loss along the run by log
+    tokens, averaged over draws. ``error``: sd of a new run around the law, by the
+    posterior.
     """
     if fitted is None or not {unit, "loss"} <= set(fitted):
         return None
@@ -273,18 +266,11 @@ def course(
 ) -> Course:
     """Compute the law along a run.
 
-    Parameters
-    ----------
-    run
-        The columns that the law reads in addition to tokens, one value each; or rows of
-        the run.
-    until
-        Tokens, or steps, at the planned end.
-    schedule
-        The run's steps with the columns that change along it (areas of a schedule). It
-        begins before the run's first point and ends at the planned end.
-    fitted
-        The fitted runs, by default those that the posterior keeps.
+    ``run``: the columns that the law reads in addition to tokens, one value each; or
+    rows of the run. ``until``: tokens, or steps, at the planned end. ``schedule``: The
+    run's steps with the columns that change along it (areas of a schedule). It begins
+    before the run's first point and ends at the planned end. ``fitted``: the fitted
+    runs, by default those that the posterior keeps.
     """
     unit = unit_of(posterior)
     table = _tabulate(run, schedule, unit, columns_read(posterior), until, grid)

@@ -92,16 +92,11 @@ class Scales(NamedTuple):
     ) -> Scales:
         """Draw from the priors by a Sobol sequence.
 
-        Parameters
-        ----------
-        error
-            Sd of a new run's log loss around its law.
-        slopes
-            Slopes of errors along runs that were left out: one for each left-out stage,
-            in log loss per e-fold of tokens.
-        measured
-            Whether ``error`` was measured on other runs of the setting. The scales of
-            all parts are then proportional to it, and add up to it at the end.
+        ``error``: sd of a new run's log loss around its law. ``slopes``: slopes of
+        errors along runs that were left out: one for each left-out stage, in log loss
+        per e-fold of tokens. ``measured``: Whether ``error`` was measured on other runs
+        of the setting. The scales of all parts are then proportional to it, and add up
+        to it at the end.
         """
         error = max(error, priors.least_error)
         share = min(1.0, error / priors.usual_error) ** 0.5
@@ -186,12 +181,8 @@ class Departure:
     def after(self, clock: float, residual: Float[np.ndarray, " draw"]) -> Departure:
         """Update the posterior by one point (Kalman filter).
 
-        Parameters
-        ----------
-        clock
-            Log tokens of the point, more than those of the last point.
-        residual
-            Log loss of the point minus each draw's law, shape (draw,).
+        ``clock``: log tokens of the point, more than those of the last point.
+        ``residual``: log loss of the point minus each draw's law, shape (draw,).
         """
         now = self._move_to(clock)
         reading = now._read_state(clock)

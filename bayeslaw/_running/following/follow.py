@@ -385,16 +385,10 @@ def _points_of(
     """Read the points of one domain of one run, in order. Also returns how many points
     of the warm-up were left out.
 
-    Parameters
-    ----------
-    curve
-        Columns ``loss`` and ``unit``; the columns ``run``, ``step``, ``lr`` and
-        ``warmup`` are read if they exist.
-    until
-        Planned end of the run.
-    warmup
-        Steps over which the rate rises. By default they follow from the column
-        ``warmup``, or from the rates.
+    ``curve``: columns ``loss`` and ``unit``; the columns ``run``, ``step``, ``lr`` and
+    ``warmup`` are read if they exist. ``until``: planned end of the run. ``warmup``:
+    Steps over which the rate rises. By default they follow from the column ``warmup``,
+    or from the rates.
     """
     for name in (unit, "loss"):
         if name not in curve:

@@ -108,14 +108,9 @@ def measure_move(
     whether the shift is at least ``material``. ``beyond`` tells whether it is also more
     than ``surprising`` times ``expected``.
 
-    Parameters
-    ----------
-    sampling
-        Monte Carlo error of the shift, for 400 effective draws each.
-    material
-        Least shift, in sds, from which a number is said to have moved.
-    surprising
-        Multiple of ``expected`` above which a shift is surprising.
+    ``sampling``: Monte Carlo error of the shift, for 400 effective draws each.
+    ``material``: least shift, in sds, from which a number is said to have moved.
+    ``surprising``: multiple of ``expected`` above which a shift is surprising.
     """
     sd = float(before.std())
     if not sd > 0:  # a fixed parameter

@@ -420,13 +420,8 @@ def attribute(
 ) -> Attribution:
     """Attribute the shift of a forecast to the new rows.
 
-    Parameters
-    ----------
-    foreseen
-        The new rows under the old draws.
-    before, after
-        Draws of the law's log loss at the run to forecast, of the old and the new
-        posterior.
+    ``foreseen``: the new rows under the old draws. ``before``, ``after``: draws of the
+    law's log loss at the run to forecast, of the old and the new posterior.
 
     Notes
     -----
