@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -62,17 +62,22 @@ class LowRank(NamedTuple):
 
 
 MAP, NEARNESS = MapSize(), LowRank()
+# How outcomes are transformed, by the scale of their unit, as ``INTO`` in `planner.js`
+# does. A loss becomes its logarithm. A share x becomes log(1 + x), because it may be
+# negative but not below -1. Nats of forgetting are unchanged.
+INTO = {"log": np.log, "log1p": np.log1p, "linear": np.copy}
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
     """Build the map's data as JSON types; arrays are in base64, little-endian.
 
-    ``problem``: the planner's problem. ``answer``: the plan, around which the grid
-    lies. ``runs``: the target's runs; the region beyond their tokens and replay is
-    hatched.
+    ``answer``: the plan, around which the grid lies. ``runs``: the target's runs; the
+    region beyond their tokens and replay is hatched.
     """
-    # within the factor, and within the range in which the planner searches roots
-    middle = _middle(problem, answer)
+    choice = choose_middle(answer)
+    # Within the factor, and within the range in which the planner searches. If no
+    # adaptation is needed, the map is centred at one token per parameter.
+    middle = math.log(choice["D"] or problem.N)
     low = max(middle - math.log(MAP.factor), problem.span[0])
     high = min(middle + math.log(MAP.factor), problem.span[1])
     grid_tokens = np.linspace(low, high, MAP.tokens)
@@ -84,74 +89,55 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     lies_inside = (problem.min_replay <= grid_replay) & (
         grid_replay <= problem.max_replay
     )
-    largest = _most(runs)
+    # the largest loss that is shown; beyond it no run was measured
+    losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)
+    finite = losses[np.isfinite(losses)]
+    largest = MAP.loss_factor * float(finite.max()) if len(finite) else None
     promises = problem.by_constraint(
-        lambda promise: _packed(promise, grid_tokens, grid_replay, lies_inside, largest)
+        lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside, largest)
     )
+    # ranges of the fitted runs; replay may be 0, and counts are positive
+    along = {"D": values_along(runs, "D"), "replay": runs.get("replay")}
+    costs, unique = problem.costs, problem.unique_tokens
     return {
         "N": problem.N,
-        "cost": _costs(problem),
+        "cost": {
+            "perToken": costs.of_tokens(problem.N, 1.0).to_dict(),
+            "once": costs.once(problem.N, problem.ptpp).to_dict(),
+        },
         "draws": problem.draws,
         "confidence": problem.confidence,
         "seeksProbability": problem.most_probable,
         "minReplay": least,
         "plannedReplay": [problem.min_replay, problem.max_replay],
-        "uniqueTokens": _finite(problem.unique_tokens),
+        "uniqueTokens": unique if math.isfinite(unique) else None,
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),
-        "plan": _plan(answer),
+        "plan": choice if choice["D"] else None,
         "plugIn": {key: answer.plug_in[key] for key in ("D", "replay")},
-        "measured": {name: _ends(runs, name) for name in ("D", "replay")},
+        "measured": {
+            name: None if x is None else [float(x.min()), float(x.max())]
+            for name, x in along.items()
+        },
         "promises": promises,
         "sliders": sliders(problem, promises, (low, high)),
     }
 
 
-def _costs(problem: Problem) -> dict[str, Any]:
-    """Build the cost of a token and the cost that is paid once, for the page."""
-    costs = problem.costs
-    per_token = costs.of_tokens(problem.N, 1.0)
-    return {
-        "perToken": per_token.to_dict(),
-        "once": costs.once(problem.N, problem.ptpp).to_dict(),
-    }
-
-
-def _plan(answer: Plan) -> dict[str, Any] | None:
-    """Build the numbers of the plan, else of the most probable choice, as on the rest
-    of the page. The map shows them when the point is there.
+def choose_middle(answer: Plan) -> dict[str, Any]:
+    """Choose the plan, or without one the most probable choice, with its numbers as on
+    the rest of the page. The map shows them when the point is there.
     """
+    choice = {name: getattr(answer, name) for name in ("D", "replay", "probability")}
+    if answer.D is None:
+        best = (answer.explanation or {})["best"]
+        choice = {name: best[name] for name in choice}
     keys = ("mean", "low", "high", "probability")
-    choice = _choice(answer)
-    if not choice["D"]:
-        return None
-    return {
-        "D": choice["D"],
-        "replay": choice["replay"],
+    return choice | {
         "isPlan": answer.D is not None,
         "feasible": answer.feasible,
-        "probability": choice["probability"],
         "promises": [{key: row[key] for key in keys} for row in answer.promises],
     }
-
-
-def _choice(answer: Plan) -> Mapping[str, Any]:
-    """Find the plan, or without one the most probable choice."""
-    if answer.D is None:
-        return (answer.explanation or {})["best"]
-    return {
-        "D": answer.D,
-        "replay": answer.replay,
-        "probability": answer.probability,
-    }
-
-
-def _most(runs: pd.DataFrame) -> float | None:
-    """Compute the largest loss that is shown; beyond it no run was measured."""
-    columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
-    losses = runs[columns].to_numpy(float)
-    finite = losses[np.isfinite(losses)]
-    return MAP.loss_factor * float(finite.max()) if len(finite) else None
 
 
 def can_explore(problem: Problem) -> bool:
@@ -163,30 +149,6 @@ def can_explore(problem: Problem) -> bool:
         for c in problem.constraints
     )
     return is_plain and isinstance(problem.confidence, float)
-
-
-def _middle(problem: Problem, answer: Plan) -> float:
-    """Find the log tokens of the plan; without a plan, of the most probable attempt."""
-    tokens = _choice(answer)["D"]
-    if tokens:
-        return math.log(tokens)
-    # If no adaptation is needed, the map is centred at one token per parameter.
-    return math.log(problem.N)
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
-
-
-def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
-    """Find the range of a column, if it has numbers."""
-    # replay may be 0; counts are positive
-    if name == "replay" and name in runs:
-        return [float(runs[name].min()), float(runs[name].max())]
-    values = values_along(runs, name)
-    if values is None:
-        return None
-    return [float(values.min()), float(values.max())]
 
 
 # -- sliders ---------------------------------------------------------------------------
@@ -201,47 +163,37 @@ def sliders(
     question, so the slider does not move.
     """
     assert isinstance(problem.confidence, float)
-    rows = [_limit_slider(i, promise) for i, promise in enumerate(promises)]
+    rows = []
+    for i, promise in enumerate(promises):
+        low, high = promise["range"]
+        limit, is_share = promise["limit"], promise["isShare"]
+        if UNITS[promise["unit"]].has_baseline:
+            # without replay forgetting is very large, so the slider ends near the limit
+            high = min(high, max(limit, 0.0) + MAP.more_forgetting)
+        scale = 100 if is_share else 1
+        rows.append(
+            slider(
+                f"limit-{i}",
+                f"{promise['label']} at most",
+                "%" if is_share else "nats",
+                ends=(scale * low, scale * high),
+                step=0.05 if is_share else 0.001,
+                start=scale * limit,
+            )
+        )
     rows.append(confidence_slider(problem.confidence))
     # in log tokens; at the upper end there is no cap
-    least, most = log_tokens
+    most = log_tokens[1]
     start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
-    rows.append(
-        slider(
-            "budget", "Tokens at most", "", ends=(least, most), step=0.01, start=start
-        )
+    budget = slider(
+        "budget", "Tokens at most", "", ends=log_tokens, step=0.01, start=start
     )
-    return rows
+    return [*rows, budget]
 
 
 def confidence_slider(confidence: float) -> dict[str, Any]:
-    """Build the slider of the confidence."""
-    return slider(
-        "confidence",
-        "Probability at least",
-        "%",
-        ends=(50.0, 99.0),
-        step=0.5,
-        start=100 * confidence,
-    )
-
-
-def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the slider of one limit, in percent for shares and in nats otherwise."""
-    low, high = promise["range"]
-    limit, is_share = promise["limit"], promise["isShare"]
-    if UNITS[promise["unit"]].has_baseline:
-        # without replay forgetting is very large, so the slider ends near the limit
-        high = min(high, max(limit, 0.0) + MAP.more_forgetting)
-    scale = 100 if is_share else 1
-    return slider(
-        f"limit-{index}",
-        f"{promise['label']} at most",
-        "%" if is_share else "nats",
-        ends=(scale * low, scale * high),
-        step=0.05 if is_share else 0.001,
-        start=scale * limit,
-    )
+    name, start = "Probability at least", 100 * confidence
+    return slider("confidence", name, "%", ends=(50.0, 99.0), step=0.5, start=start)
 
 
 def promise_label(name: str, unit: str) -> str:
@@ -262,7 +214,7 @@ def slider(
     label: str,
     unit: str,
     *,
-    ends: tuple[float, float],
+    ends: Sequence[float],
     step: float,
     start: float,
 ) -> dict[str, Any]:
@@ -285,7 +237,7 @@ def slider(
 # -- packing ---------------------------------------------------------------------------
 
 
-def _packed(
+def _pack(
     promise: SampledConstraint,
     log_tokens: np.ndarray,
     replay: np.ndarray,
@@ -302,7 +254,7 @@ def _packed(
     """
     unit = UNITS[promise.unit]
     outcome = promise.outcome(promise.log_losses_on_grid(log_tokens, replay))
-    rows = _smooth(outcome, unit.scale).reshape(len(outcome), -1)
+    rows = INTO[unit.scale or "linear"](outcome).reshape(len(outcome), -1)
     mean = rows.mean(axis=0)
     rows -= mean
     weights, surfaces = low_rank(rows)
@@ -327,16 +279,6 @@ def _packed(
     }
 
 
-def _smooth(outcome: np.ndarray, scale: str | None) -> np.ndarray:
-    """Transform outcomes for packing, as ``INTO`` in `planner.js` does for their unit. A
-    loss becomes its logarithm. A share x becomes log(1 + x), because it may be negative
-    but not below -1. Nats of forgetting are unchanged.
-    """
-    if scale == "log":
-        return np.log(outcome)
-    return np.log1p(outcome) if scale == "log1p" else outcome.copy()
-
-
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Approximate a matrix by factors (row, rank) and (rank, column).
 
@@ -346,8 +288,14 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     # A few hundred rows span the same space as thousands.
     stride = _stride(matrix)
-    axes = _principal_axes(matrix[::stride])
-    test_rows = matrix[stride // 2 :: stride]
+    rows, test_rows = matrix[::stride], matrix[stride // 2 :: stride]
+    # The first right singular vectors of the rows, from the small matrix of products of
+    # rows. This loses vectors with singular values below 1e-8 of the largest, which is
+    # far below the tolerance.
+    leading = (max(len(rows) - NEARNESS.most, 0), len(rows) - 1)
+    _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
+    # the largest first
+    axes = np.linalg.qr(rows.T @ mixtures[:, ::-1])[0].T
     weights_of_others = test_rows @ axes.T
 
     def is_near(rank: int) -> bool:
@@ -359,23 +307,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return matrix @ axes[:rank].T, axes[:rank]
 
 
-def _principal_axes(rows: np.ndarray) -> np.ndarray:
-    """Compute the first right singular vectors of rows, shape (rank, column),
-    orthonormal.
-
-    They come from the small matrix of products of rows. This loses vectors with
-    singular values below 1e-8 of the largest, which is far below the tolerance.
-    """
-    most = len(rows)
-    leading = (max(most - NEARNESS.most, 0), most - 1)
-    _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
-    # the largest first
-    axes, _ = np.linalg.qr(rows.T @ mixtures[:, ::-1])
-    return axes.T
-
-
 def _stride(rows: np.ndarray) -> int:
-    """Compute the step between selected rows."""
     return max(1, len(rows) // NEARNESS.rows)
 
 

@@ -85,36 +85,27 @@ class Surrogate:
         budgets, shares = scattered(problem, log_tokens, NODES.count, seed)
         places = places_of(budgets, shares)
         losses = draws_at(problem, budgets, shares)
-        system = _system(places)
+        # radial functions orthogonal to the tail
+        tail = _tail(places)
+        corner = np.zeros((tail.shape[1], tail.shape[1]))
+        system = np.block([[_radial(places, places), tail], [tail.T, corner]])
         coefficients, weights = [], []
         for log_losses in losses:
             mean = log_losses.mean(axis=0)
             of_draws, surfaces = low_rank(log_losses - mean)
             heights = np.column_stack([mean, surfaces.T])
-            tail = np.zeros((len(system) - len(places), heights.shape[1]))
+            nothing = np.zeros((tail.shape[1], heights.shape[1]))
             # least squares, because the matrix is singular if mixtures repeat (corners
             # of the problem) or if a share is fixed
-            solution, *_ = np.linalg.lstsq(system, np.vstack([heights, tail]))
+            solution, *_ = np.linalg.lstsq(system, np.vstack([heights, nothing]))
             coefficients.append(solution)
             weights.append(of_draws)
         return cls(places, tuple(coefficients), tuple(weights))
 
     def at(
-        self,
-        log_tokens: Float[np.ndarray, " run"],
-        shares: Float[np.ndarray, "run domain"],
-    ) -> Float[np.ndarray, "set draw run"]:
-        """Compute log losses at runs, as the page does."""
-        return self._at(places_of(log_tokens, shares))
-
-    def at_nodes(self) -> Float[np.ndarray, "set draw node"]:
-        """Compute log losses at the nodes of the interpolation."""
-        return self._at(self.places)
-
-    def _at(
         self, places: Float[np.ndarray, "run axis"]
     ) -> Float[np.ndarray, "set draw run"]:
-        """Interpolate the log losses of all draws at positions, shape (set, draw, run)."""
+        """Compute log losses of all draws at positions (`places_of`), as the page does."""
         basis = np.hstack([_radial(places, self.places), _tail(places)])
         sets = []
         for coefficients, weights in zip(self.coefficients, self.weights, strict=True):
@@ -131,7 +122,7 @@ class Surrogate:
         runs = scattered(problem, log_tokens, NODES.tests, seed)
         tails = [0.05, 0.5, 0.95]
         exact = np.quantile(draws_at(problem, *runs), tails, axis=1)
-        near = np.quantile(self.at(*runs), tails, axis=1)
+        near = np.quantile(self.at(places_of(*runs)), tails, axis=1)
         return float(np.abs(np.expm1(near - exact)).max())
 
     def packed(self) -> dict[str, Any]:
@@ -195,15 +186,6 @@ def places_of(
     return places.astype(np.float32).astype(float)  # rounded as in the page's data
 
 
-def _system(
-    places: Float[np.ndarray, "node axis"],
-) -> Float[np.ndarray, "basis basis"]:
-    """Build the matrix of the interpolation: radial functions orthogonal to the tail."""
-    tail = _tail(places)
-    corner = np.zeros((tail.shape[1], tail.shape[1]))
-    return np.block([[_radial(places, places), tail], [tail.T, corner]])
-
-
 def _radial(
     places: Float[np.ndarray, "run axis"], nodes: Float[np.ndarray, "node axis"]
 ) -> Float[np.ndarray, "run node"]:
@@ -248,9 +230,11 @@ def planned_mixture(
     costs = arguments.costs or Costs()
     flops_per_token = costs.flops_per_token(plan.N)
     if not plan.limits:
-        limits = _at_medians(problem, start)
-        return MixturePart(_explorer(problem, limits, start, flops_per_token), plan)
-    explorer = _explorer(problem, problem.limits, start, flops_per_token, plan)
+        limits = _limit_to_medians(problem, start)
+        return MixturePart(
+            _build_sliders(problem, limits, start, flops_per_token), plan
+        )
+    explorer = _build_sliders(problem, problem.limits, start, flops_per_token, plan)
     return MixturePart(explorer, plan, mixture_pictures(plan, unit))
 
 
@@ -267,8 +251,10 @@ def explored_mixture(
     shares = onto_simplex(middle, problem.low, problem.largest)
     x = math.log(most)
     start = _Start(x, shares, MixtureArguments.confidence)
-    limits = _at_medians(problem, start)
-    return MixturePart(_explorer(problem, limits, start, Costs().flops_per_token(size)))
+    limits = _limit_to_medians(problem, start)
+    return MixturePart(
+        _build_sliders(problem, limits, start, Costs().flops_per_token(size))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,14 +266,14 @@ class _Start:
     confidence: float
 
 
-def _at_medians(problem: MixtureProblem, start: _Start) -> SetLimits:
+def _limit_to_medians(problem: MixtureProblem, start: _Start) -> SetLimits:
     """Limit each loss to its median at the start."""
     log_losses, _ = problem.losses.at(start.x, start.shares)
     sets = problem.losses.sets
     return SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
 
 
-def _explorer(
+def _build_sliders(
     problem: MixtureProblem,
     limits: SetLimits,
     start: _Start,
@@ -305,6 +291,15 @@ def _explorer(
     high = max(math.log(fitted[1]), start.x) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
     losses = problem.losses
+    # a limit's slider has the range of the losses at the nodes of the interpolation
+    at_nodes, rows = np.exp(surrogate.at(surrogate.places)), []
+    for i, (name, most) in enumerate(zip(limits.names, limits.most, strict=True)):
+        means = np.einsum("s,sdn->dn", limits.weights[i], at_nodes)
+        ends = tuple(map(float, np.quantile(means, MAP.quantiles)))
+        what, most = f"{label(name)} at most", float(most)
+        rows.append(
+            slider(f"limit-{i}", what, "nats", ends=ends, step=0.001, start=most)
+        )
     return {
         "N": losses.fixed[0]["N"],
         "draws": losses.noise.shape[1],
@@ -322,33 +317,10 @@ def _explorer(
             {"name": name, "weights": weights.tolist()}
             for name, weights in zip(limits.names, limits.weights, strict=True)
         ],
-        "sliders": _sliders(surrogate, limits, start),
+        "sliders": [*rows, confidence_slider(start.confidence)],
         "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),
     }
-
-
-def _sliders(
-    surrogate: Surrogate, limits: SetLimits, start: _Start
-) -> list[dict[str, Any]]:
-    """Build the sliders of the question; a limit's slider has the range of the losses."""
-    losses = np.exp(surrogate.at_nodes())
-    rows = []
-    for i, (name, most) in enumerate(zip(limits.names, limits.most, strict=True)):
-        means = np.einsum("s,sdn->dn", limits.weights[i], losses)
-        low, high = np.quantile(means, MAP.quantiles)
-        rows.append(
-            slider(
-                f"limit-{i}",
-                f"{label(name)} at most",
-                "nats",
-                ends=(float(low), float(high)),
-                step=0.001,
-                start=float(most),
-            )
-        )
-    rows.append(confidence_slider(start.confidence))
-    return rows
 
 
 def label(name: str) -> str:

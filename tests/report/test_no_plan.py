@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._report.explorer import _plan
+from bayeslaw._report.explorer import choose_middle
 from bayeslaw._report.summary import _tell_apart, summary
 from known import plans
 
@@ -41,7 +41,7 @@ def test_what_to_expect_is_that_of_the_best_choice(answer):
 
 def test_the_map_starts_at_the_same_choice(answer):
     """One page has one most probable choice."""
-    start, best = _plan(answer), answer.explanation["best"]
+    start, best = choose_middle(answer), answer.explanation["best"]
     assert (start["D"], start["replay"]) == (best["D"], best["replay"])
     assert start["probability"] == best["probability"]
     assert not start["isPlan"]

@@ -74,7 +74,7 @@ def _review_fit(
     distance and forecast.
     """
     runs, goal = posterior.runs, evidence.goal
-    left_out = _left_out(posterior, evidence)
+    left_out = _leave_out(posterior, evidence)
     findings = [
         _review_diagnostics(posterior),
         _review_goodness(posterior),
@@ -98,36 +98,29 @@ def _review_fit(
 
 
 class LeftOut(NamedTuple):
-    """Forecasts of left-out stages by laws.
+    """Forecasts of left-out stages by laws."""
 
-    ``table``: as `Comparison.table`. ``weights``: weights of the laws, without zeros.
-    ``names``: names of the stages. ``folds``: the runs of each stage.
-    """
-
-    table: pd.DataFrame
-    weights: Mapping[str, float]
-    names: tuple[str, ...]
-    folds: list[Fold]
+    table: pd.DataFrame  # as `Comparison.table`
+    weights: Mapping[str, float]  # of the laws, without zeros
+    names: tuple[str, ...]  # of the stages
+    folds: list[Fold]  # the runs of each stage
 
 
-def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
+def _leave_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
     """Take the left-out stages that an average keeps, or leave stages out again if
     asked; None for a fit of a single law otherwise.
     """
     runs = posterior.runs
     if isinstance(posterior, Average):
-        folded = str(posterior.attrs.get("folds", ""))
-        names = tuple(folded.split("; ")) if folded else ()
+        names = tuple(filter(None, str(posterior.attrs.get("folds", "")).split("; ")))
         weights = {name: w for name, w in posterior.weights.items() if w > 0}
-        table = posterior.table
-    elif evidence.refit:
-        smooth = posterior.misfit is not None
-        judged = compare(runs, [posterior.law], discrepancy=smooth, seed=evidence.seed)
-        names, weights = judged.folds, {posterior.law.name: 1.0}
-        table = judged.table
-    else:
+        return LeftOut(posterior.table, weights, names, folds_named(runs, names))
+    if not evidence.refit:
         return None
-    return LeftOut(table, weights, names, folds_named(runs, names))
+    smooth = posterior.misfit is not None
+    judged = compare(runs, [posterior.law], discrepancy=smooth, seed=evidence.seed)
+    names, weights = judged.folds, {posterior.law.name: 1.0}
+    return LeftOut(judged.table, weights, names, folds_named(runs, names))
 
 
 # -- the fit ---------------------------------------------------------------------------
@@ -196,24 +189,19 @@ def _review_misfit(posterior: Fit | Average) -> Finding:
 def _review_calibration(
     posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
 ) -> Finding:
-    """Judge the coverage of intervals: on unseen runs, else on left-out stages."""
+    """Judge the coverage of intervals: on unseen runs, else the coverage of 90%
+    intervals on left-out stages, averaged over laws by weight.
+    """
     if evidence.held_out is not None:
         return _review_held_out(posterior, evidence.held_out, path, evidence.seed)
+    todo = f"bayeslaw review {path} --held-out RUNS"
     if left_out is None:
         reason = "a fit of one law keeps no forecasts of stages left out"
         todo = f"bayeslaw review {path} --refit"
         return Finding("calibration", "look", reason, todo)
     if not left_out.names:
         reason = "no stage could be left out, so no forecast was tested"
-        todo = f"bayeslaw review {path} --held-out RUNS"
         return Finding("calibration", "look", reason, todo)
-    return _judge_stages(left_out, path)
-
-
-def _judge_stages(left_out: LeftOut, path: str) -> Finding:
-    """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
-    weight.
-    """
     # laws without weight have no draws in the intervals
     rows = left_out.table.loc[list(left_out.weights)]
     shares = list(left_out.weights.values())
@@ -228,7 +216,6 @@ def _judge_stages(left_out: LeftOut, path: str) -> Finding:
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
     if count < FEW:
-        todo = f"bayeslaw review {path} --held-out RUNS"
         return Finding("calibration", "look", f"{reason}: too few to tell", todo)
     if coverage >= TRUSTED_COVERAGE and not failed:
         return Finding("calibration", "pass", reason)

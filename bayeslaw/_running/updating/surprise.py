@@ -119,7 +119,7 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
         rows=rows,
         y=np.log(losses(rows)),
         law=law,
-        effects=np.zeros(law.shape) + effects,
+        effects=effects,
         errors=RowErrors.along_runs(noise, np.asarray(gap, float), own_sizes),
     )
 
