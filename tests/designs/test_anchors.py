@@ -9,14 +9,20 @@ import pandas as pd
 import pytest
 from arviz_base import from_dict
 
-from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._designs.anchors import Anchors, anchors, appraise
-from bayeslaw._designs.menu import candidates, menu
+from bayeslaw import (
+    Anchors,
+    Fit,
+    PlanError,
+    RunTableError,
+    anchors,
+    appraise,
+    candidates,
+    law,
+)
+from bayeslaw._designs.menu import menu
 from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._law.catalogue import law
 from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.outcomes import noise_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._tables.simulate import ptpp_grid

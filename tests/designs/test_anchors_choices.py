@@ -6,8 +6,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from bayeslaw import PlanError, RunTableError
-from bayeslaw._designs.anchors import Anchors, anchors
+from bayeslaw import Anchors, PlanError, RunTableError, anchors
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import domain_of, gaussian
 from bayeslaw._designs.gaussian import Precision, precision_of

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._designs.anchors import anchors
+from bayeslaw import anchors
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import DRAWS, SIGMA, Known, buy, exact_sd, straight, table
 

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._designs.anchors import anchors
+from bayeslaw import PlanError, RunTableError, anchors, candidates
 from bayeslaw._designs.goals import plan as plan_goal
-from bayeslaw._designs.menu import candidates, menu
+from bayeslaw._designs.menu import menu
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._plans import example
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._costs.costs import Costs
+from bayeslaw import Costs, candidates
 from bayeslaw._designs import criteria, evidence, gaussian, search
-from bayeslaw._designs.menu import Menu, candidates, days_of, menu
+from bayeslaw._designs.menu import Menu, days_of, menu
 from bayeslaw._inference.noise import RunNoise
 
 RUNS, STOPS, RANK, DRAWS = 4, 3, 3, 60

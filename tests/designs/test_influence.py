@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
-from bayeslaw._designs.influence import influence
+from bayeslaw import PlanError, influence
 
 QUESTION = {
     "N": 4e9,

@@ -5,8 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._designs.anchors import anchors
-from bayeslaw._designs.menu import candidates
+from bayeslaw import anchors, candidates
 from bayeslaw._posteriors.posterior import Piece
 
 DRAWS = 400

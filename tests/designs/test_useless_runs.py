@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayeslaw import anchors
 from bayeslaw._designs import gaussian, search
-from bayeslaw._designs.anchors import AnchorArguments, anchors
+from bayeslaw._designs.anchors import AnchorArguments
 from bayeslaw._designs.criteria import Information, Saving, Variance
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import buy

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bayeslaw import Check, check
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts import check as room
-from bayeslaw._forecasts.check import Check, RunGroup, check, judge, worst_group
+from bayeslaw._forecasts.check import RunGroup, judge, worst_group
 
 NUMBERS = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope", "crps", "width90", "interval_score90")  # fmt: skip
 RNG = np.random.default_rng(12)

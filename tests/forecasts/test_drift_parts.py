@@ -8,11 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
+from bayeslaw import Average
 from bayeslaw._base.numbers import Z90
 from bayeslaw._forecasts.misfits import drift_sentence, shift_sentence
 from bayeslaw._inference.discrepancy.drift import Range
 from bayeslaw._inference.discrepancy.process import process_of
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw.cli.app import app
 
 DRAWS = 400

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw import forecast
 from bayeslaw._forecasts import forecast as module
-from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans import example
 from known import lines
 

@@ -8,12 +8,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._forecasts.checking.inference import (
-    MEAN_LOSS,
-    FittedLaw,
-    InferenceCheck,
-    replicate,
-)
+from bayeslaw import InferenceCheck
+from bayeslaw._forecasts.checking.inference import MEAN_LOSS, FittedLaw, replicate
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import pad, shared_error, twice

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw import Costs, Shape, load, optimum, plots
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw import Costs, PlanError, RunTableError, Shape, load, optimum, plots
 from bayeslaw._forecasts.optimum import parabola, sweeps_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._report import figures

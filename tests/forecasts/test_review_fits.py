@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import PlanError
+from bayeslaw import Average, PlanError
 from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.review import fits
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.process import process_of
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS
 from known import saved
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import LawError, RunTableError
-from bayeslaw._forecasts.checking.stages import Stage, StagesCheck
+from bayeslaw import LawError, RunTableError, StagesCheck
+from bayeslaw._forecasts.checking.stages import Stage
 from bayeslaw._posteriors.averaging.folds import upper_stages
 from known import saved
 from known.updates import grown, lines, old_fit
