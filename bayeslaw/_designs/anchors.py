@@ -21,8 +21,8 @@ from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import (
     MAX_KHAT,
     Appraisal,
+    appraise_picks,
     best_list,
-    goal_sds,
     longest_checkable,
     where_to_stop,
 )
@@ -357,7 +357,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     if not np.isfinite(offered.cost).any():
         stop = "all runs on offer are had already"
     appraisal = appraisal.first(count)
-    sds = goal_sds(approximation, appraisal.picks)
+    sds = appraisal.sds
     check = None
     if arguments.checks and appraisal.picks:
         check = _compare_with_reweighting(offered, aim, appraisal.picks, sds, arguments)
@@ -388,7 +388,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         if aim.plan.problem.costs.has_money:
             plan |= {"money_before": price, "money_after": price - saved}
     return Anchors(
-        picks=_build_records(offered, appraisal, sds),
+        picks=_build_records(offered, appraisal),
         gain=aim.gain,
         unit=unit_of(aim.gain, costs),
         goal_sd_before=sds[0],
@@ -435,8 +435,9 @@ def appraise(
     approximation = gaussian(offered, [domain])
     last = (offered.rows >= 0).sum(axis=1) - 1
     picks = [(run, int(stop)) for run, stop in enumerate(last)]
-    sds = goal_sds(approximation, picks)
-    return sds[0], sds[-1]
+    criterion = Variance(approximation.goals)
+    appraisal, _ = appraise_picks(approximation, criterion, picks)
+    return appraisal.sds[0], appraisal.sds[-1]
 
 
 def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
@@ -462,9 +463,7 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     return Limits(budget, int(replicates), most)
 
 
-def _build_records(
-    offered: Menu, appraisal: Appraisal, sds: Sequence[float]
-) -> list[dict[str, Any]]:
+def _build_records(offered: Menu, appraisal: Appraisal) -> list[dict[str, Any]]:
     labels = [
         int(row) if isinstance(row, int | np.integer) else str(row)
         for row in offered.table.index
@@ -482,7 +481,7 @@ def _build_records(
                 "cost": float(appraisal.cost[k]),
                 "gain": float(appraisal.gain[k]),
                 "gain_error": float(appraisal.gain_error[k]),
-                "goal_sd": sds[k + 1],
+                "goal_sd": appraisal.sds[k + 1],
             }
         )
     return records

@@ -125,12 +125,15 @@ def longest_checkable(
 
 @dataclass(frozen=True, eq=False)
 class Appraisal:
-    """Cost, gain and its Monte Carlo error of each pick, given the picks before it."""
+    """A list of runs: cost (with its checkpoint if it is the first to need it), gain and
+    its Monte Carlo error of each pick, given the picks before it.
+    """
 
     picks: list[Pick]
     cost: Float[np.ndarray, " pick"]
     gain: Float[np.ndarray, " pick"]
     gain_error: Float[np.ndarray, " pick"]
+    sds: list[float]  # root mean square sd of the goal before and after each pick
 
     def first(self, count: int) -> Appraisal:
         """Appraise the first picks only."""
@@ -139,6 +142,7 @@ class Appraisal:
             self.cost[:count],
             self.gain[:count],
             self.gain_error[:count],
+            self.sds[: count + 1],
         )
 
 
@@ -156,13 +160,13 @@ def best_list(
     picks = choose(offer, criterion, limits)
     barred = np.zeros(offer.cost.shape, bool)
     while True:
-        appraisal, _ = _appraise_picks(approximation, criterion, picks)
+        appraisal, _ = appraise_picks(approximation, criterion, picks)
         is_chance = appraisal.gain <= errors * appraisal.gain_error
         doubtful = [picks[i] for i in np.flatnonzero(is_chance)]
         certain = [picks[i] for i in np.flatnonzero(~is_chance)]
         if not doubtful:
             return appraisal, bool(barred.any())
-        reordered, batches = _appraise_picks(
+        reordered, batches = appraise_picks(
             approximation, criterion, [*certain, *doubtful]
         )
         error = _estimate_batch_error(batches[:, len(certain) :].sum(axis=1))
@@ -174,7 +178,7 @@ def best_list(
         picks = order_by_worth(offer, criterion, more)
 
 
-def _appraise_picks(
+def appraise_picks(
     approximation: Gaussian,
     criterion: Criterion,
     picks: list[Pick],
@@ -201,7 +205,11 @@ def _appraise_picks(
             start[:rank, :rank] = np.linalg.inv(draws * covariance)
             batches[b] = np.diff(_compute_running_gains(offer, criterion, picks, start))
     error = _estimate_batch_error(batches)
-    return Appraisal(picks, np.diff(price), gain, error), batches
+    variance = Variance(approximation.goals)
+    lowered = _compute_running_gains(offer, variance, picks, np.eye(offer.coordinates))
+    remaining = np.maximum(variance.total - np.array(lowered), 0.0)
+    sds = [float(sd) for sd in np.sqrt(remaining)]
+    return Appraisal(picks, np.diff(price), gain, error, sds), batches
 
 
 def _compute_running_gains(
@@ -226,17 +234,6 @@ def _estimate_batch_error(
 ) -> Float[Any, "*#pick"]:
     """Estimate the Monte Carlo error of means by batch means, shape (batch, ...) -> (...)."""
     return np.std(gains, axis=0, ddof=1) / math.sqrt(len(gains))
-
-
-def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
-    """Compute the root mean square sd of the goal before and after each pick, shape (1
-    + pick,).
-    """
-    variance = Variance(approximation.goals)
-    start = np.eye(approximation.offer.coordinates)
-    gains = _compute_running_gains(approximation.offer, variance, picks, start)
-    remaining = np.maximum(variance.total - np.array(gains), 0.0)
-    return [float(sd) for sd in np.sqrt(remaining)]
 
 
 def where_to_stop(

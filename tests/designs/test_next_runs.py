@@ -9,8 +9,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
+from bayeslaw._designs.appraisal import Appraisal
 from bayeslaw._designs.buying.campaign import laws_for, what_is_known
-from bayeslaw._designs.buying.next_runs import FIRST_SHARE, TRIFLE, Chosen, why_stop
+from bayeslaw._designs.buying.next_runs import FIRST_SHARE, TRIFLE, why_stop
 from bayeslaw._designs.evidence import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
@@ -64,6 +65,17 @@ def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequenc
     assert first.runs["cost"].sum() <= FIRST_SHARE * BUDGET
     # enough to fit five values of the law and two rows more
     assert len(first.runs) >= len(bayeslaw.law("chinchilla").priors) + 2
+
+
+def test_a_fifth_of_the_budget_also_pays_for_the_checkpoints(measured_pool):
+    """Of the runs that priors choose, each size once."""
+    offered, goal = measured_pool
+    names = offered["N"].map("{:.3g}".format)
+    offered = offered.assign(checkpoint=names, checkpoint_cost=6e18)
+    first = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS).runs
+    bought = offered.loc[first["row"]]
+    checkpoints = 6e18 * bought["checkpoint"].nunique()
+    assert first["cost"].sum() + checkpoints <= FIRST_SHARE * BUDGET
 
 
 def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
@@ -399,12 +411,13 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
 
 def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(plan_sequence):
     """Saved FLOPs against those that the rest costs, times what is asked for."""
-    costs, sds = np.array([2e18, 3e18]), [0.1, 0.09]
+    costs, sds = np.array([2e18, 3e18]), [0.1, 0.09, 0.09]
     asked = replace(plan_sequence[0].campaign, least=4.0)
 
     def stop(saved: float) -> str:
-        chosen = Chosen([(0, 0), (1, 0)], costs, sds, saved, True)
-        return why_stop(asked, chosen, "plan", 0.09, True)
+        gains = np.array([saved, 0.0])
+        rest = Appraisal([(0, 0), (1, 0)], costs, gains, 0 * gains, sds)
+        return why_stop(asked, "plan", 0.09, rest, True, True)
 
     assert stop(21e18) == ""
     assert "would save the plan 1.9e+19 FLOPs and cost 5e+18" in stop(19e18)

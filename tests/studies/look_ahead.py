@@ -21,7 +21,7 @@ from pool_study import scores
 from resumable import study
 
 import bayeslaw
-from bayeslaw._designs.appraisal import goal_sds
+from bayeslaw._designs.appraisal import appraise_picks
 from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import next_runs
 from bayeslaw._designs.criteria import Criterion, Variance
@@ -99,7 +99,8 @@ def bought(*, pool: str, budget: float, seed: int) -> list[dict]:
         began = time.process_time()
         picks = buy(approximation.offer, Variance(approximation.goals), limits)
         spent = time.process_time() - began
-        sds = goal_sds(approximation, picks)
+        aim = Variance(approximation.goals)
+        sds = appraise_picks(approximation, aim, picks)[0].sds
         own = has_first.copy()
         for run, stop in picks:
             own[unsold.rows[run, : stop + 1]] = True

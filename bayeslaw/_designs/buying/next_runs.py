@@ -22,7 +22,7 @@ from bayeslaw._base.limits import check_count
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
-from bayeslaw._designs.appraisal import goal_sds
+from bayeslaw._designs.appraisal import Appraisal, appraise_picks
 from bayeslaw._designs.buying.campaign import (
     Campaign,
     as_read,
@@ -36,8 +36,8 @@ from bayeslaw._designs.buying.campaign import (
 )
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import gaussian
-from bayeslaw._designs.gaussian import Pick, precision_of
-from bayeslaw._designs.goals.goal import KINDS, GainName, Goal, gain_for, read_goal
+from bayeslaw._designs.gaussian import Pick
+from bayeslaw._designs.goals.goal import KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits, choose
 from bayeslaw._law.law import Law
@@ -50,7 +50,7 @@ from bayeslaw._tables.rows.naming import check_repeated
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool
 
 FIRST_SHARE = 0.2  # largest share of the budget for runs chosen by the priors alone
 # Share of the budget below which a run is not offered. A law is fitted before its misfit,
@@ -332,17 +332,34 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
     aim = goal_now(campaign, posteriors, offered)
     choice = None if aim.options is None else aim.options.now()
     unsold = offered.without(bought)
-    chosen = _choose_list(campaign, unsold, aim, campaign.budget - spent)
-    unsure = chosen.sds[0] if choice is None else choice["regret"]
-    stop = why_stop(campaign, chosen, aim.gain, unsure, is_known)
-    # what to buy now; if only priors are known, the runs that a first fit needs
-    count = 0 if stop else len(chosen.picks)
+    # The best list for the rest of the budget. Runs that cost a trifle are not offered,
+    # as long as other runs are affordable.
+    remaining = campaign.budget - spent
+    dear = np.where(unsold.cost < TRIFLE * campaign.budget, np.inf, unsold.cost)
+    if (dear <= remaining).any():
+        unsold = replace(unsold, cost=dear)
+    approximation = gaussian(unsold, aim.domains)
+    offer, criterion = approximation.offer, aim.criterion(approximation)
+    picks: list[Pick] = []
+    if (offer.cost <= remaining).any():
+        picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
+    rest, _ = appraise_picks(approximation, criterion, picks)
+    is_worthwhile = rest.sds[-1] <= (1 - LEAST_FALL) * rest.sds[0]
+    if isinstance(criterion, Choosing):
+        is_worthwhile = rest.gain.sum() >= LEAST_FALL * criterion.total
+    unsure = rest.sds[0] if choice is None else choice["regret"]
+    stop = why_stop(campaign, aim.gain, unsure, rest, is_known, is_worthwhile)
+    # What to buy now: cheap runs go first, since their results may change the choice of
+    # expensive ones. If only priors are known, the runs that a first fit needs.
+    ordered = sorted(picks, key=lambda pick: offer.cost[pick])
+    count = 0 if stop else len(ordered)
     if not is_known:
         most = FIRST_SHARE * campaign.budget - spent
-        within = int(np.searchsorted(np.cumsum(chosen.cost), most, "right"))
+        prices = [offer.price_picks(ordered[: k + 1]) for k in range(len(ordered))]
+        within = int(np.searchsorted(prices, most, "right"))
         needed = max(fewest(laws) for laws in campaign.laws.values())
         count = min(max(within, needed), count)
-    now = chosen.picks[: min(count, campaign.batch or count)]
+    now = ordered[: min(count, campaign.batch or count)]
     losses = [*losses_of(campaign.goal).values()]
     gave_none = measured[losses].isna().any(axis=1)
     plan = None
@@ -358,8 +375,8 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
         }
     return NextRuns(
         runs=_list_rows(offered, unsold, now, losses),
-        goal_sd=chosen.sds[0],
-        goal_sd_after=chosen.sds[-1],
+        goal_sd=rest.sds[0],
+        goal_sd_after=rest.sds[-1],
         spent=spent,
         budget=campaign.budget,
         stop=stop,
@@ -411,69 +428,38 @@ def _find_odd_runs(
     return list(dict.fromkeys(odd))
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The best list for the rest of the budget."""
-
-    picks: list[Pick]  # cheapest first
-    cost: Float[np.ndarray, " pick"]
-    # sd of the goal before the first and after each pick, in order of worth
-    sds: list[float]
-    gain: float  # of all picks together, in the unit of the goal's criterion
-    worthwhile: bool  # whether the gain is more than a trifle of the possible gain
-
-
-def _choose_list(
-    campaign: Campaign, unsold: Menu, aim: Goal, remaining: float
-) -> Chosen:
-    """Find the best list for the ``remaining`` budget."""
-    # runs that cost a trifle are not offered, as long as other runs are affordable
-    dear = np.where(unsold.cost < TRIFLE * campaign.budget, np.inf, unsold.cost)
-    if (dear <= remaining).any():
-        unsold = replace(unsold, cost=dear)
-    approximation = gaussian(unsold, aim.domains)
-    offer = approximation.offer
-    criterion = aim.criterion(approximation)
-    picks: list[Pick] = []
-    if (offer.cost <= remaining).any():
-        picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
-    sds = goal_sds(approximation, picks)
-    cost = np.array([offer.cost[pick] for pick in picks])
-    # before anything is bought the coordinates have unit variance
-    before, after = precision_of(offer, []), precision_of(offer, picks)
-    gain = criterion.value(after) - criterion.value(before)
-    if isinstance(criterion, Choosing):
-        worthwhile = gain >= LEAST_FALL * criterion.total
-    else:
-        worthwhile = sds[-1] <= (1 - LEAST_FALL) * sds[0]
-    # Cheap runs go first, since their results may change the choice of expensive ones.
-    order = np.argsort(cost, kind="stable")
-    return Chosen([picks[i] for i in order], cost[order], sds, gain, worthwhile)
-
-
 def why_stop(
-    campaign: Campaign, chosen: Chosen, gain: GainName, unsure: float, is_known: bool
+    campaign: Campaign,
+    gain: GainName,
+    unsure: float,
+    rest: Appraisal,
+    is_known: bool,
+    is_worthwhile: bool,
 ) -> str:
-    """Give the reason why nothing more is bought, or None. ``unsure`` is the measure of
-    uncertainty that must fall to ``enough``.
+    """Give the reason why nothing more is bought, or an empty text.
+
+    ``unsure``: the measure of uncertainty that must fall to ``enough``. ``rest``: the
+    best list for the rest of the budget. ``is_worthwhile``: whether its gain is more
+    than a trifle of the possible gain.
     """
     if is_known and unsure <= campaign.enough:
         within = KINDS[gain].shown(campaign.enough)
         return f"the goal is known to within the {within} asked for"
-    if not chosen.picks and not len(campaign.measured):
+    if not rest.picks and not len(campaign.measured):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
             "smaller runs"
         )
-    if not chosen.picks:
+    if not rest.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
-    if gain == "plan" and chosen.gain < campaign.least * chosen.cost.sum():
+    saved, cost = rest.gain.sum(), rest.cost.sum()
+    if gain == "plan" and saved < campaign.least * cost:
         unit = "FLOPs" if campaign.costs is None else "in money"
         return (
-            f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
-            f"{unit} and cost {chosen.cost.sum():.2g}"
+            f"what the rest of the budget pays for would save the plan {saved:.2g} "
+            f"{unit} and cost {cost:.2g}"
         )
-    if is_known and not chosen.worthwhile:
+    if is_known and not is_worthwhile:
         return "what the rest of the budget pays for would hardly lower it"
     return ""
 
