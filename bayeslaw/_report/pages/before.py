@@ -4,7 +4,7 @@ priors' forecasts and the first runs to buy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,21 @@ def prior_page(
         goal = as_design(goal)
     if goal is None or not len(goal) or not {"N", "D"} <= set(goal):
         raise PlanError("give runs to forecast (with N and D), or what to plan for")
-    offered = _make_shorter(goal) if planned is not None else _make_smaller(goal)
-    dearest = float((6 * goal["N"] * goal["D"]).max())
-    budget = 0.02 * dearest  # for the first runs
+    # On offer are runs of smaller models, or shorter ones of the plan's checkpoint; other
+    # columns are those of the goal's most expensive run.
+    flops = (6 * goal["N"] * goal["D"]).to_numpy()
+    largest = goal.iloc[int(flops.argmax())]
+    if planned is not None:
+        tokens = [largest["D"] / times for times in (64, 32, 16)]
+        changes = [{"D": d, "replay": r} for d in tokens for r in (0.1, 0.25, 0.5)]
+    else:
+        sizes = [largest["N"] / times for times in (128, 64, 32, 16, 8)]
+        changes = [{"N": n, "D": per * n} for n in sizes for per in (5.0, 20.0, 80.0)]
+    offered = pd.DataFrame([{**largest, **change} for change in changes])
+    budget = 0.02 * float(flops.max())  # for the first runs
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
     table = None if planned is not None else forecast(posterior, goal, keep=True)
     page = PriorPage(file, posterior.warnings, table, planned, first, offered)
-    largest = goal.iloc[int((goal["N"] * goal["D"]).to_numpy().argmax())]
     curves, outcomes = (Figure(figsize=(6.4, 4.2), layout="constrained") for _ in "12")
     prior_curves(curves.subplots(), posterior, largest)
     first_outcomes(outcomes.subplots(), posterior, offered)
@@ -155,9 +163,6 @@ def prior_page(
     return page
 
 
-# -- what is asked, and what is on offer ------------------------------------------------
-
-
 def _make_goal(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     """Make the planned run; without a plan, the most probable attempt."""
     tokens, replay = planned.D, planned.replay
@@ -168,41 +173,6 @@ def _make_goal(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     if planned.ptpp is not None:
         columns["ptpp"] = planned.ptpp
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
-
-
-def _make_smaller(
-    goal: pd.DataFrame,
-    times_smaller: Sequence[int] = (128, 64, 32, 16, 8),
-    tokens_per_parameter: Sequence[float] = (5.0, 20.0, 80.0),
-) -> pd.DataFrame:
-    """Make runs of models that are several times smaller; other columns are those of
-    the goal's most expensive run.
-    """
-    dearest = goal.iloc[int(np.argmax(goal["N"] * goal["D"]))]
-    rows = [
-        {**dearest, "N": dearest["N"] / times, "D": per * dearest["N"] / times}
-        for times in times_smaller
-        for per in tokens_per_parameter
-    ]
-    return pd.DataFrame(rows)
-
-
-def _make_shorter(
-    goal: pd.DataFrame,
-    times_shorter: Sequence[int] = (64, 32, 16),
-    replays: Sequence[float] = (0.1, 0.25, 0.5),
-) -> pd.DataFrame:
-    """Make runs of the plan's checkpoint that are several times shorter."""
-    (run,) = goal.to_dict(orient="records")
-    rows = [
-        {**run, "D": run["D"] / times, "replay": replay}
-        for times in times_shorter
-        for replay in replays
-    ]
-    return pd.DataFrame(rows)
-
-
-# -- the page --------------------------------------------------------------------------
 
 
 def prior_curves(
