@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ from bayeslaw._report.pages.single import write_template
 from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
+    Contents,
     Planned,
     beyond_left_out,
     make_mixture_plan,
@@ -125,37 +126,6 @@ class Report:
     probability_if_as_checked: float | None = None
     trust: str = ""
     measured: Measured | None = None
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What the page is made from, fully checked, and its parts as they are made."""
-
-    runs: pd.DataFrame
-    # name of the table, and its card if it is a bundled one
-    name: str
-    card: str | None
-    # the laws named for all domains, and those of each domain
-    laws: Sequence[str]
-    setting: PageSetting
-    # the question of the plan, as given and as checked
-    question: Mapping[str, Any] | None
-    # the runs of each domain, and those that were trained after them
-    parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    asked: Checked | None = None
-    nothing_to_buy: str | None = None  # reason why no runs can be offered
-    offers_runs: bool = True
-    domains: Sequence[DomainResult] = ()
-    planned: Planned = field(default_factory=Planned)
-    # fits of the plan, and their files, by domain
-    fits: Mapping[str, Fit | Average] = field(default_factory=dict)
-    saved: Mapping[str, Path] = field(default_factory=dict)
-    # reasons why domains could not be checked
-    failures: Mapping[str, str] = field(default_factory=dict)
-    measured: Measured | None = None
-    coming: Sequence[str] = ()  # parts that are still being made
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,12 +220,10 @@ def report(arguments: ReportArguments) -> Report:
         raise LawError(f"{folder} is a file; give the name of a folder")
     contents = _check(arguments, card)
     # all input is checked: from here on only a fit can fail
-    is_planned, tested = contents.asked is not None, contents.setting.hold_outs
-    shares = _weigh_stages(contents.parts, tested, is_planned=is_planned)
-    stages = Stages(arguments.progress, shares)
+    stages = Stages(arguments.progress, _weigh_stages(contents))
     path = folder / PAGE
 
-    def write(**parts: Any) -> _Contents:
+    def write(**parts: Any) -> Contents:
         written = replace(contents, **parts)
         _write(written, path)
         if arguments.shown is not None:
@@ -304,7 +272,7 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
     return filled, bundled.card
 
 
-def _check(arguments: ReportArguments, card: str | None) -> _Contents:
+def _check(arguments: ReportArguments, card: str | None) -> Contents:
     """Refuse bad input before the fits, which take minutes."""
     assert arguments.runs is not None
     runs = as_runs(arguments.runs)
@@ -333,7 +301,7 @@ def _check(arguments: ReportArguments, card: str | None) -> _Contents:
     nothing_to_buy = None
     if asked and not asked.mixes:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
-    return _Contents(
+    return Contents(
         runs=runs,
         name=arguments.name or "a table",
         card=card,
@@ -350,10 +318,10 @@ def _check(arguments: ReportArguments, card: str | None) -> _Contents:
 
 
 def _fit_and_plan(
-    contents: _Contents, folder: Path, stages: Stages, write: Callable[..., _Contents]
+    contents: Contents, folder: Path, stages: Stages, write: Callable[..., Contents]
 ) -> dict[str, Any]:
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
-    Returns these parts of the page's `_Contents`.
+    Returns these parts of the page's `Contents`.
 
     ``write``: writes the page with the parts made so far.
     """
@@ -361,12 +329,7 @@ def _fit_and_plan(
     asked, setting = contents.asked, contents.setting
     is_planned = asked is not None
     saved = {name: folder / file for name, file in _name_files(contents.parts).items()}
-    with _fit_all(
-        contents.parts, contents.laws_of_domains, setting, stages, refit=is_planned
-    ) as (
-        finals,
-        drawn,
-    ):
+    with _fit_all(contents, stages) as (finals, drawn):
         # save each fit at once, so that later failures lose none
         unfitted = []
         for name, fit in finals.items():
@@ -380,23 +343,19 @@ def _fit_and_plan(
         elif asked is not None:
             fits = {name: fit.result() for name, fit in finals.items()}
             if asked.mixes:
-                planned = make_mixture_plan(fits, asked, setting, stages)
+                planned = make_mixture_plan(contents, fits, stages)
                 write(planned=planned, fits=fits, coming=[CHECKS])
             else:
                 planned = make_plan(
+                    contents,
                     fits,
                     lambda tokens: {
                         name: domain.result().at_tokens(tokens).decisive
                         for name, domain in drawn.items()
                     },
-                    asked,
-                    contents.parts,
-                    setting,
                     stages,
-                    nothing_to_buy=contents.nothing_to_buy,
-                    offers_runs=contents.offers_runs,
-                    show=lambda made, coming: write(
-                        planned=made, fits=fits, coming=coming
+                    lambda made, missing: write(
+                        planned=made, fits=fits, coming=missing
                     ),
                 )
         domains, failed = [], {}
@@ -431,7 +390,7 @@ def _fit_and_plan(
             domain.fit.save(saved[domain.name])
     return {
         "domains": domains,
-        "planned": with_mixtures(planned, fits, contents.runs, setting.seed),
+        "planned": with_mixtures(planned, fits, contents),
         "fits": fits,
         "saved": saved,
         "failures": failures,
@@ -473,27 +432,22 @@ def _list_laws(law: LawNames | None, domain: str) -> list[str]:
     return list(names or [])
 
 
-def _weigh_stages(
-    parts: Iterable[str], tested: Sequence[HoldOut], *, is_planned: bool
-) -> dict[Any, float]:
+def _weigh_stages(contents: Contents) -> dict[Any, float]:
     """Weigh the stages of the page by their measured seconds."""
-    kinds = [FINAL] if is_planned else []
-    kinds += [hold_out.axis for hold_out in tested]
-    shares: dict[Any, float] = {(name, kind): FIT for name in parts for kind in kinds}
-    shares |= {(name, "drawn"): DRAWN for name in parts}
-    if is_planned:
+    kinds = [FINAL] if contents.asked else []
+    kinds += [hold_out.axis for hold_out in contents.setting.hold_outs]
+    shares: dict[Any, float] = {
+        (name, kind): FIT for name in contents.parts for kind in kinds
+    }
+    shares |= {(name, "drawn"): DRAWN for name in contents.parts}
+    if contents.asked:
         shares |= PLANNING
     return shares | {"written": WRITTEN}
 
 
 @contextmanager
 def _fit_all(
-    parts: Mapping[str, pd.DataFrame],
-    laws: Mapping[str, Sequence[str]],
-    setting: PageSetting,
-    stages: Stages,
-    *,
-    refit: bool,
+    contents: Contents, stages: Stages
 ) -> Iterator[
     tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[DomainResult]]]
 ]:
@@ -504,6 +458,8 @@ def _fit_all(
     ------
     Fits of all runs (none without a plan), then judged and drawn results, by domain.
     """
+    parts, laws = contents.parts, contents.laws_of_domains
+    setting, refit = contents.setting, contents.asked is not None
     # the chains of a single law take all cores, so these fits run one after another
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(parts)
@@ -560,7 +516,7 @@ def _fit_all(
 # -- the page --------------------------------------------------------------------------
 
 
-def _write(contents: _Contents, path: Path) -> None:
+def _write(contents: Contents, path: Path) -> None:
     # Compute values that several parts of the page show once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
@@ -633,7 +589,7 @@ def _read_inline(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8"))
 
 
-def _write_command(contents: _Contents) -> str:
+def _write_command(contents: Contents) -> str:
     """Write the command that makes the page again."""
     setting = contents.setting
     words = ["bayeslaw", "report"]
@@ -659,7 +615,7 @@ def _write_command(contents: _Contents) -> str:
     return " ".join(map(_quote, words))
 
 
-def _write_update_command(contents: _Contents) -> str:
+def _write_update_command(contents: Contents) -> str:
     """Write the command that updates the fits by a longer table, read as this one was."""
     saved = _name_files(contents.fits)
     first = saved.get("target", next(iter(saved.values())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -24,8 +25,9 @@ from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import Fits, worth_buying
-from bayeslaw._report.domains import PageSetting
+from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
+from bayeslaw._report.measured import Measured
 from bayeslaw._report.mixing import (
     MixturePart,
     explored_mixture,
@@ -70,6 +72,37 @@ class Planned:
         return self.plan or (self.mixture.plan if self.mixture else None)
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What the page is made from, fully checked, and its parts as they are made."""
+
+    runs: pd.DataFrame
+    # name of the table, and its card if it is a bundled one
+    name: str
+    card: str | None
+    # the laws named for all domains, and those of each domain
+    laws: Sequence[str]
+    setting: PageSetting
+    # the question of the plan, as given and as checked
+    question: Mapping[str, Any] | None
+    # the runs of each domain, and those that were trained after them
+    parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    asked: Checked | None = None
+    nothing_to_buy: str | None = None  # reason why no runs can be offered
+    offers_runs: bool = True
+    domains: Sequence[DomainResult] = ()
+    planned: Planned = field(default_factory=Planned)
+    # fits of the plan, and their files, by domain
+    fits: Mapping[str, Any] = field(default_factory=dict)
+    saved: Mapping[str, Path] = field(default_factory=dict)
+    # reasons why domains could not be checked
+    failures: Mapping[str, str] = field(default_factory=dict)
+    measured: Measured | None = None
+    coming: Sequence[str] = ()  # parts that are still being made
+
+
 def beyond_left_out(plan: Plan) -> tuple[str, ...]:
     """List the plan's tokens per parameter and its replay if they lie farther beyond the
     fitted runs than any run that was left out. Its size and stage are `untested`'s.
@@ -86,43 +119,40 @@ def beyond_left_out(plan: Plan) -> tuple[str, ...]:
 # on one BLAS thread, so that numbers do not depend on laws that are judged meanwhile
 @one_thread()
 def make_plan(
+    contents: Contents,
     fits: Fits,
     checks: Callable[[float | None], Mapping[str, Sequence[Check]]],
-    asked: Checked,
-    parts: Mapping[str, pd.DataFrame],
-    setting: PageSetting,
     stages: Stages,
-    *,
-    nothing_to_buy: str | None = None,
-    offers_runs: bool = True,
-    show: Callable[[Planned, Sequence[str]], Any] = lambda planned, coming: None,
+    show: Callable[[Planned, Sequence[str]], Any],
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
     ``checks``: Function that returns the checks of each domain which count for a plan
     with this number of tokens. It is called last, because domains are judged meanwhile.
-    ``parts``: the runs of each domain; runs from the target's checkpoints are on offer.
-    ``stages``: progress of the stages `PLANNING`. ``nothing_to_buy``: reason why no
-    runs can be offered (`why_not_offered`). ``offers_runs``: also look for runs to buy.
-    ``show``: called with the result so far, and the parts still to come.
+    ``stages``: progress of the stages `PLANNING`. ``show``: called with the result so
+    far, and the parts still to come.
     """
     notes: list[str] = []
+    asked, setting, runs = contents.asked, contents.setting, contents.parts["target"]
+    assert asked is not None
     try:
-        question, notes = completed(asked, parts, setting.seed)
+        question, notes = completed(asked, contents.parts, setting.seed)
         arguments = PlanArguments(fits["target"], fits["source"], **question)
         answer, problem = posed_and_solved(arguments)
     except BayeslawError as error:
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
-    tokens, runs = answer.D or 0.0, parts["target"]
+    tokens = answer.D or 0.0
     is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
     if "D" in runs and tokens > runs["D"].max() and not is_tested:
         notes.append(
             f"the plan's {format_count(tokens)} tokens lie beyond the table's "
             f"{format_count(runs['D'].max())}, which no check here tests (--hold-out D)"
         )
-    left_out = {} if nothing_to_buy is None else {TO_BUY: nothing_to_buy}
-    looks_for_runs = offers_runs and nothing_to_buy is None
+    left_out, nothing = {}, contents.nothing_to_buy
+    if nothing is not None:
+        left_out[TO_BUY] = nothing
+    looks_for_runs = contents.offers_runs and nothing is None
     made = Planned(plan=answer, notes=tuple(notes), left_out=left_out)
     to_buy = ["runs to buy"] * looks_for_runs
     show(made, ["the map of plans", *to_buy, CHECKS])
@@ -152,10 +182,10 @@ def make_plan(
     return replace(made, probability_if_as_checked=if_as_checked)
 
 
-def make_mixture_plan(
-    fits: Fits, asked: Checked, setting: PageSetting, stages: Stages
-) -> Planned:
+def make_mixture_plan(contents: Contents, fits: Fits, stages: Stages) -> Planned:
     """Plan a mixture from the fits of its evaluation sets."""
+    asked, setting = contents.asked, contents.setting
+    assert asked is not None
     try:
         part = planned_mixture(fits, asked.keywords, setting.seed, setting.unit)
     except BayeslawError as error:
@@ -165,15 +195,15 @@ def make_mixture_plan(
     return Planned(mixture=part)
 
 
-def with_mixtures(
-    planned: Planned, fits: Fits, runs: pd.DataFrame, seed: int
-) -> Planned:
+def with_mixtures(planned: Planned, fits: Fits, contents: Contents) -> Planned:
     """Let users explore mixtures on the page, if no plan was asked for."""
     if planned.mixture is not None or not all(map(mixes, fits.values())):
         return planned
     left_out = dict(planned.left_out)
     part = _make_optional(
-        lambda: explored_mixture(fits, runs, seed), "The sliders of shares", left_out
+        lambda: explored_mixture(fits, contents.runs, contents.setting.seed),
+        "The sliders of shares",
+        left_out,
     )
     return replace(planned, mixture=part, left_out=left_out)
 

@@ -82,7 +82,7 @@ def drawn(name, fit, *tests):
 def written(path, domains, **parts):
     """Write the page of domains."""
     tested = domains[0].tested
-    contents = page._Contents(
+    contents = page.Contents(
         runs=domains[0].fit.runs,
         name="runs.csv",
         card=None,

@@ -229,7 +229,7 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
     CliRunner().invoke(app, words)
     table, keywords = asked[0]
 
-    contents = page._Contents(
+    contents = page.Contents(
         runs=table,
         name=keywords["name"],
         card=None,

@@ -37,7 +37,6 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Bool
 
 
