@@ -11,7 +11,7 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._running.updating.foreseen import foresee
+from bayeslaw._running.updating.surprise import foresee
 from known import saved
 
 DRAWS, TAU, SIGMA = 4000, 0.004, 0.003
