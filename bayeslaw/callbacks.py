@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.limits import POSITIVE, checked
+from bayeslaw._base.numbers import format_count
 from bayeslaw._running.following.course import UNITS
 
 try:
@@ -76,7 +77,7 @@ class FollowCallback(TrainerCallback):
         stop: bool = False,
     ):
         if tokens_per_step is not None:
-            tokens_per_step = positive("tokens_per_step", tokens_per_step)
+            tokens_per_step = checked("tokens_per_step", tokens_per_step, POSITIVE)
         self.follower = follower
         self.tokens_per_step = tokens_per_step
         self.stop = stop

@@ -206,9 +206,10 @@ def check_share(what: str, limit: float, written: object) -> None:
         )
 
 
-def check_count(name: str, count: float, least: int = 1) -> None:
-    """Refuse a count that is not whole, or below ``least``."""
-    if count != int(count) or count < least:
+def check_count(name: str, count: Any, least: int = 1) -> None:
+    """Refuse a count that is not a whole number, or below ``least``."""
+    is_number = isinstance(count, int | float | np.number)
+    if not (is_number and float(count).is_integer() and count >= least):
         raise PlanError(
             f"{name} must be a whole number of at least {least}, got {count!r}"
         )

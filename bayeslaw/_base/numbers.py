@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import RunTableError
 
 Z90 = 1.6449  # standard errors on each side of a 90% interval
 
@@ -120,14 +120,3 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
             f"{text!r} may mean {text.replace(',', '.')} or {text.replace(',', '')}; "
             "write the one that is meant, without a comma"
         )
-
-
-def positive(name: str, value: Any) -> float:
-    """Read a positive, finite number; else raise a `PlanError` that names the argument."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise PlanError(f"{name} must be a positive number, got {value!r}")
-    return number

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import COUNT, POSITIVE, Kind, checked
+from bayeslaw._base.limits import COUNT, POSITIVE, Kind, check_count, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.hardware import Hardware
 
@@ -137,10 +137,7 @@ class Costs:
         checked("fixed", self.fixed, AMOUNT)
         if self.price is not None:
             checked("price", self.price, POSITIVE)
-        if self.side_by_side != int(self.side_by_side) or self.side_by_side < 1:
-            raise PlanError(
-                f"side_by_side must be a whole number of runs, got {self.side_by_side!r}"
-            )
+        check_count("side_by_side", self.side_by_side)
         for N, rate in (self.tokens_per_second or {}).items():
             checked("tokens_per_second", N, COUNT)
             checked("tokens_per_second", rate, COUNT)

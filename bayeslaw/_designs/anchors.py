@@ -14,9 +14,9 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.limits import check_count
+from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import (
     MAX_KHAT,
@@ -449,7 +449,7 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
     check_count("replicates", replicates)
     if max_picks is not None:
         check_count("max_picks", max_picks)
-    budget = positive("budget", arguments.budget)
+    budget = checked("budget", arguments.budget, POSITIVE)
     due = offered.due()
     run, stop = np.unravel_index(np.argmin(due), due.shape)
     cheapest = due[run, stop]

@@ -115,33 +115,6 @@ class Constraint:
     unit: UnitName
     weights: tuple[tuple[str, float], ...] = ()
 
-    @classmethod
-    def parse(cls, name: str, text: str, unit: UnitName = "relative") -> Constraint:
-        """Parse a constraint as people write it: ``2%``, ``0.05nats``, ``1.8``.
-
-        Parameters
-        ----------
-        text
-            A number. With ``%`` it is a share of the baseline, with ``nats`` it is in
-            nats per token.
-        unit
-            Unit of a number without ``%`` or ``nats``; with ``"loss"``, the limit is on
-            the loss itself.
-
-        Raises
-        ------
-        PlanError
-            The text is not a number, or the number is out of the limit's range.
-        """
-        what = f"limit of {name}"
-        if unit == "loss":
-            return cls(name, *loss_limit(what, text))
-        return cls(name, *forgetting_limit(what, text, unit))
-
-    def format(self, limit: float | None = None) -> str:
-        """Write the limit, or another one in its unit, for a person."""
-        return UNITS[self.unit].template.format(self.limit if limit is None else limit)
-
     def loosened(self, limit: float) -> Loosened:
         """Round a higher limit up to two digits of its rise over this one."""
         unit = UNITS[self.unit]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -176,63 +175,47 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     """
     question = question_of(arguments)
     answer, problem = solve(question, arguments.point)
-    run = _planned_run(answer)
-    (first, target), *further = arguments.targets.items()
-    others = dict(further) | arguments.sources
-    more = doubts(target, others, run) + _at_the_end(answer)
-    warnings = answer.warnings + more + _at_fitted_replay(answer)
-    far = tell_distance({first: target, **others}, run)
-    return PosedPlan(replace(answer, warnings=warnings, distance=far), problem)
-
-
-def _planned_run(answer: Plan) -> dict[str, float]:
-    """Collect the known columns of the plan's run; without a plan, of the most probable
-    attempt.
-    """
-    columns = {"N": answer.N, "ptpp": answer.ptpp}
-    best = (answer.explanation or {}).get("best") or {}
-    tokens = best.get("D") if answer.D is None else answer.D
-    if tokens:
-        replay = best.get("replay") if answer.replay is None else answer.replay
-        columns |= {"D": tokens, "replay": replay}
+    # the plan's run; without a plan, the most probable attempt
+    best = answer.most_probable()
+    run = {"N": answer.N, "ptpp": answer.ptpp}
+    if best["D"]:
+        run |= {"D": best["D"], "replay": best["replay"]}
     baselines = {*answer.settings["baseline"].values()}
     if len(baselines) == 1:
-        columns |= {SOURCE_LOSS_BEFORE: baselines.pop()}
-    return {name: x for name, x in columns.items() if x is not None}
+        run |= {SOURCE_LOSS_BEFORE: baselines.pop()}
+    run = {name: x for name, x in run.items() if x is not None}
+    (first, target), *further = arguments.targets.items()
+    others = dict(further) | arguments.sources
+    more = doubts(target, others, run) + _doubt_ends(answer)
+    far = tell_distance({first: target, **others}, run)
+    answer = replace(answer, warnings=answer.warnings + more, distance=far)
+    return PosedPlan(answer, problem)
 
 
-def _at_fitted_replay(answer: Plan) -> list[str]:
-    """Warn if the plan (or the best attempt) lies at an end of the fitted replays."""
-    best = answer.explanation["best"] if answer.explanation else None
-    replay = answer.replay if answer.D else (best or {}).get("replay")
+def _doubt_ends(answer: Plan) -> list[str]:
+    """Warn if the plan has the smallest budget of the search, or if it (or the most
+    probable attempt) lies at an end of the fitted replays.
+    """
+    lines, least = [], ATPP_RANGE[0]
+    # within a thousandth in log tokens it is the smallest budget of the search
+    if answer.atpp and math.log(answer.atpp / least) <= 1e-3:
+        lines.append(
+            "the promises hold already at the least budget that is looked at "
+            f"({least:g} tokens per parameter), so the cheapest may be any under it: "
+            "look at the limits again"
+        )
+    replay = None if answer.D == 0 else answer.most_probable()["replay"]
     what = "the cheapest plan" if answer.feasible else "the most probable plan"
-    lines = []
-    for name, at in (("min_replay", "least"), ("max_replay", "largest")):
+    for name, at, end in (("min_replay", "least", 0), ("max_replay", "largest", 1)):
         bound = answer.settings[name]
         is_fitted = name in answer.settings["fitted"]
-        if not is_fitted or replay is None:
-            continue
-        if abs(replay - bound) < AT_A_BOUND:
-            end = "0" if name == "min_replay" else "1"
+        if is_fitted and replay is not None and abs(replay - bound) < AT_A_BOUND:
             lines.append(
                 f"{what} is at the {at} fitted replay, {bound:.4g}: beyond it nothing was "
                 f"checked, and no plan is sought; to seek one there give {name}={end} "
                 f"(--{name.replace('_', '-')} {end})"
             )
     return lines
-
-
-def _at_the_end(answer: Plan) -> list[str]:
-    """Warn if the plan has the smallest budget of the search."""
-    least = ATPP_RANGE[0]
-    # within a thousandth in log tokens it is the smallest budget of the search
-    if not answer.atpp or math.log(answer.atpp / least) > 1e-3:
-        return []
-    return [
-        "the promises hold already at the least budget that is looked at "
-        f"({least:g} tokens per parameter), so the cheapest may be any under it: "
-        "look at the limits again"
-    ]
 
 
 def solve(
@@ -252,11 +235,11 @@ def solve(
         The question is ill-posed.
     """
     certain = point_pieces(question, points or {})
-    solutions = [_solution(question, model) for model in question.models]
-    rank = partial(_rank, excess_prices=question.excess_prices)
-    best = min(solutions, key=rank)
+    prices = question.excess_prices
+    solutions = [_solve_model(question, model) for model in question.models]
+    best = min(solutions, key=lambda solution: solution.rank(prices))
     plug_in = _plug_in(question, best, certain)
-    candidates = [_candidate(solution) for solution in solutions]
+    candidates = [solution.describe() for solution in solutions]
     return PosedPlan(_answer(question, best, plug_in, candidates), best.posed)
 
 
@@ -302,8 +285,36 @@ class Solution(NamedTuple):
             self.problem.most_probable and math.isfinite(self.choice.log_tokens)
         )
 
+    def rank(
+        self, excess_prices: Mapping[str, float] | None = None
+    ) -> tuple[float, float]:
+        """Compute a sort key of candidates: first those that reach the confidence, then
+        by price; within a budget by probability.
+        """
+        problem, choice = self.problem, self.choice
+        short = max(-choice.margin, 0.0)
+        if excess_prices:
+            expected = expected_cost(
+                problem, excess_prices, choice.log_tokens, choice.replay
+            )
+            return short, expected["cost"]
+        tokens = float(np.exp(choice.log_tokens))
+        price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
+        if problem.most_probable:
+            return max(-choice.margin, -1.0), price
+        return (-2.0 if self.is_reached else short), price
 
-def _solution(question: Question, model: Model) -> Solution:
+    def describe(self) -> dict[str, Any]:
+        """Describe a candidate model in the plan's list; of one that does not reach the
+        confidence, the most probable attempt.
+        """
+        problem, at = self.problem, (self.choice.log_tokens, self.choice.replay)
+        row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": self.is_reached}
+        probability = value.probabilities(problem, *at)["probability"]
+        return row | value.budget(problem, *at) | {"probability": probability}
+
+
+def _solve_model(question: Question, model: Model) -> Solution:
     """Find the best plan of one model; D = 0 if that already keeps the constraints."""
     posed = problem = pose(question, model)
     if question.excess_prices:
@@ -322,46 +333,6 @@ def _solution(question: Question, model: Model) -> Solution:
         problem = replace(problem, max_tokens=paid[cap], cap=cap)
         choice = search(problem, posed.scan)
     return Solution(model, posed, problem, choice)
-
-
-def _rank(
-    solution: Solution, excess_prices: Mapping[str, float] | None = None
-) -> tuple[float, float]:
-    """Compute a sort key of candidates: first those that reach the confidence, then by
-    price; within a budget by probability.
-    """
-    problem, choice = solution.problem, solution.choice
-    if excess_prices:
-        expected = expected_cost(
-            problem, excess_prices, choice.log_tokens, choice.replay
-        )
-        return max(-choice.margin, 0.0), expected["cost"]
-    tokens = float(np.exp(choice.log_tokens))
-    price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
-    if problem.most_probable:
-        return max(-choice.margin, -1.0), price
-    if not solution.is_reached:
-        return max(-choice.margin, 0.0), price
-    return -2.0, price
-
-
-def _probabilities(problem: Problem, choice: Choice) -> dict[str, float]:
-    """Compute `value.probabilities`; 0 where no tokens were found."""
-    if choice.log_tokens == math.inf:
-        return {"probability": 0.0}
-    return value.probabilities(problem, choice.log_tokens, choice.replay)
-
-
-def _candidate(solution: Solution) -> dict[str, Any]:
-    """Describe one candidate model in the plan's list.
-
-    If the confidence is not reached, the most probable attempt is described.
-    """
-    problem, choice = solution.problem, solution.choice
-    row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": solution.is_reached}
-    budget = value.budget(problem, choice.log_tokens, choice.replay)
-    probability = _probabilities(problem, choice)["probability"]
-    return row | budget | {"probability": probability}
 
 
 def _plug_in(
@@ -395,95 +366,72 @@ def _answer(
     candidates: list[dict[str, Any]],
 ) -> Plan:
     """Build the record of a solution, with all that a report shows."""
-    problem, choice = solution.problem, solution.choice
+    problem, choice, prices = solution.problem, solution.choice, question.excess_prices
     explanation, best = None, choice
     if not solution.is_reached:
-        best = _most_probable(problem)
-        explanation = _explanation(problem, best)
-    # pictures need a finite budget; without a plan, promises need one, too
-    pictured = _shown(problem, choice if solution.is_plan else best)
+        best = _find_most_probable(problem)
+        explanation = _explain(problem, best)
+    # pictures need a finite, positive budget; without a plan, promises need one, too
+    pictured = problem.at_finite_tokens(choice if solution.is_plan else best)
     if explanation:
         explanation["shown"] = value.budget(problem, *pictured[:2])
     if solution.is_plan:
         at = choice
-        budget = value.budget(problem, choice.log_tokens, choice.replay)
-        shares: dict[str, Any] = _probabilities(problem, choice)
+        shares: dict[str, Any] = value.probabilities(problem, *at[:2])
     else:
-        at = Choice(math.inf, choice.replay, choice.margin)
-        budget = value.budget(problem, *value.NO_CHOICE)
+        at = choice._replace(log_tokens=math.inf)
         names = ("probability", "probability_target", "probability_forgetting")
         shares = dict.fromkeys(names)
-    is_soft = bool(question.excess_prices)
-    has_worth = solution.is_plan and choice.log_tokens > -math.inf and not is_soft
-    worth = value.worth(problem, pictured) if has_worth else {}
-    if worth:
+    worth = {}
+    if solution.is_plan and choice.log_tokens > -math.inf and not prices:
+        worth = value.worth(problem, pictured)
         binding = value.binding(problem, choice, worth)
-    elif is_soft:
-        binding = f"the price of {', '.join(question.excess_prices)}"
+    elif prices:
+        binding = f"the price of {', '.join(prices)}"
     else:
-        binding = _in_the_way(explanation)
+        binding = name_in_the_way(explanation)
     return Plan(
         feasible=solution.is_reached,
         N=problem.N,
         ptpp=problem.ptpp,
-        **budget,
+        **value.budget(problem, *at[:2]),
         **shares,
         binding=binding,
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
-        promises=_promises(problem, choice if solution.is_plan else pictured, worth),
-        frontier=value.frontier(problem, search(problem) if is_soft else choice),
+        promises=value.promises(
+            problem, choice if solution.is_plan else pictured, worth
+        ),
+        frontier=value.frontier(problem, search(problem) if prices else choice),
         region=value.region(problem, pictured.log_tokens),
         tradeoff=value.tradeoff(problem, pictured.log_tokens),
         truth=value.perfect_information(problem, at),
         candidates=candidates,
         explanation=explanation,
-        settings=_settings(question, problem)
-        | _of_errors(question, solution)
-        | _of_prices(question, solution),
+        settings=_tell_settings(question, solution),
         warnings=list(question.warnings),
     )
 
 
-def _shown(problem: Problem, choice: Choice) -> Choice:
-    """Move a choice to where pictures can be drawn: a finite, positive number of
-    tokens.
+def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
+    """Record the parts of the question that the other fields of the plan do not have,
+    and what correlated errors and soft limits do.
     """
-    low, high = problem.span
-    x = choice.log_tokens
-    if x == math.inf:
-        x = (low + high) / 2
-    return choice._replace(log_tokens=max(x, low))
-
-
-def _promises(
-    problem: Problem, choice: Choice, worth: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """Report each promise, with the saving from a looser limit.
-
-    The saving is a share of the tokens, or within a budget the probability gained; None
-    if unknown.
-    """
-    rows = value.promises(problem, choice)
-    for row in rows:
-        gain = worth.get(row["name"])
-        if gain is not None and not problem.most_probable:
-            gain = 1 - math.exp(-gain)
-        row["worth"] = gain
-    return rows
-
-
-def _settings(question: Question, problem: Problem) -> dict[str, Any]:
-    """Record the parts of the question that the other fields do not have."""
-    return {
-        "baseline": {
-            c.name: float(c.baseline.mean())
-            for c in problem.constraints
-            if UNITS[c.unit].has_baseline
-        },
-        "asked": question.budget.asked(),
-        "max_tokens": value.number(problem.max_tokens),
-        **_cost_settings(question),
+    problem, choice = solution.problem, solution.choice
+    baselines = {
+        c.name: float(c.baseline.mean())
+        for c in problem.constraints
+        if UNITS[c.unit].has_baseline
+    }
+    settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
+    settings["max_tokens"] = value.number(problem.max_tokens)
+    if question.costs.has_time:
+        settings["costs"] = question.costs.sentence()
+        limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
+            question.budget.cost_limits
+        )
+        settings |= {name: value.number(most) for name, most in limits.items()}
+    settings |= {
         "max_target_tokens": value.number(problem.unique_tokens),
         "min_replay": problem.min_replay,
         "max_replay": problem.max_replay,
@@ -493,59 +441,34 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
         "seed": question.seed,
         "notes": list(question.notes),
     }
-
-
-def _of_errors(question: Question, solution: Solution) -> dict[str, Any]:
-    """Describe the effect of the correlation of the domains' errors: the plan's
-    probability for independent errors, and the tokens that it would then take.
-    """
-    errors, choice = question.errors, solution.choice
-    if errors is None or question.excess_prices:
-        return {}
-    independent = pose(replace(question, errors=None), solution.model)
-    independent = replace(independent, max_tokens=solution.problem.max_tokens)
-    probability = None
-    if solution.is_plan:
-        is_kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
-        probability = float(is_kept.mean())
-    alternative = search(independent)
-    is_reached = alternative.margin >= 0
-    return {
-        "errors": {
+    prices, errors = question.excess_prices, question.errors
+    if prices:
+        expected = expected_cost(problem, prices, choice.log_tokens, choice.replay)
+        settings["soft"] = {"prices": dict(prices)} | expected
+    elif errors is not None:
+        # the plan's probability for independent errors, and the tokens that it would take
+        independent = pose(replace(question, errors=None), solution.model)
+        independent = replace(independent, max_tokens=problem.max_tokens)
+        probability = None
+        if solution.is_plan:
+            is_kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
+            probability = float(is_kept.mean())
+        alternative = search(independent)
+        tokens = math.exp(alternative.log_tokens) if alternative.margin >= 0 else None
+        settings["errors"] = {
             "sentence": errors.sentence(),
             "names": list(errors.names),
             "correlation": errors.matrix.tolist(),
             "probability_if_independent": probability,
-            "D_if_independent": math.exp(alternative.log_tokens)
-            if is_reached
-            else None,
+            "D_if_independent": tokens,
         }
-    }
-
-
-def _of_prices(question: Question, solution: Solution) -> dict[str, Any]:
-    """Describe the expected cost of a plan with soft limits, and its expected excess."""
-    prices, choice = question.excess_prices, solution.choice
-    if not prices:
-        return {}
-    expected = expected_cost(solution.problem, prices, choice.log_tokens, choice.replay)
-    return {"soft": {"prices": dict(prices)} | expected}
-
-
-def _cost_settings(question: Question) -> dict[str, Any]:
-    """Record the formula of the costs and their limits, if they were given."""
-    if not question.costs.has_time:
-        return {}
-    limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(question.budget.cost_limits)
-    return {"costs": question.costs.sentence()} | {
-        name: value.number(most) for name, most in limits.items()
-    }
+    return settings
 
 
 # -- why there is none -----------------------------------------------------------------
 
 
-def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
+def name_in_the_way(explanation: Mapping[str, Any] | None) -> str:
     """Name the constraints that must be relaxed for a plan, joined by "and"."""
     rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
     names = [row["promise"] for row in rows if row["needed"] is not None]
@@ -554,62 +477,46 @@ def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
     return " and ".join(names or [row["promise"] for row in rows]) or "none"
 
 
-def _most_probable(problem: Problem) -> Choice:
-    """Find the choice that most probably keeps all constraints."""
+def _find_most_probable(problem: Problem) -> Choice:
     # with a finite budget the search finds the most probable plan, not the cheapest
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
     return search(replace(problem, max_tokens=anything), problem.scan)
 
 
-def _explanation(problem: Problem, choice: Choice) -> dict[str, Any]:
+def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
     """Explain why there is no plan, and which changes would allow one.
 
     ``choice``: the most probable one.
     """
-    relax = value.relaxations(problem)
-    budget = value.budget(problem, choice.log_tokens, choice.replay)
-    best = budget | _probabilities(problem, choice)
-    caps = value.caps_in_the_way(problem)
-    message = _message(problem.N, best, relax, caps)
-    return {"message": message, "best": best, "relax": relax, "caps": caps}
 
+    def place(row: Mapping[str, Any]) -> str:
+        if not row["atpp"]:
+            return "without adapting"
+        return (
+            f"at {row['atpp']:.3g} tokens per parameter "
+            f"({format_count(problem.N * row['atpp'])} tokens) with "
+            f"{row['replay']:.0%} replay"
+        )
 
-def _message(
-    N: float,
-    best: Mapping[str, Any],
-    relax: Sequence[Mapping[str, Any]],
-    caps: Sequence[Mapping[str, Any]],
-) -> str:
-    """Write the message of an infeasible plan: the best probability, and the limits to
-    relax.
-    """
-    where = f", {_at(N, best)}" if best["atpp"] else ""
+    relax, caps = value.relaxations(problem), value.caps_in_the_way(problem)
+    best = value.budget(problem, choice.log_tokens, choice.replay)
+    best |= value.probabilities(problem, choice.log_tokens, choice.replay)
     ways = [
-        f"{row['promise']} limit {row['enough']['words']} {_at(N, row['enough'])}"
+        f"{row['promise']} limit {row['enough']['words']} {place(row['enough'])}"
         for row in relax
         if row["needed"] is not None
     ]
-    ways += [_lifted(N, row) for row in caps]
+    for row in caps:
+        is_count = row["cap"] == "unique target tokens"
+        write = format_count if is_count else "{:.1%}".format
+        change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
+        ways.append(f"{change} {place(row)}")
+    where = f", {place(best)}" if best["atpp"] else ""
     advice = "Relaxing one promise alone does not help"
     if ways:
         advice = f"Relax one: {'; '.join(ways)}"
-    return (
+    message = (
         "no plan keeps the promises with the confidence asked for; "
         f"at best {best['probability']:.1%} of draws do{where}. {advice}"
     )
-
-
-def _at(N: float, row: Mapping[str, Any]) -> str:
-    """Describe a choice of tokens and replay."""
-    if not row["atpp"]:
-        return "without adapting"
-    return (
-        f"at {row['atpp']:.3g} tokens per parameter ({format_count(N * row['atpp'])} "
-        f"tokens) with {row['replay']:.0%} replay"
-    )
-
-
-def _lifted(N: float, row: Mapping[str, Any]) -> str:
-    """Describe how a limit on data would have to be relaxed."""
-    write = format_count if row["cap"] == "unique target tokens" else "{:.1%}".format
-    return f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])} {_at(N, row)}"
+    return {"message": message, "best": best, "relax": relax, "caps": caps}

@@ -18,9 +18,8 @@ from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.mean import mean_constraint
 from bayeslaw._plans.question import Model, Question
-from bayeslaw._plans.sampled import Part, SampledConstraint
+from bayeslaw._plans.sampled import Part, SampledConstraint, resample
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
 from bayeslaw._posteriors.pairs import coupled
@@ -55,7 +54,7 @@ def pose(question: Question, model: Model) -> Problem:
             of_accuracy = replace(domains[name], constraint=constraint, link=by_draw)
             constraints.append(of_accuracy)
         elif constraint.weights:
-            constraints.append(mean_constraint(constraint, domains))
+            constraints.append(SampledConstraint.of_mean(constraint, domains))
         else:
             constraints.append(domains[constraint.name])
     return Problem(
@@ -110,12 +109,7 @@ def _sampled(
     draws = question.draws
     pieces = [_sorted(piece) for piece in question.pieces[name]]
     rng = generator(question.seed, position)
-    index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
-    noise = np.zeros(draws)
-    for of_law in take_draws(pieces, index):
-        piece = of_law.piece
-        if question.new_run and "sigma" in piece.values:
-            noise[of_law.rows] = piece.noise.draw(1, rng)[:, 0]
+    index, noise = resample(pieces, draws, rng, question.new_run)
     if order is not None:
         index, noise = index[order], noise[order]
     columns = {
@@ -187,29 +181,22 @@ def point_pieces(
             f"point names no promise {unknown[0]!r}; "
             f"promises: {', '.join(question.pieces)}"
         )
-    return {
-        name: (_point_piece(pieces, points.get(name, {}), name),)
-        for name, pieces in question.pieces.items()
-    }
-
-
-def _point_piece(
-    pieces: tuple[Piece, ...], values: Mapping[str, float], name: str
-) -> Piece:
-    """Make one draw of the formula with most draws: the given values, else its mean."""
-    piece = max(pieces, key=lambda p: p.draws)
-    unknown = [k for k in values if k not in piece.values]
-    if unknown:
-        raise PlanError(
-            f"point of {name}: no parameter {unknown[0]!r}; "
-            f"there are: {', '.join(piece.values)}"
-        )
-    ordered = _sorted(piece)  # so that sums round in the same way
-    means = {k: np.mean(v, axis=0, keepdims=True) for k, v in ordered.values.items()}
-    point = {
-        k: np.reshape(np.asarray(v, float), means[k].shape) for k, v in values.items()
-    }
-    return Piece(piece.log_loss, means | point, piece.covariates)
+    certain = {}
+    for name, pieces in question.pieces.items():
+        # one draw of the formula with most draws, sorted so that sums round in one way
+        piece = _sorted(max(pieces, key=lambda p: p.draws))
+        given = points.get(name, {})
+        unknown = [k for k in given if k not in piece.values]
+        if unknown:
+            raise PlanError(
+                f"point of {name}: no parameter {unknown[0]!r}; "
+                f"there are: {', '.join(piece.values)}"
+            )
+        draw = {k: np.mean(v, axis=0, keepdims=True) for k, v in piece.values.items()}
+        for k, v in given.items():
+            draw[k] = np.reshape(np.asarray(v, float), draw[k].shape)
+        certain[name] = (Piece(piece.log_loss, draw, piece.covariates),)
+    return certain
 
 
 # -- covariates and baselines ----------------------------------------------------------

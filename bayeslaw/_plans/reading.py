@@ -9,7 +9,16 @@ from typing import Any
 
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import CHANCE, COUNT, KINDS, LOSS, POSITIVE, SHARE, checked
+from bayeslaw._base.limits import (
+    CHANCE,
+    COUNT,
+    KINDS,
+    LOSS,
+    POSITIVE,
+    SHARE,
+    check_count,
+    checked,
+)
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
@@ -17,7 +26,6 @@ from bayeslaw._plans.arguments import PlanArguments, with_kept_losses, with_repe
 from bayeslaw._plans.constraint import (
     UNITS,
     Constraint,
-    UnitName,
     forgetting_limit,
     loss_limit,
 )
@@ -42,7 +50,6 @@ from bayeslaw._posteriors.pairs import (
     error_correlation,
     fitted_replays,
 )
-from bayeslaw._posteriors.posterior import Piece, Posterior
 
 
 def question_of(arguments: PlanArguments) -> Question:
@@ -53,66 +60,8 @@ def question_of(arguments: PlanArguments) -> Question:
     PlanError
         The question is ill-posed.
     """
+    # each domain has a name of its own
     targets, sources = arguments.targets, arguments.sources
-    _check_names(targets, sources)
-    posteriors = targets | sources
-    first, *further = targets
-    check_posteriors(
-        targets[first], {name: posteriors[name] for name in further} | sources
-    )
-    runtime.start()
-    pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
-    _check_read(arguments.covariates or {}, pieces)
-    # checked before losses from the tables are added
-    baseline_run = _baseline_run(arguments)
-    arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
-    arguments, repeats = with_repetition(arguments, targets, pieces)
-    budget = read_budget(arguments, fitted_replays(posteriors))
-    costs = read_costs(arguments)
-    constraints = read_constraints(arguments, list(targets), list(sources))
-    link = _link(arguments)
-    models = _models(arguments, list(targets), list(sources), baseline_run)
-    # those that have budget left after the checkpoint and the fixed cost are paid
-    payable = tuple(m for m in models if min(budget.paid_tokens(m, costs).values()) > 0)
-    if not payable:
-        once = costs.once(models[0].N, models[0].ptpp)
-        raise PlanError(
-            f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
-            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
-        )
-    draws = arguments.draws
-    if draws < 1:
-        raise PlanError(f"draws must be at least 1, got {draws!r}")
-    if not arguments.new_run:
-        # without noise, more draws than the posteriors have would only repeat draws in
-        # other pairs
-        draws = min(draws, max(sum(p.draws for p in some) for some in pieces.values()))
-    return Question(
-        pieces=pieces,
-        constraints=constraints,
-        models=payable,
-        confidence=_confidence(arguments.confidence, [c.name for c in constraints]),
-        budget=budget,
-        costs=costs,
-        new_run=arguments.new_run,
-        draws=draws,
-        seed=arguments.seed,
-        warnings=tuple(
-            f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
-        )
-        + repeats
-        + (link.warnings if link is not None else ()),
-        notes=notes,
-        errors=error_correlation(posteriors, arguments.correlation),
-        link=link,
-        excess_prices=read_excess_prices(arguments, constraints),
-    )
-
-
-def _check_names(
-    targets: Mapping[str, Posterior], sources: Mapping[str, Posterior]
-) -> None:
-    """Refuse domains without a distinct name."""
     if not targets:
         raise PlanError("name at least one target")
     if not sources or TARGET in sources:
@@ -124,19 +73,20 @@ def _check_names(
         raise PlanError(
             f"{twice[0]!r} is a target and a source; give each its own name"
         )
-    if MEAN in {*targets, *sources}:
+    posteriors = targets | sources
+    if MEAN in posteriors:
         raise PlanError(
             f"no domain can be named {MEAN!r}: that is the limit on their mean"
         )
+    first, *further = targets
+    check_posteriors(
+        targets[first], {name: posteriors[name] for name in further} | sources
+    )
+    runtime.start()
 
-
-def _check_read(
-    covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
-) -> None:
-    """Refuse laws of mixtures, which do not read replay, and covariates that are not the
-    user's to set.
-    """
-    # the planner itself reads a source's loss before adaptation
+    # the laws read replay, not shares, and the covariates that are given; the planner
+    # itself reads a source's loss before adaptation
+    pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
     for piece in itertools.chain.from_iterable(pieces.values()):
         columns.update(piece.covariates)
@@ -153,31 +103,77 @@ def _check_read(
         "D": "it is what a plan chooses",
         "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
     }
-    check_covariates(covariates, columns, set_elsewhere)
+    check_covariates(arguments.covariates or {}, columns, set_elsewhere)
 
-
-def _link(arguments: PlanArguments) -> AccuracyLink | None:
-    """Take the link from loss to accuracy, or fit it to its table.
-
-    Raises
-    ------
-    PlanError
-        Guessing keeps the limit on the accuracy.
-    """
+    # checked before losses from the tables are added
+    baseline_run = _read_baseline_run(arguments)
+    arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
+    arguments, repeats = with_repetition(arguments, targets, pieces)
+    budget = read_budget(arguments, fitted_replays(posteriors))
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    for name, limit in COST_LIMITS.items():
+        if getattr(arguments, name) is not None and not limit.is_known(costs):
+            raise PlanError(f"{name} {limit.needs}")
+    constraints = read_constraints(arguments, list(targets), list(sources))
     link, least = arguments.accuracy, arguments.min_accuracy
-    if link is None:
-        return None
-    if not isinstance(link, AccuracyLink):
-        link = accuracy_link(link, seed=arguments.seed)
-    if checked("min_accuracy", least, ACCURACY) <= link.chance:
+    if link is not None:
+        if not isinstance(link, AccuracyLink):
+            link = accuracy_link(link, seed=arguments.seed)
+        if checked("min_accuracy", least, ACCURACY) <= link.chance:
+            raise PlanError(
+                f"min_accuracy {least} is at most the accuracy of guessing, "
+                f"{link.chance:.0%}, which any model has: give a larger one"
+            )
+
+    # models that have budget left after the checkpoint and the fixed cost are paid
+    models = _read_models(arguments, list(targets), list(sources), baseline_run)
+    payable = tuple(m for m in models if min(budget.paid_tokens(m, costs).values()) > 0)
+    if not payable:
+        once = costs.once(models[0].N, models[0].ptpp)
         raise PlanError(
-            f"min_accuracy {least} is at most the accuracy of guessing, "
-            f"{link.chance:.0%}, which any model has: give a larger one"
+            f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
+            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
         )
-    return link
+    draws = arguments.draws
+    check_count("draws", draws)
+    if not arguments.new_run:
+        # without noise, more draws than the posteriors have would only repeat draws in
+        # other pairs
+        draws = min(draws, max(sum(p.draws for p in some) for some in pieces.values()))
+
+    # one confidence for all promises together, or one for each by name
+    confidence: Any = arguments.confidence
+    names = [c.name for c in constraints]
+    is_by_name = isinstance(confidence, Mapping)
+    by_name = confidence if is_by_name else dict.fromkeys(names, confidence)
+    if set(by_name) != set(names):
+        raise PlanError(
+            f"confidence by promise needs exactly {', '.join(names)}; "
+            f"got {', '.join(by_name)}"
+        )
+    chances = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
+    lines = [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
+    return Question(
+        pieces=pieces,
+        constraints=constraints,
+        models=payable,
+        confidence=chances if is_by_name else chances[names[0]],
+        budget=budget,
+        costs=costs,
+        new_run=arguments.new_run,
+        draws=draws,
+        seed=arguments.seed,
+        warnings=(*lines, *repeats, *(() if link is None else link.warnings)),
+        notes=notes,
+        errors=error_correlation(posteriors, arguments.correlation),
+        link=link,
+        excess_prices=_read_excess_prices(arguments, constraints),
+    )
 
 
-def _models(
+def _read_models(
     arguments: PlanArguments,
     targets: Sequence[str],
     sources: Sequence[str],
@@ -188,48 +184,46 @@ def _models(
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
     sizes = models_of(arguments.N, arguments.ptpp)
-    count = len(sizes)
-    covariates = arguments.covariates or {}
     further = tuple(arguments.max_loss or ())
 
-    def of_domain(setting: Any, name: str) -> Any:
-        """Find a domain's value; a number without a name belongs to the sources, not to
-        other domains.
-        """
+    def of_source(what: str, setting: Any, name: str, model: int) -> Any:
+        # a number without a name belongs to the sources, not to other domains
         if name not in further:
-            return setting_for(setting, name)
-        return setting.get(name) if isinstance(setting, Mapping) else None
+            own = setting_for(setting, name)
+        else:
+            own = setting.get(name) if isinstance(setting, Mapping) else None
+        return setting_of_model(what, own, model, len(sizes))
 
-    return tuple(
-        Model(
-            N=N,
-            ptpp=ptpp,
-            covariates={
-                column: setting_of_model(column, value, k, count)
-                for column, value in covariates.items()
-            },
-            baseline_loss={
-                name: _possible(
-                    "baseline_loss",
-                    setting_of_model("baseline_loss", of_domain(loss, name), k, count),
-                )
-                for name in sources
-            },
-            baseline_tokens={
-                name: setting_of_model(
-                    "baseline_tokens", of_domain(tokens, name), k, count
-                )
-                for name in sources
-            },
-            further_domains=further,
-            targets=tuple(targets),
-            baseline_run=baseline_run,
+    models = []
+    for k, (N, ptpp) in enumerate(sizes):
+        losses = {n: of_source("baseline_loss", loss, n, k) for n in sources}
+        for name, before in losses.items():
+            if isinstance(before, Draws):
+                for end in (float(before.min()), float(before.max())):
+                    checked("baseline_loss", end, LOSS)
+            elif before is not None:
+                losses[name] = checked("baseline_loss", before, LOSS)
+        models.append(
+            Model(
+                N=N,
+                ptpp=ptpp,
+                covariates={
+                    column: setting_of_model(column, setting, k, len(sizes))
+                    for column, setting in (arguments.covariates or {}).items()
+                },
+                baseline_loss=losses,
+                baseline_tokens={
+                    n: of_source("baseline_tokens", tokens, n, k) for n in sources
+                },
+                further_domains=further,
+                targets=tuple(targets),
+                baseline_run=baseline_run,
+            )
         )
-        for k, (N, ptpp) in enumerate(sizes)
-    )
+    return tuple(models)
 
 
-def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
+def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
     """Check tokens and replay of the baseline run of limits on a rise."""
     run = arguments.baseline_run
     if run is None:
@@ -244,31 +238,6 @@ def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
     return tokens, checked("baseline_run replay", run["replay"], SHARE)
 
 
-def _possible(name: str, loss: Any) -> Any:
-    """Check that a number, or all draws of an array, can be losses."""
-    if isinstance(loss, Draws):
-        for end in (float(loss.min()), float(loss.max())):
-            checked(name, end, LOSS)
-        return loss
-    return None if loss is None else checked(name, loss, LOSS)
-
-
-def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, float]:
-    """Check the confidence: one number for all promises together, or one for each by
-    name.
-    """
-    by_name: Mapping[str, Any] = {name: confidence for name in names}
-    if isinstance(confidence, Mapping):
-        by_name = confidence
-    if set(by_name) != set(names):
-        raise PlanError(
-            f"confidence by promise needs exactly {', '.join(names)}; "
-            f"got {', '.join(by_name)}"
-        )
-    shares = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
-    return shares if isinstance(confidence, Mapping) else shares[names[0]]
-
-
 # -- limits ----------------------------------------------------------------------------
 
 
@@ -279,22 +248,51 @@ def read_constraints(
     unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
-    loss_limits = read_loss_limits(arguments, sources)
-    of_sources = [
-        Constraint(name, *loss_limits[name])
-        if name in loss_limits
-        else _forgetting(arguments, name, unit)
-        for name in sources
-        if name in loss_limits or not _in_mean_only(arguments, name)
-    ]
+
+    # domains whose loss is limited in place of their forgetting
+    losses = arguments.max_loss or {}
+    if not isinstance(losses, Mapping):
+        raise PlanError(
+            f"max_loss is by domain, {{'code': 1.2}}; got {losses!r} "
+            "(the target's limit is max_target_loss)"
+        )
+    unknown = [name for name in losses if name not in sources]
+    if unknown:
+        raise PlanError(
+            f"max_loss names {unknown[0]!r}, which has no posterior; "
+            f"sources: {', '.join(sources)}"
+        )
+    limits = {
+        name: loss_limit(f"max_loss of {name}", limit, arguments.bytes_of(name))
+        for name, limit in losses.items()
+    }
+
+    # the other sources; one without a limit of its own may be limited in a mean only
+    forgetting: Any = arguments.max_forgetting
+    for name in sources:
+        is_limited = forgetting is not None
+        if isinstance(forgetting, Mapping):
+            is_limited = name in forgetting
+        is_in_mean = arguments.max_mean_loss is not None
+        if name in limits or (is_in_mean and not is_limited):
+            continue
+        limit = setting_for(forgetting, name)
+        if limit is None:
+            raise PlanError(
+                "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
+                "sources, max_mean_loss"
+            )
+        limits[name] = forgetting_limit(
+            "max_forgetting", limit, unit, arguments.bytes_of(name)
+        )
     return (
-        *_of_targets(arguments, targets),
-        *of_sources,
-        *_of_mean(arguments, targets, sources),
+        *_read_target_limits(arguments, targets),
+        *(Constraint(name, *limits[name]) for name in sources if name in limits),
+        *_read_mean_limit(arguments, targets, sources),
     )
 
 
-def _of_targets(
+def _read_target_limits(
     arguments: PlanArguments, targets: Sequence[str]
 ) -> Iterator[Constraint]:
     """Read the limits on the targets' losses, and on the accuracy of the first target."""
@@ -321,54 +319,7 @@ def _of_targets(
         yield Constraint(ACCURATE, wrong, "error", ((targets[0], 1.0),))
 
 
-def read_loss_limits(
-    arguments: PlanArguments, sources: Sequence[str]
-) -> dict[str, tuple[float, UnitName]]:
-    """Check the limits on losses of domains, by name."""
-    limits = arguments.max_loss or {}
-    if not isinstance(limits, Mapping):
-        raise PlanError(
-            f"max_loss is by domain, {{'code': 1.2}}; got {limits!r} "
-            "(the target's limit is max_target_loss)"
-        )
-    unknown = [name for name in limits if name not in sources]
-    if unknown:
-        raise PlanError(
-            f"max_loss names {unknown[0]!r}, which has no posterior; "
-            f"sources: {', '.join(sources)}"
-        )
-    return {
-        name: loss_limit(f"max_loss of {name}", limit, arguments.bytes_of(name))
-        for name, limit in limits.items()
-    }
-
-
-def _in_mean_only(arguments: PlanArguments, source: str) -> bool:
-    """Tell whether a source is limited only in a mean of several domains, not by
-    itself.
-    """
-    limits = arguments.max_forgetting
-    has_own = limits is not None
-    if isinstance(limits, Mapping):
-        has_own = source in limits
-    return arguments.max_mean_loss is not None and not has_own
-
-
-def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constraint:
-    """Read a source's limit: a number in the given unit, or text with its own unit."""
-    limit = setting_for(arguments.max_forgetting, source)
-    if limit is None:
-        raise PlanError(
-            "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
-            "sources, max_mean_loss"
-        )
-    of_bytes = arguments.bytes_of(source)
-    return Constraint(
-        source, *forgetting_limit("max_forgetting", limit, unit, of_bytes)
-    )
-
-
-def _of_mean(
+def _read_mean_limit(
     arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> list[Constraint]:
     """Read the limit on a weighted mean of domains; by default all sources have equal
@@ -412,7 +363,7 @@ def _of_mean(
     return [Constraint(MEAN, limit, unit, means)]
 
 
-def read_excess_prices(
+def _read_excess_prices(
     arguments: PlanArguments, constraints: Sequence[Constraint]
 ) -> dict[str, float]:
     """Check the price of a nat over a limit, by the limit's name."""
@@ -480,24 +431,6 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
         **bounds,
         fitted=tuple(n for n, end in bounds.items() if n not in given and 0 < end < 1),
     )
-
-
-def read_costs(arguments: PlanArguments) -> Costs:
-    """Check the costs of training, given the limits on them.
-
-    Raises
-    ------
-    PlanError
-        ``costs`` is not a `Costs`, or it lacks the price or hardware that a limit
-        needs.
-    """
-    costs = Costs() if arguments.costs is None else arguments.costs
-    if not isinstance(costs, Costs):
-        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
-    for name, limit in COST_LIMITS.items():
-        if getattr(arguments, name) is not None and not limit.is_known(costs):
-            raise PlanError(f"{name} {limit.needs}")
-    return costs
 
 
 def check_covariates(

@@ -9,7 +9,7 @@ of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ import numpy as np
 from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
-from bayeslaw._posteriors.posterior import along_tokens
+from bayeslaw._posteriors.draws import shuffled, take_draws
+from bayeslaw._posteriors.posterior import Piece, along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -29,6 +30,20 @@ if TYPE_CHECKING:
 # replays, tokens and draws of one call: equal shapes are compiled once, and the draws
 # of a call fit the processor's cache
 REPLAYS, TOKENS, DRAWS = 16, 65, 1000
+
+
+def resample(
+    pieces: Sequence[Piece], draws: int, rng: np.random.Generator, new_run: bool
+) -> tuple[Int[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    """Draw from a posterior: indices of its draws in random order, and the noise of a
+    new run on log loss; zeros for the law's mean.
+    """
+    index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+    noise = np.zeros(draws)
+    for part in take_draws(pieces, index):
+        if new_run and "sigma" in part.piece.values:
+            noise[part.rows] = part.piece.noise.draw(1, rng)[:, 0]
+    return index, noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +101,9 @@ class SampledConstraint:
         Log tokens between which plans are sought.
     link
         Link from the loss to the accuracy, for a limit on an evaluation's errors.
+    members
+        For a limit on a weighted mean: the constraints of its domains, with paired
+        draws, and the weight of each, shape (draw,).
     """
 
     constraint: Constraint
@@ -94,6 +112,34 @@ class SampledConstraint:
     noise: Float[np.ndarray, " draw"]
     span: tuple[float, float]
     link: AccuracyLink | None = None
+    members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
+
+    @classmethod
+    def of_mean(
+        cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
+    ) -> SampledConstraint:
+        """Make the constraint on a weighted mean of the losses of domains, or of their
+        rises.
+
+        A mean of relative rises is a mean of losses, each weighed by the inverse of its
+        baseline, and all by the mean baseline, so that the mean is in nats, too.
+        """
+        members = [(domains[name], np.full(1, w)) for name, w in constraint.weights]
+        baseline = sum(w * member.baseline for member, w in members)
+        if constraint.unit == "relative":
+            members = [
+                (member, w * baseline / member.baseline) for member, w in members
+            ]
+        first = domains[constraint.weights[0][0]]
+        every = tuple((m, np.broadcast_to(w, first.draws)) for m, w in members)
+        return cls(
+            constraint,
+            parts=(),
+            baseline=np.sum([w * member.baseline for member, w in every], axis=0),
+            noise=np.zeros(first.draws),
+            span=first.span,
+            members=every,
+        )
 
     @property
     def name(self) -> str:
@@ -169,6 +215,7 @@ class SampledConstraint:
             baseline=self.baseline[index],
             noise=self.noise[index],
             link=None if self.link is None else self.link.take(index),
+            members=tuple((m.take(index), w[index]) for m, w in self.members),
         )
 
     def with_limit(self, limit: float) -> SampledConstraint:
@@ -212,7 +259,13 @@ class SampledConstraint:
         """Compute the law's log loss in calls of one shape, at replays that all draws
         share, or that each draw has for itself, shape (replay, draw).
         """
-        losses = np.empty((len(replay), len(log_tokens), self.draws))
+        losses = np.zeros((len(replay), len(log_tokens), self.draws))
+        for member, weights in self.members:
+            log_losses = member._losses(log_tokens, replay) + member.noise
+            with np.errstate(over="ignore"):  # a loss may be infinite without tokens
+                losses += weights * np.exp(log_losses)
+        if self.members:
+            return np.log(losses)
         # draws of their own replays are evaluated one replay after the other
         count = REPLAYS if replay.ndim == 1 else 1
         for log_loss, values, fixed, rows in self._batches:
@@ -240,9 +293,7 @@ class SampledConstraint:
         """Batches of draws of one size: formula, draws and covariates, filled up with the
         last draw, and the batch's rows among all draws.
         """
-        return list(self._split(min(self.draws, DRAWS)))
-
-    def _split(self, size: int) -> Iterator[tuple]:
+        size, batches = min(self.draws, DRAWS), []
         for part in self.parts:
             for first in range(0, len(part.rows), size):
                 rows = part.rows[first : first + size]
@@ -251,7 +302,8 @@ class SampledConstraint:
                     {name: jnp.asarray(np.asarray(x)[places]) for name, x in of.items()}
                     for of in (part.values, part.fixed)
                 )
-                yield part.log_loss, values, fixed, rows
+                batches.append((part.log_loss, values, fixed, rows))
+        return batches
 
 
 def _filled(values: Any, size: int) -> Any:

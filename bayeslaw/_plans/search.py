@@ -172,6 +172,16 @@ class Problem:
         cap = np.minimum(by_budget, by_target_tokens)
         return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
 
+    def allows(
+        self,
+        u: Float[np.ndarray, " replay"],
+        x: Float[np.ndarray, "one_or_replay point"],
+    ) -> Bool[np.ndarray, "replay point"]:
+        """Tell which log tokens are within the budget and the target tokens at search
+        coordinates of replay.
+        """
+        return x <= self.log_cap(self.replay(u))[:, None] + 1e-12
+
     # -- shares of draws ---------------------------------------------------------------
 
     def by_constraint(
@@ -236,6 +246,16 @@ class Problem:
             [c.log_losses(log_tokens, replay) for c in self.constraints]
         )
         return float(margin)
+
+    def at_finite_tokens(self, choice: Choice) -> Choice:
+        """Move a choice to where pictures can be drawn: a finite, positive number of
+        tokens.
+        """
+        low, high = self.span
+        x = choice.log_tokens
+        if x == math.inf:
+            x = (low + high) / 2
+        return choice._replace(log_tokens=max(x, low))
 
     # -- other problems ----------------------------------------------------------------
 
@@ -351,7 +371,7 @@ def _cheapest(problem: Problem, grid: Grid) -> Scores:
     replays at which it is not come after all others, by their largest room.
     """
     room, _ = problem.room(grid.log_losses)
-    is_allowed = _is_allowed(problem, grid.u, grid.x[None])
+    is_allowed = problem.allows(grid.u, grid.x[None])
     merit = np.where(is_allowed, np.where(room >= 0, np.inf, room), -np.inf)
     x, room, _ = _between(problem, grid, merit)
     is_reached = room >= 0
@@ -380,7 +400,7 @@ def _most_probable(problem: Problem, grid: Grid) -> Scores:
     Where no draw keeps the limits, the room leads.
     """
     room, margin = problem.room(grid.log_losses)
-    is_allowed = _is_allowed(problem, grid.u, grid.x[None])
+    is_allowed = problem.allows(grid.u, grid.x[None])
     # the room decides between equal probabilities, but is less than a draw's share
     merit = margin + 1e-9 * np.clip(room, -1, 1)
     x, room, margin = _between(problem, grid, np.where(is_allowed, merit, -np.inf))
@@ -411,16 +431,7 @@ def _between(
             [(parabola.T @ losses).transpose(2, 0, 1) for losses in around]
         )
     x = grid.x[first][:, None] + t * (grid.x[1] - grid.x[0])
-    return x, np.where(_is_allowed(problem, grid.u, x), room, -np.inf), margin
-
-
-def _is_allowed(
-    problem: Problem,
-    u: Float[np.ndarray, " replay"],
-    x: Float[np.ndarray, "one_or_replay point"],
-) -> Bool[np.ndarray, "replay point"]:
-    """Tell which points are within the budget and the target tokens."""
-    return x <= problem.log_cap(problem.replay(u))[:, None] + 1e-12
+    return x, np.where(problem.allows(grid.u, x), room, -np.inf), margin
 
 
 def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:

@@ -72,9 +72,8 @@ def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice
         if hard:  # a point that breaks a hard limit is worse than all that keep them
             room, _ = strict.room(hard)
             scores = np.where(room >= 0, scores, 1e3 - 10 * room)
-        cap = some.log_cap(some.replay(grid.u))
         x = np.broadcast_to(grid.x, scores.shape)
-        return np.where(x <= cap[:, None], scores, np.inf), x
+        return np.where(some.allows(grid.u, x), scores, np.inf), x
 
     _, u, log_tokens = zoom(problem, problem.scan, score)
     replay = float(problem.replay(u))

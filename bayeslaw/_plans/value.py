@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw._plans.constraint import UNITS, Loosened
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
 from bayeslaw._plans.search import (
     ALL_REPLAY,
@@ -63,8 +64,10 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
     """Compute the share of draws that keep all constraints, the targets' constraints, and
-    all constraints on forgetting (None if there are none).
+    all constraints on forgetting (None if there are none); 0 where no tokens were found.
     """
+    if log_tokens == math.inf:
+        return {"probability": 0.0}
     is_kept = problem.kept(log_tokens, replay)
     of_targets = [
         c.name in problem.targets or c.unit == "error" for c in problem.constraints
@@ -107,14 +110,22 @@ def stretched_probability(
     return float(np.all(is_kept, axis=0).mean())
 
 
-def promises(problem: Problem, choice: Choice) -> list[dict]:
-    """Describe each constraint at the plan: limit, probability, and mean and 90%
-    interval of the limited loss or forgetting.
+def promises(
+    problem: Problem, choice: Choice, worths: Mapping[str, float] = MappingProxyType({})
+) -> list[dict]:
+    """Describe each constraint at the plan: limit, probability, mean and 90% interval of
+    the limited loss or forgetting, and what a looser limit saves.
+
+    ``worths``: of `worth`, which are told as shares of the tokens (within a budget: as
+    the probability gained); None where they are not known.
     """
     rows = []
     for c in problem.constraints:
         log_loss = c.log_losses(choice.log_tokens, choice.replay)
         outcome = c.outcome(log_loss)
+        gain = worths.get(c.name)
+        if gain is not None and not problem.most_probable:
+            gain = 1 - math.exp(-gain)
         rows.append(
             {
                 "name": c.name,
@@ -124,6 +135,7 @@ def promises(problem: Problem, choice: Choice) -> list[dict]:
                 "mean": number(outcome.mean()),
                 "low": number(np.quantile(outcome, BAND[0])),
                 "high": number(np.quantile(outcome, BAND[-1])),
+                "worth": gain,
             }
         )
     return rows
@@ -268,6 +280,16 @@ def cheapest_if_known(
     for all draws at once: a scan, then golden section around each draw's best (Kiefer
     1953).
     """
+
+    def better(
+        u: Float[np.ndarray, " draw"],
+        x: Float[np.ndarray, " draw"],
+        trial: Float[np.ndarray, " draw"],
+    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+        # for each draw the better of coordinate u, with log tokens x, and the trial
+        tokens = log_tokens_needed(problem, problem.replay(trial))
+        return np.where(tokens < x, trial, u), np.minimum(tokens, x)
+
     has_start = np.isfinite(start.log_tokens)
     middle = problem.coordinate(start.replay) if has_start else 0.5
     u = np.full(problem.draws, middle)
@@ -276,7 +298,7 @@ def cheapest_if_known(
     # a plan cannot have 100% replay, so a point just below is evaluated
     last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
     for at in np.minimum(grid, last):
-        u, x = _better(problem, u, x, np.full(problem.draws, at))
+        u, x = better(u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
     section = (3 - 5**0.5) / 2  # golden section of an interval
     # twelve rounds shrink the bracket from 1/8 of the search coordinate to about 1/3,000
@@ -285,12 +307,12 @@ def cheapest_if_known(
         # end of the bracket
         goes_up = high - u > u - low
         trial = u + section * np.where(goes_up, high - u, low - u)
-        better, fewer = _better(problem, u, x, trial)
+        nearer, fewer = better(u, x, trial)
         lower, upper = np.minimum(u, trial), np.maximum(u, trial)
-        is_upper = better == upper
+        is_upper = nearer == upper
         low = np.where(is_upper, lower, low)
         high = np.where(is_upper, high, upper)
-        u, x = better, fewer
+        u, x = nearer, fewer
     return x, problem.replay(u)
 
 
@@ -327,21 +349,6 @@ def log_tokens_needed(
     earliest = x[first] + starts[first, draws] * (x[1] - x[0])
     is_possible = is_kept[first, draws] & (earliest <= problem.log_cap(replay))
     return np.where(is_possible, earliest, np.inf)
-
-
-def _better(
-    problem: Problem,
-    u: Float[np.ndarray, " draw"],
-    x: Float[np.ndarray, " draw"],
-    trial: Float[np.ndarray, " draw"],
-) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Choose, for each draw, the better of coordinate ``u`` (with log tokens ``x``) and
-    ``trial``; all of shape (draw,).
-    """
-    tokens = log_tokens_needed(problem, problem.replay(trial))
-    is_better = tokens < x
-    fewer = np.minimum(tokens, x)
-    return np.where(is_better, trial, u), fewer
 
 
 def perfect_information(problem: Problem, choice: Choice) -> dict:
@@ -436,7 +443,12 @@ def relaxations(problem: Problem) -> list[dict]:
     """
     scan = problem.scan
     some = problem.with_draws(np.arange(scan.few)).constraints
-    is_allowed = scan.x <= problem.log_cap(problem.replay(scan.u))[:, None]
+    is_allowed = problem.allows(scan.u, scan.x[None])
+
+    def plan_at(name: str, limit: float) -> tuple[Choice, dict]:
+        choice = search(problem.relaxed(name, limit), scan)
+        return choice, budget(problem, choice.log_tokens, choice.replay)
+
     rows = []
     for c, thin, log_loss in zip(
         problem.constraints, some, scan.log_losses, strict=True
@@ -444,56 +456,37 @@ def relaxations(problem: Problem) -> list[dict]:
         alone = (thin.below(log_loss) >= 0).mean(axis=0)[is_allowed].max(initial=0.0)
         row = {"promise": c.name, "limit": c.limit, "unit": c.unit}
         row |= {"probability_alone": float(alone)}
-        rows.append(row | _relaxation(problem, c))
+        rows.append(row)
+        # ten times the limit over the loss: as far apart as log tokens are
+        scale = 10 / c.size
+
+        def score(
+            some: Problem, grid: Grid, name: str = c.name, scale: float = scale
+        ) -> Scores:
+            limits = scale * limit_needed(some, name, grid.log_losses)
+            x = np.broadcast_to(grid.x, limits.shape)
+            return np.where(some.allows(grid.u, x), limits, np.inf), x
+
+        lowest, u, x = zoom(problem, scan, score, near=(*ZOOM.near, 4e-5))
+        if not np.isfinite(lowest):
+            row |= dict.fromkeys(("needed", "enough", "comfortable"))
+            row |= budget(problem, *NO_CHOICE)
+            continue
+        needed = lowest / scale
+        rise = needed - c.limit
+        row |= budget(problem, x, float(problem.replay(u))) | {"needed": needed}
+        # a plan that only one choice of tokens and replay allows is easily missed
+        for times in (1.0, 1.05, 1.25, 2.0):
+            most = needed if times == 1 else c.limit + times * rise
+            loosened = c.constraint.loosened(most)
+            found, at_enough = plan_at(c.name, loosened.limit)
+            if found.margin >= 0:
+                break
+        row["enough"] = {"limit": loosened.limit, "words": loosened.words} | at_enough
+        # also plan with a comfortable limit, 1.25 times the smallest rise
+        higher = c.limit + 1.25 * rise
+        row["comfortable"] = {"limit": higher} | plan_at(c.name, higher)[1]
     return rows
-
-
-def _relaxation(problem: Problem, constraint: SampledConstraint) -> dict:
-    """Find the lowest limit of one constraint at which a plan exists, and the plans."""
-    name, now = constraint.name, constraint.limit
-    # ten times the limit over the loss: as far apart as log tokens are
-    scale = 10 / constraint.size
-
-    def score(some: Problem, grid: Grid) -> Scores:
-        limits = scale * limit_needed(some, name, grid.log_losses)
-        x = np.broadcast_to(grid.x, limits.shape)
-        cap = some.log_cap(some.replay(grid.u))
-        return np.where(x <= cap[:, None], limits, np.inf), x
-
-    lowest, u, x = zoom(problem, problem.scan, score, near=(*ZOOM.near, 4e-5))
-    if not np.isfinite(lowest):
-        nothing = dict.fromkeys(("needed", "enough", "comfortable"))
-        return nothing | budget(problem, *NO_CHOICE)
-    needed = lowest / scale
-    # also plan with a comfortable limit, 1.25 times the smallest rise
-    higher = now + 1.25 * (needed - now)
-    easy = search(problem.relaxed(name, higher), problem.scan)
-    comfortable = budget(problem, easy.log_tokens, easy.replay)
-    enough, cheapest = _enough(problem, constraint, needed)
-    at_enough = budget(problem, cheapest.log_tokens, cheapest.replay)
-    return budget(problem, x, float(problem.replay(u))) | {
-        "needed": needed,
-        "enough": {"limit": enough.limit, "words": enough.words} | at_enough,
-        "comfortable": {"limit": higher} | comfortable,
-    }
-
-
-def _enough(
-    problem: Problem, constraint: SampledConstraint, needed: float
-) -> tuple[Loosened, Choice]:
-    """Round the lowest limit up to one with which the search finds a plan, and find that
-    plan.
-    """
-    rise = needed - constraint.limit
-    loosened = constraint.constraint.loosened(needed)
-    found = search(problem.relaxed(constraint.name, loosened.limit), problem.scan)
-    # a plan that only one choice of tokens and replay allows is easily missed
-    for times in (1.05, 1.25, 2.0):
-        if found.margin >= 0:
-            break
-        loosened = constraint.constraint.loosened(constraint.limit + times * rise)
-        found = search(problem.relaxed(constraint.name, loosened.limit), problem.scan)
-    return loosened, found
 
 
 def caps_in_the_way(problem: Problem) -> list[dict]:

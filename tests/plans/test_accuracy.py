@@ -11,15 +11,10 @@ from plans.test_joint import ASKED, SOURCES, of_target
 from scipy import stats
 from scipy.special import expit
 
-from bayeslaw._base.errors import FitWarning, PlanError, RunTableError
-from bayeslaw._forecasts.forecast import forecast
-from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._posteriors.accuracy import (
-    _covariance,
-    _floor_missed,
-    _invertible,
-    accuracy_link,
-)
+from bayeslaw import PlanError, RunTableError, accuracy_link, forecast, plan
+from bayeslaw._base.errors import FitWarning
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._posteriors.accuracy import _covariance, _floor_missed, _invertible
 
 WEB = {"web": SOURCES["web"]}
 CHANCE, CEILING, MIDDLE, WIDTH = 0.25, 0.92, 2.35, 0.12

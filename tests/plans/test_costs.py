@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw import Costs, Hardware, Shape, candidates
-from bayeslaw._base.errors import PlanError
+from bayeslaw import Costs, Hardware, Plan, PlanError, Shape, candidates
 from bayeslaw._costs.costs import COST_LIMITS, Bill
 from bayeslaw._designs.menu import days_of, menu
-from bayeslaw._plans.result import Plan
 from bayeslaw._report.summary import summary
 from bayeslaw.cli.app import app
 from bayeslaw.cli.beside import read_file
@@ -94,7 +92,7 @@ def test_hardware_as_people_write_it(text, count, peak):
         ({"price": 2.5}, "price is per device-hour: give hardware"),
         ({"hardware": "8xA100", "mfu": 40}, "mfu must be a share of the peak"),
         ({"hardware": "8xA100", "fixed": 3}, "fixed cost a run needs a price"),
-        ({"side_by_side": 1.5}, "whole number of runs"),
+        ({"side_by_side": 1.5}, "side_by_side must be a whole number"),
         ({"tokens_per_second": {1e9: -1}}, "tokens_per_second must be"),
     ],
 )

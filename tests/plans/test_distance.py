@@ -10,11 +10,9 @@ from plans.test_mixture_limits import BUDGET
 from plans.test_mixture_plan import Known
 
 import bayeslaw
-from bayeslaw import datasets
+from bayeslaw import Plan, datasets, plan
 from bayeslaw._base.numbers import format_count
 from bayeslaw._plans import example
-from bayeslaw._plans.plan import plan
-from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.distance import doubts
 from bayeslaw._tables.before import doubt_baseline
 from bayeslaw._tables.beyond import distances

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw import PlanError, plan
+from bayeslaw._plans.plan import problem_of
 from bayeslaw._posteriors.pairs import coupled, error_correlation
 from bayeslaw.cli.parsing import read_value
 from known.plans import DRAWS, STATE, Draws, source_piece, state_source, target_piece

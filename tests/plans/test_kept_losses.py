@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.arguments import PlanArguments
-from bayeslaw._plans.plan import plan
-from bayeslaw._plans.reading import question_of
+from bayeslaw import PlanError, plan
+from bayeslaw._plans.plan import posed
 from known.plans import STATE, Draws, source_piece, target_piece
 
 ASKED = {
@@ -89,9 +87,7 @@ def test_what_is_given_is_not_replaced(told):
 
 def test_each_of_several_models_has_its_own():
     asked = ASKED | {"N": [1e9, 2e9]}
-    question = question_of(
-        PlanArguments(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), **asked)
-    )
+    question = posed(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), **asked)
     befores = [
         model.columns("forgetting")["source_loss_before"] for model in question.models
     ]
@@ -102,7 +98,7 @@ def test_each_of_several_models_has_its_own():
 def test_each_source_has_that_of_its_own_table():
     other = SOURCE_RUNS.assign(source_loss_before=1.9, loss=2.0)
     sources = {"web": of_source(SOURCE_RUNS), "code": of_source(other)}
-    question = question_of(PlanArguments(of_target(TARGET_RUNS), sources, **ASKED))
+    question = posed(of_target(TARGET_RUNS), sources, **ASKED)
     (model,) = question.models
     assert model.columns("web")["source_loss_before"] == 2.4
     assert model.columns("code")["source_loss_before"] == 1.9
@@ -126,9 +122,7 @@ def test_it_is_forecast_from_the_table_s_other_checkpoints_where_there_are_six()
     noisy = {name: x * np.exp(rng.normal(0, 0.002, 6)) for name, x in befores.items()}
     runs = pd.DataFrame(shape | noisy | {"loss": 2.5})
     sources = runs.assign(loss=2.4)
-    question = question_of(
-        PlanArguments(of_target(runs), of_source(sources), **(ASKED | {"N": 5e9}))
-    )
+    question = posed(of_target(runs), of_source(sources), **(ASKED | {"N": 5e9}))
     (model,) = question.models
     for name, level in (("loss_before", 2.2), ("source_loss_before", 1.7)):
         draws = model.covariates[name] / (level * (1.1 + 0.2 * 5**-0.3))

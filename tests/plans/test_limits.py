@@ -4,19 +4,17 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
+from bayeslaw import PlanError
 from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
 from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
-from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import forgetting_limit
-from bayeslaw._plans.plan import problem_of
-from bayeslaw._plans.reading import question_of
+from bayeslaw._plans.plan import posed, problem_of
 from bayeslaw.cli.parsing import number, read_question
 from known.plans import STATE, example, source, target
 
 
 def present_question(of_target, of_source, asked):
-    question_of(PlanArguments(of_target, of_source, **asked))
+    posed(of_target, of_source, **asked)
 
 
 def present_problem(of_target, of_source, asked):
@@ -132,7 +130,7 @@ def test_what_can_be_asked_is_taken_as_it_is_meant():
     assert forgetting_limit("x", "150%") == (1.5, "relative")
     assert forgetting_limit("x", 0.05, "nats") == (0.05, "nats")
     named = example.QUESTION | {"confidence": "90%", "max_target_loss": "1.8"}
-    question = question_of(PlanArguments(target(), source(), **named))
+    question = posed(target(), source(), **named)
     assert (question.confidence, question.constraints[0].limit) == (0.9, 1.8)
     assert STATE["loss_before"] < 20
 

@@ -6,9 +6,9 @@ import pytest
 from plans.test_accuracy import LINK
 from plans.test_joint import ASKED, SOURCES, of_target
 
-from bayeslaw._costs.costs import COST_LIMITS, Costs
+from bayeslaw import Costs, plan
+from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._plans.arguments import NAMES
-from bayeslaw._plans.plan import plan
 
 PAID = Costs(hardware="64xH100", price=2.5)
 # limits on what draws forecast -> name of the promise, and a value that none keeps

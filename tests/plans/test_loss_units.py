@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bayeslaw._base.errors import PlanError
+from bayeslaw import PlanError
 from bayeslaw._base.limits import in_nats
 from bayeslaw.cli.parsing import read_value
 from tests.known.plans import state_plan

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import RunTableError
+from bayeslaw import RunTableError
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 
 

@@ -7,7 +7,7 @@ import pytest
 from plans.test_mixture_plan import BOUNDS, DOMAINS, Known
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
+from bayeslaw import PlanError
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.mixture import BestMixtureArguments
 from bayeslaw._plans.mixing.problem import pose

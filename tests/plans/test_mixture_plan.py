@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
-from bayeslaw._law.catalogue import law
+from bayeslaw import PlanError, law
 from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
 from bayeslaw._plans.mixing.problem import rank_weights
 from bayeslaw._plans.mixing.search import onto_simplex, search

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import LawError, PlanError
-from bayeslaw._costs.costs import Costs
+from bayeslaw import Costs, LawError, PlanError
 from bayeslaw._plans.plan import posed
 from bayeslaw.cli import app
 from bayeslaw.cli.plans import PlanOptions, _baselines, _stages

@@ -5,7 +5,7 @@ import pytest
 
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import Constraint
-from bayeslaw._plans.plan import _in_the_way
+from bayeslaw._plans.plan import name_in_the_way
 from bayeslaw._plans.search import search
 from known.plans import WIDE, N, example_plan, random_problem
 
@@ -79,4 +79,4 @@ def test_a_bound_of_replay_in_the_way_is_named():
 def test_something_is_always_in_the_way(relax, caps, binding):
     rows = [{"promise": name, "needed": needed} for name, needed in relax]
     explanation = {"relax": rows, "caps": [{"cap": cap} for cap in caps]}
-    assert _in_the_way(explanation) == binding
+    assert name_in_the_way(explanation) == binding

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._law.catalogue import law
+from bayeslaw import Plan, PlanError, law, plan
 from bayeslaw._plans import example
-from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._plans.result import Plan
+from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.value import stretched_probability
 from known.plans import (
     DRAWS,

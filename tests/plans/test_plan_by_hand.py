@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from bayeslaw._plans import plan as planning
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.plan import Solution
 from bayeslaw._plans.question import Model
 from bayeslaw._plans.sampled import (
     Part,
@@ -462,7 +462,7 @@ def solution(size, log_tokens, margin, **fields):
     model = Model(
         N=size, ptpp=PTPP, covariates={}, baseline_loss={}, baseline_tokens={}
     )
-    return planning.Solution(model, problem, problem, Choice(log_tokens, 0.3, margin))
+    return Solution(model, problem, problem, Choice(log_tokens, 0.3, margin))
 
 
 def test_the_cheapest_model_that_reaches_the_confidence_comes_first():
@@ -471,7 +471,7 @@ def test_the_cheapest_model_that_reaches_the_confidence_comes_first():
     dear = solution(1e9, 24.0, 0.1)
     short, shorter = solution(1e7, 20.0, -0.1), solution(1e7, 19.0, -0.2)
     order = [small, large, dear, short, shorter]  # e^23 x 1e9 is less than e^22 x 4e9
-    assert sorted(order[::-1], key=planning._rank) == order
+    assert sorted(order[::-1], key=Solution.rank) == order
     assert [one.is_reached for one in order] == [True] * 3 + [False] * 2
     assert not short.is_plan
 
@@ -483,38 +483,38 @@ def test_within_a_budget_the_most_probable_model_comes_first():
         for size, margin in ((4e9, 0.2), (1e9, 0.1), (2e9, 0.1), (1e8, -0.3))
     )
     order = [likely, cheap, dear, short]
-    assert sorted(order[::-1], key=planning._rank) == order
+    assert sorted(order[::-1], key=Solution.rank) == order
     assert short.is_plan
     assert not solution(1e8, np.inf, -1.0, max_tokens=1e12).is_plan
 
 
 def test_a_candidate_tells_its_budget_and_probability(several):
-    tried = planning.Solution(solution(N, 0.0, 0.0).model, several, several, PLAN)
-    row = planning._candidate(tried)
+    tried = Solution(solution(N, 0.0, 0.0).model, several, several, PLAN)
+    row = tried.describe()
     kept = known.kept(several, *PLAN[:2]).all(axis=0).mean()
     expected = {"N": N, "ptpp": PTPP, "feasible": True, "probability": kept}
     expected |= {"atpp": 10 * np.exp(1.7), "D": 1e9 * np.exp(1.7), "replay": 0.55}
     assert row == pytest.approx(expected | {"flops": 6 * N * 1e9 * np.exp(1.7)})
     none = Choice(np.inf, np.nan, -0.8)
-    row = planning._candidate(planning.Solution(tried.model, several, several, none))
+    row = tried._replace(choice=none).describe()
     assert (row["feasible"], row["D"], row["probability"]) == (False, None, 0.0)
 
 
 def test_worth_is_told_as_a_share_of_tokens_or_as_probability(problem):
     gains = {"target": np.log(2), "web": 0.0}
-    rows = planning._promises(problem, PLAN, gains)
+    rows = value.promises(problem, PLAN, gains)
     assert [row["worth"] for row in rows] == pytest.approx([0.5, 0.0])
     limited = replace(problem, max_tokens=1e10)
-    rows = planning._promises(limited, PLAN, {"target": 0.03})
+    rows = value.promises(limited, PLAN, {"target": 0.03})
     assert [row["worth"] for row in rows] == [0.03, None]
 
 
 def test_pictures_are_drawn_at_a_finite_budget(problem):
     low, high = problem.span
-    assert planning._shown(problem, PLAN) == PLAN
-    at = planning._shown(problem, PLAN._replace(log_tokens=np.inf)).log_tokens
+    assert problem.at_finite_tokens(PLAN) == PLAN
+    at = problem.at_finite_tokens(PLAN._replace(log_tokens=np.inf)).log_tokens
     assert at == (low + high) / 2
-    assert planning._shown(problem, PLAN._replace(log_tokens=-np.inf)).log_tokens == low
+    assert problem.at_finite_tokens(PLAN._replace(log_tokens=-np.inf)).log_tokens == low
 
 
 # -- losses that turn ------------------------------------------------------------------

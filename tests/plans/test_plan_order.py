@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayeslaw import plan
 from bayeslaw._plans import example
-from bayeslaw._plans.plan import plan
 from bayeslaw._plans.search import search
 from bayeslaw._posteriors.posterior import Piece
 from known import straight_plans

@@ -8,11 +8,10 @@ import pytest
 from scipy import stats
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
-from bayeslaw._plans.arguments import PlanArguments
+from bayeslaw import PlanError
+from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.posing import _columns_read, point_pieces, pose
 from bayeslaw._plans.question import Model
-from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.posterior import Piece
 
 MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))
@@ -65,9 +64,7 @@ def numbers(level, of=2.0):
 
 
 def problem(target, source, **asked):
-    question = question_of(
-        PlanArguments(Draws((target,)), Draws((source,)), **(ASKED | asked))
-    )
+    question = question_of(Draws((target,)), Draws((source,)), **(ASKED | asked))
     return pose(question, question.models[0])
 
 
@@ -205,7 +202,7 @@ def test_the_plug_in_point_is_the_mean_of_the_law_with_most_draws():
     few = Piece(falling, {"level": np.array([9.0, 10.0])}, ("D", "replay"))
     uneven = np.array([1.0, 2.0, 6.0])
     most = Piece(rising, {"level": uneven, "sigma": uneven}, ("D", "replay"))
-    question = question_of(PlanArguments(Draws((few, most)), Draws((few,)), **ASKED))
+    question = question_of(Draws((few, most)), Draws((few,)), **ASKED)
     (point,) = point_pieces(question, {})["target"]
     assert point.log_loss is rising
     assert point.values == {"level": [3.0], "sigma": [3.0]}
@@ -223,17 +220,14 @@ def test_four_thousand_draws_are_looked_at_where_nobody_says_more():
         Draws((Piece(rising, many, ("D", "replay")),)),
     )
     asked = {name: value for name, value in ASKED.items() if name != "draws"}
-    assert question_of(PlanArguments(*posteriors, **asked)).draws == 4000
+    assert question_of(*posteriors, **asked).draws == 4000
 
 
 def test_draws_beyond_those_there_are_only_where_noise_makes_them_new():
     asked = ASKED | {"draws": 5000, "baseline_loss": 2.0}
     posteriors = Draws((piece(falling, **NOISY),)), Draws((piece(rising, **NOISY),))
-    assert question_of(PlanArguments(*posteriors, **asked)).draws == 5000
-    assert (
-        question_of(PlanArguments(*posteriors, **(asked | {"new_run": False}))).draws
-        == DRAWS
-    )
+    assert question_of(*posteriors, **asked).draws == 5000
+    assert question_of(*posteriors, **(asked | {"new_run": False})).draws == DRAWS
 
 
 @pytest.mark.parametrize(

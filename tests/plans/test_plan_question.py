@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import PlanError
-from bayeslaw._law.catalogue import law
+from bayeslaw import PlanError, law, plan
 from bayeslaw._plans import example
-from bayeslaw._plans.plan import plan
 from known.plans import (
     DRAWS,
     SEARCH,
@@ -231,10 +229,3 @@ def test_laws_of_shares_are_planned_as_a_mixture():
     for covariates in (None, shares):
         with pytest.raises(PlanError, match="plan_mixture"):
             plan(mixed, mixed, **example.QUESTION, covariates=covariates)
-
-
-def test_missing_covariate_is_named():
-    with pytest.raises(PlanError, match="loss_before"):
-        state_plan(covariates={"source_loss_before": 2.4})
-    with pytest.raises(PlanError, match="source_loss_before"):
-        state_plan(covariates={"loss_before": 3.1})

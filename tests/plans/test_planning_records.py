@@ -7,14 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._costs.costs import Costs
+from bayeslaw import Costs, PlanError, plan
 from bayeslaw._plans.arguments import PlanArguments
-from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.plan import plan, solve
+from bayeslaw._plans.constraint import (
+    UNITS,
+    Constraint,
+    forgetting_limit,
+    loss_limit,
+)
+from bayeslaw._plans.plan import posed, solve
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import Budget
-from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.posterior import Piece
 
 
@@ -64,6 +67,12 @@ ASKED = {
 }
 
 
+def read_limit(text, unit):
+    if unit == "loss":
+        return loss_limit("limit of x", text)
+    return forgetting_limit("limit of x", text, unit)
+
+
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +91,7 @@ ASKED = {
     ],
 )
 def test_a_limit_says_its_unit(text, unit, limit, read):
-    assert Constraint.parse("x", text, unit) == Constraint("x", limit, read)
+    assert read_limit(text, unit) == (limit, read)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def test_a_limit_says_its_unit(text, unit, limit, read):
 )
 def test_a_limit_that_cannot_be_is_refused_in_one_line(text, unit, says):
     with pytest.raises(PlanError, match=says) as raised:
-        Constraint.parse("x", text, unit)
+        read_limit(text, unit)
     assert "\n" not in str(raised.value)
 
 
@@ -118,13 +127,8 @@ def test_the_loss_at_a_limit_has_that_outcome(name):
     [("5%", {}), ("0.1nats", {"max_forgetting": 0.1, "forgetting_unit": "nats"})],
 )
 def test_text_and_number_ask_the_same(text, number):
-    written = question_of(
-        PlanArguments(TARGET, SOURCE, **(ASKED | {"max_forgetting": text}))
-    )
-    assert (
-        written.constraints
-        == question_of(PlanArguments(TARGET, SOURCE, **(ASKED | number))).constraints
-    )
+    written = posed(TARGET, SOURCE, **(ASKED | {"max_forgetting": text}))
+    assert written.constraints == posed(TARGET, SOURCE, **(ASKED | number)).constraints
 
 
 # -- keywords ----------------------------------------------------------------------------------------------------------
@@ -162,7 +166,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
         "max_epochs": 2,
         "min_replay": 0.1,
     }
-    question = question_of(PlanArguments(TARGET, SOURCE, **asked))
+    question = posed(TARGET, SOURCE, **asked)
     assert question.budget == Budget(
         max_flops=1e21, unique_target_tokens=1e10, epochs=2, min_replay=0.1
     )
@@ -177,9 +181,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
 
 def test_a_loss_on_a_third_domain_is_one_more_constraint():
     """It needs a posterior and a limit, no baseline; too tight a limit is what has to be relaxed."""
-    question = question_of(
-        PlanArguments(TARGET, {"forgetting": SOURCE, "code": SOURCE}, **ASKED)
-    )
+    question = posed(TARGET, {"forgetting": SOURCE, "code": SOURCE}, **ASKED)
 
     def limited(most):
         constraints = (*question.constraints[:2], Constraint("code", most, "loss"))
@@ -201,9 +203,7 @@ def test_a_loss_is_limited_by_the_name_of_its_domain():
     """The promise is on that domain's loss, alone; a baseline without a name is not its own."""
     named = {"web": SOURCE, "code": SOURCE}
     asked = ASKED | {"max_loss": {"code": 1.9}, "max_forgetting": {"web": 0.05}}
-    question = question_of(
-        PlanArguments(TARGET, named, **(asked | {"baseline_loss": 2.0}))
-    )
+    question = posed(TARGET, named, **(asked | {"baseline_loss": 2.0}))
     assert question.constraints == (
         Constraint("target", 1.8, "loss"),
         Constraint("web", 0.05, "relative"),
@@ -239,7 +239,7 @@ def test_the_plan_with_a_limited_loss_is_the_cheapest_of_a_grid():
     replay, tokens = np.linspace(0, 1, 101), np.geomspace(1e9, 1e12, 700)
     columns = {"replay": replay[None, :, None], "D": tokens[None, None]}
     limits = {"target": 1.8, "web": 0.05, "code": 1.6}
-    question = question_of(PlanArguments(TARGET, named, **asked))
+    question = posed(TARGET, named, **asked)
     problem = pose(question, question.models[0])
     kept = np.ones((64, 101, 700), bool)
     for constraint in problem.constraints:

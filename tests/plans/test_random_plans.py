@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw import plan
 from bayeslaw._plans import value
-from bayeslaw._plans.plan import plan
 from bayeslaw._plans.search import Choice
 from known import straight_plans as known
 from known.plans import WIDE, source, state_plan, target

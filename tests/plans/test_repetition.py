@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import PlanError, plan
-from bayeslaw._law.catalogue import law
+from bayeslaw import PlanError, law, plan
 from bayeslaw._plans import example
 from bayeslaw._posteriors.repetition import epochs_allowed, epochs_measured, repeating
 from known.plans import DRAWS, Draws, formula, piece, source, target

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from plans.test_joint import ASKED, SOURCES, of_target
 
-from bayeslaw._base.errors import PlanError
-from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw import Costs, PlanError, plan
+from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.soft import expected_cost
 
 WEB = {"web": SOURCES["web"]}

@@ -8,12 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from plans.test_joint import ASKED, SOURCES, of_target
 
-from bayeslaw import plots
-from bayeslaw._base.errors import LawError, PlanError
-from bayeslaw._costs.costs import Costs
+from bayeslaw import Costs, LawError, PlanError, plan, plots, what_if
 from bayeslaw._plans import whatif
-from bayeslaw._plans.plan import plan
-from bayeslaw._plans.whatif import BASE, what_if
+from bayeslaw._plans.whatif import BASE
 from bayeslaw.cli.plans import WhatIfOptions, _scenarios, _with_changes
 
 WEB = {"web": SOURCES["web"]}

@@ -157,7 +157,7 @@ def test_too_few_checkpoints_are_no_forecast(parts, names, says):
         ({"N": 8.1}, "in billions"),
         ({"N": 3e9, "ptpp": 120e9}, "then it is 40 for a model of 3B"),
         ({"min_replay": 10}, "min_replay must be a share"),
-        ({"draws": 0}, "draws must be at least 1"),
+        ({"draws": 0}, "draws must be a whole number of at least 1"),
         ({"covariates": BEFORE | {"loss_before": -1.0}}, "loss_before must be a pos"),
         ({"max_flops": 0.0}, "max_flops must be a positive number"),
     ],

@@ -37,7 +37,6 @@ CHOICES = ("tests/designs/test_anchors_choices.py",)
 TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_forecasts/check.py": ("tests/forecasts/test_check_by_hand.py",),
     "bayeslaw/_plans/constraint.py": PLANNING,
-    "bayeslaw/_plans/mean.py": ("tests/plans/test_joint.py",),
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
     "bayeslaw/_plans/question.py": ASKED,

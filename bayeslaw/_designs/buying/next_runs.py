@@ -18,9 +18,9 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import check_count
+from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs, format_days
 from bayeslaw._designs.appraisal import Appraisal, appraise_picks
 from bayeslaw._designs.buying.campaign import (
@@ -300,7 +300,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     campaign = Campaign(
         candidates=offered,
         goal=goal,
-        budget=positive("budget", arguments.budget),
+        budget=checked("budget", arguments.budget, POSITIVE),
         measured=read_measured(offered, arguments.measured, columns),
         laws=laws,
         batch=arguments.batch or side_by_side,

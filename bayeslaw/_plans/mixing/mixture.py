@@ -18,6 +18,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.problem import (
     MixtureChoice,
     MixtureProblem,
@@ -315,10 +316,7 @@ def _region(
     """Compute probabilities over the simplex of three domains, within the bounds."""
     if len(problem.domains) != 3:
         return {}
-    lattice = np.array(
-        [(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]
-    )
-    mixtures = lattice / steps
+    mixtures = simplex_lattice(3, steps)
     slack = 0.5 / steps
     is_within = (mixtures >= problem.low - slack) & (mixtures <= problem.high + slack)
     inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)

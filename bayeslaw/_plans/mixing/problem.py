@@ -325,9 +325,7 @@ class MixtureProblem:
             "seed": self.question.seed,
         }
 
-    def place(
-        self, choice: MixtureChoice, near: float = 1e-3
-    ) -> dict[str, dict[str, Any] | list[str]]:
+    def place(self, choice: MixtureChoice, near: float = 1e-3) -> dict[str, Any]:
         """Tell where a chosen run lies: its ``distance``, as `tell_distance` does, and
         ``warnings``: those of the fits, and of plans at an end of a range.
         """
@@ -569,7 +567,8 @@ def _read_bounds(
         if name not in question.bounds:
             pairs.append(fitted_range(posteriors, f"{PREFIX}{name}") or (0.0, 1.0))
             continue
-        what, given = f"bounds of {name}", question.bounds[name]
+        what = f"bounds of {name}"
+        given: Any = question.bounds[name]
         ends = (given, given) if np.ndim(given) == 0 else tuple(given)
         if len(ends) != 2:
             raise PlanError(

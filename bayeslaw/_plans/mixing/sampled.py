@@ -18,7 +18,8 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import SHARE
-from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
+from bayeslaw._plans.sampled import resample
+from bayeslaw._posteriors.draws import Draws, take_draws
 from bayeslaw._posteriors.posterior import Draw, Posterior
 
 if TYPE_CHECKING:
@@ -59,21 +60,26 @@ class SampledLosses:
         seed: int,
         new_run: bool,
     ) -> SampledLosses:
-        """Pair draws of the posteriors, each in its own random order."""
-        parts, noise = [], np.zeros((len(posteriors), draws))
-        for i, posterior in enumerate(posteriors.values()):
+        """Pair draws of the posteriors, each in its own random order, and refuse laws
+        that read a column that is neither planned nor given.
+        """
+        parts, noise, chosen = [], [], {"D", *(f"{SHARE}{name}" for name in domains)}
+        for i, (name, posterior) in enumerate(posteriors.items()):
             pieces = posterior.pieces()
-            rng = generator(seed, i)
-            index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
-            of_set = take_draws(pieces, index)
-            for part in of_set:
-                if new_run and "sigma" in part.piece.values:
-                    noise[i, part.rows] = part.piece.noise.draw(1, rng)[:, 0]
-            parts.append(tuple(of_set))
+            index, of_set = resample(pieces, draws, generator(seed, i), new_run)
+            parts.append(tuple(take_draws(pieces, index)))
+            noise.append(of_set)
+            for part in parts[-1]:
+                missing = set(part.piece.covariates) - chosen - set(fixed[i])
+                if missing:
+                    column = min(missing, key=part.piece.covariates.index)
+                    raise PlanError(
+                        f"the law of {name} reads {column!r}: "
+                        f"give covariates={{{column!r}: ...}}, or by set "
+                        f"{{{column!r}: {{{name!r}: ...}}}}"
+                    )
         names = tuple(posteriors)
-        losses = cls(names, tuple(domains), tuple(parts), noise, tuple(fixed))
-        losses._check_columns()
-        return losses
+        return cls(names, tuple(domains), tuple(parts), np.stack(noise), tuple(fixed))
 
     def at(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
@@ -141,20 +147,6 @@ class SampledLosses:
                 losses[i, rows] += np.asarray(values)
                 slopes[i, rows] = np.stack([by_name[c] for c in columns], axis=-1)
         return losses, slopes
-
-    def _check_columns(self) -> None:
-        """Refuse laws that read a column that is neither planned nor given."""
-        chosen = {"D", *(f"{SHARE}{name}" for name in self.domains)}
-        for name, parts, fixed in zip(self.sets, self.parts, self.fixed, strict=True):
-            settings = chosen | set(fixed)
-            for part in parts:
-                missing = [c for c in part.piece.covariates if c not in settings]
-                if missing:
-                    raise PlanError(
-                        f"the law of {name} reads {missing[0]!r}: "
-                        f"give covariates={{{missing[0]!r}: ...}}, or by set "
-                        f"{{{missing[0]!r}: {{{name!r}: ...}}}}"
-                    )
 
 
 def _at_point(

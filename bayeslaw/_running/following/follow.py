@@ -15,8 +15,8 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, RATE, checked
-from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, POSITIVE, RATE, checked
+from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import one_domain, table_of
@@ -250,7 +250,7 @@ class Follower:
         losses = loss if isinstance(loss, Mapping) else {next(iter(self.tracks)): loss}
         if not isinstance(loss, Mapping) and len(self.tracks) > 1:
             raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
-        place = positive(self.unit, at)
+        place = checked(self.unit, at, POSITIVE)
         if place > self.question.until * (1 + 1e-9):
             raise PlanError(
                 f"a point at {format_count(place)}, after the planned end "
@@ -260,7 +260,9 @@ class Follower:
         for name, value in losses.items():
             if name not in tracks:
                 raise PlanError(f"a loss of {name!r}; followed: {', '.join(tracks)}")
-            tracks[name] = tracks[name].after(place, positive(f"loss of {name}", value))
+            tracks[name] = tracks[name].after(
+                place, checked(f"loss of {name}", value, POSITIVE)
+            )
         return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._base.numbers import positive
+from bayeslaw._base.limits import POSITIVE, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -85,12 +85,12 @@ def compute_gain(
     for name in (unit, "loss") if rival is None else (unit,):
         if name not in run:
             raise RunTableError(f"the run lacks column {name!r}")
-    tokens = positive(unit, run[unit].iloc[0])
+    tokens = checked(unit, run[unit].iloc[0], POSITIVE)
     # a course goes on to four times its end, so budgets go up to forty times the run's
     along = course(usual, run, 10.0 * tokens, seed=seed)
     draws = len(along.error)
     if rival is None:
-        loss = positive("loss", run["loss"].iloc[0])
+        loss = checked("loss", run["loss"].iloc[0], POSITIVE)
         reached = np.full(draws, np.log(loss))
     else:
         # another seed, so that runs of the two recipes have independent noise
