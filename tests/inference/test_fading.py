@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._base.errors import FitFileError, FitWarning
+from bayeslaw import FitFileError
+from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import fading_power, independent_rows
 from bayeslaw._inference.discrepancy.process import (

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import bayeslaw
+from bayeslaw import constant
 from bayeslaw._base import programs
 from bayeslaw._base.machine import cache, runtime
 from bayeslaw._inference import coordinates, density, point
 from bayeslaw._inference.table import pad
-from bayeslaw._law.law import constant
 
 posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX owners")
 

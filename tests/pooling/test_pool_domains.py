@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import BayeslawError, LawError
-from bayeslaw._pooling import pool
-from bayeslaw._pooling.pool import DomainPosterior
+from bayeslaw import BayeslawError, DomainPosterior, LawError, pool
 from bayeslaw._tables.simulate import mixture_grid
 from known import saved
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import FitFileError, LawError, RunTableError
+from bayeslaw import Average, FitFileError, LawError, RunTableError
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.averaging import compare as comparing
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._tables.runs import as_runs
 from known import saved
 

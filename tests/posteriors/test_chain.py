@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._posteriors.chain import chain, checkpoints, losses_before
+from bayeslaw import chain, checkpoints, losses_before
 from bayeslaw._posteriors.posterior import Piece
 
 DRAWS = 4000

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw._base.errors import RunTableError
+from bayeslaw import Comparison, RunTableError, refits
 from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
 from bayeslaw._inference.discrepancy.drift import (
@@ -32,7 +32,6 @@ from bayeslaw._posteriors.averaging import judge as judging
 from bayeslaw._posteriors.averaging.average import DRAWS, of_comparison, shares
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
-    Comparison,
     Stacking,
     best_probabilities,
     weigh,
@@ -45,7 +44,6 @@ from bayeslaw._posteriors.averaging.judge import (
     Setting,
     judge,
 )
-from bayeslaw._posteriors.fits import refits
 from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")

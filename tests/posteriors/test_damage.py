@@ -10,8 +10,7 @@ import pytest
 import xarray
 
 import bayeslaw
-from bayeslaw import FitFileError
-from bayeslaw._base.errors import BayeslawError
+from bayeslaw import BayeslawError, FitFileError
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import NAMES
 from known.saved import runs, save_average, save_fit

@@ -13,17 +13,15 @@ import pytest
 import xarray
 
 import bayeslaw
+from bayeslaw import Average, Fit, Pool, Prior
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._law.law import NATS
-from bayeslaw._law.priors import Prior
 from bayeslaw._law.recipe import law_of, recipe_of
-from bayeslaw._pooling.pool import Pool
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.fits import artifact, misfit
-from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.posterior import WEIGHTS
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw._base.errors import PlanError, RunTableWarning
-from bayeslaw._forecasts.forecast import forecast
+from bayeslaw import PlanError, RunTableWarning, forecast, plan
 from bayeslaw._plans import example
-from bayeslaw._plans.plan import plan
 from bayeslaw._tables.beyond import far_beyond
 from known import lines
 from known.plans import DRAWS, WIDE, source, target

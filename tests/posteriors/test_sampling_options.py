@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw import LawError
 from bayeslaw._base import arguments
-from bayeslaw._base.errors import LawError
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._pooling.pool import PoolArguments
 from bayeslaw._posteriors.averaging.average import AverageArguments

@@ -6,11 +6,11 @@ import pytest
 from arviz_base import from_dict
 
 import bayeslaw
+from bayeslaw import Average, Fit
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.noise import RunNoise
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._running.updating.surprise import foresee
 from known import saved
 

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import LawError
-from bayeslaw._law.formula import law_from_formula
+from bayeslaw import LawError, law_from_formula
 from bayeslaw._posteriors.fits.goodness import other_signs
 
 FORMULAS = {

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bayeslaw._base.errors import LawError
+from bayeslaw import LawError
 from bayeslaw.cli.output import check_writable
 from known.saved import save_average, save_fit
 
