@@ -9,7 +9,7 @@ report comes from `fit`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -209,7 +209,7 @@ def approximate(
     if not np.isfinite(height):
         nowhere = np.zeros((0, len(mode)))
         return Approximation(nowhere, {}, np.zeros(0), np.inf, mode)
-    rng, rounds = generator(seed), Rounds.none(len(mode))
+    rng = generator(seed)
     # Laplace: near the mode the posterior is about normal with the inverse curvature as
     # covariance; a Student-t of that scale covers its tails.
     scale = whitening(hessian(law, table, points, mode))
@@ -218,16 +218,38 @@ def approximate(
         chain_vectors = np.asarray(visited)
         alike = np.full(len(chain_vectors), 1 / len(chain_vectors))
         proposal = fitted_to(chain_vectors, alike, proposal, rng, amis)
+
+    def evaluate_law(vectors: np.ndarray) -> tuple[np.ndarray, dict]:
+        log_p, values = evaluate(law, table, points, vectors)
+        return np.asarray(log_p), values
+
+    rounds, weight, k = sample_adaptively(evaluate_law, proposal, rng, enough, amis)
+    return Approximation(rounds.vectors, rounds.values, weight, k, mode)
+
+
+def sample_adaptively(
+    evaluate: Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, AnyArray]]],
+    proposal: Mixture,
+    rng: np.random.Generator,
+    enough: float,
+    amis: AMIS = AMIS(),
+) -> tuple[Rounds, Float[np.ndarray, " draw"], float]:
+    """Draw in rounds, until ``enough`` draws are effective and k-hat is low, each from a
+    mixture fitted to the weighted draws of earlier rounds. ``evaluate``: log density,
+    shape (draw,), and what is kept of each draw. Returns the draws, their smoothed
+    weights and k-hat.
+    """
+    rounds = Rounds.none(proposal.centre.shape[1])
     while True:
         vectors = draw_from(proposal, amis.draws, rng)
-        log_p, values = evaluate(law, table, points, vectors)
-        log_p = np.nan_to_num(np.asarray(log_p), nan=-np.inf)
+        log_p, values = evaluate(vectors)
+        log_p = np.nan_to_num(log_p, nan=-np.inf)
         rounds = rounds.joined(proposal, vectors, log_p, values)
         weight, k = pareto_smoothed(rounds.log_weight)
         is_good = 1 / np.sum(weight**2) > enough and k < amis.good_k
         is_last = len(rounds.proposals) == amis.rounds
         if is_good or is_last or not np.isfinite(k):
-            return Approximation(rounds.vectors, rounds.values, weight, k, mode)
+            return rounds, weight, k
         # Smoothed weights fit the next proposal: one raw weight that dwarfs the others
         # would pull all components to its draw.
         index, weights = _fitted_draws(weight, amis, rng)

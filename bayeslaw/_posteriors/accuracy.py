@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit, logsumexp
+from scipy.special import expit, logit
 
 from bayeslaw._base.errors import FitWarning, RunTableError, warn
 from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
+from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight
+from bayeslaw._inference.importance import AMIS, around, sample_adaptively
 from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:
@@ -271,18 +272,14 @@ def _draw_curves(
     draws: int,
     seed: int,
     rounding: float = 5e-4,
-    least_rounds: int = 4,
-    most_rounds: int = 14,
 ) -> tuple[Float[np.ndarray, " draw"], ...]:
     """Draw ceiling, middle, width and sigma, each of shape (draw,), by adaptive
-    multiple importance sampling (Cornuet et al. 2012). The proposal is a Student-t
-    around the mode, fitted again to the weighted draws; weights are Pareto-smoothed.
-    Draws are of parameters in sds of their prior.
+    importance sampling around the mode. Draws are of parameters in sds of their prior.
 
     ``rounding``: sd of the rounding to a tenth of a percent. Without it, a table that
     the curve meets exactly would have no scale.
     """
-    from scipy import optimize, stats
+    from scipy import optimize
 
     center, span = float(loss.mean()), float(np.ptp(loss))
     # Prior means and sds of four parameters: logit of the ceiling's distance from 1
@@ -310,47 +307,18 @@ def _draw_curves(
         optimize.minimize(lambda z: -float(log_density(z)), start) for start in starts
     ]
     mode = min(modes, key=lambda optimum: optimum.fun)
-    proposals = [
-        stats.multivariate_t(mode.x, _invertible(2 * np.asarray(mode.hess_inv)), df=4)
-    ]
-    rounds: list[np.ndarray] = []
-    k_hat = np.inf
-    while len(rounds) < least_rounds or (
-        k_hat > TRUSTED_K and len(rounds) < most_rounds
-    ):
-        rounds.append(proposals[-1].rvs(max(2 * draws, 8000), random_state=rng))
-        z = np.concatenate(rounds)
-        log_mixture = logsumexp([q.logpdf(z) for q in proposals], axis=0)
-        weights, k_hat = pareto_smoothed(log_density(z) - log_mixture)
-        scale = _invertible(1.5 * _covariance(z, weights))
-        proposals.append(stats.multivariate_t(weights @ z, scale, df=4))
+    amis = AMIS(draws=max(2 * draws, 8000))
+    proposal = around(mode.x, np.linalg.cholesky(2 * mode.hess_inv), amis.dof)
+    rounds, weights, k_hat = sample_adaptively(
+        lambda z: (log_density(z), {}), proposal, rng, 4 * draws, amis
+    )
     if k_hat > TRUSTED_K:
         warn(
             f"the weights of the accuracy's curve are not to be trusted (k-hat {k_hat:.2f}): "
             "its table hardly says where it falls",
             FitWarning,
         )
-    chosen = means + sds * z[rng.permutation(by_weight(weights, draws, rng))]
-    ceiling, middle, width, sigma = (leaf[:, 0] for leaf in split(chosen))
+    chosen = rng.permutation(by_weight(weights, draws, rng))
+    curves = split(means + sds * rounds.vectors[chosen])
+    ceiling, middle, width, sigma = (leaf[:, 0] for leaf in curves)
     return ceiling, middle, width, sigma
-
-
-def _covariance(
-    z: Float[np.ndarray, "draw 4"], weights: Float[np.ndarray, " draw"]
-) -> Float[np.ndarray, "4 4"]:
-    """Compute the weighted covariance; zero where one draw has all the weight, of which
-    `numpy.cov` makes NaN.
-    """
-    if weights @ weights > 1 - 1e-9:
-        return np.zeros((z.shape[1], z.shape[1]))
-    return np.cov(z.T, aweights=weights)
-
-
-def _invertible(
-    scale: Float[np.ndarray, "4 4"], least: float = 1e-6, most: float = 1e2
-) -> Float[np.ndarray, "4 4"]:
-    """Bound the eigenvalues of a proposal's scale: if few draws have all the weight, it
-    has none in some direction.
-    """
-    values, vectors = np.linalg.eigh((scale + scale.T) / 2)
-    return (vectors * np.clip(values, least, most)) @ vectors.T

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from plans.test_joint import ASKED, SOURCES, of_target
-from scipy import stats
 from scipy.special import expit
 
 from bayeslaw import PlanError, RunTableError, accuracy_link, forecast, plan
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._plans.plan import problem_of
-from bayeslaw._posteriors.accuracy import _covariance, _floor_missed, _invertible
+from bayeslaw._posteriors.accuracy import _floor_missed
 
 WEB = {"web": SOURCES["web"]}
 CHANCE, CEILING, MIDDLE, WIDTH = 0.25, 0.92, 2.35, 0.12
@@ -187,32 +186,6 @@ def test_an_accuracy_that_guessing_has_is_no_limit(least):
     asked = {**ASKED, "max_target_loss": None, "max_forgetting": 0.03}
     with pytest.raises(PlanError, match="at most the accuracy of guessing, 25%"):
         plan(of_target(), WEB, min_accuracy=least, accuracy=LINK, **asked)
-
-
-@pytest.mark.parametrize("eigenvalues", [(1, 1, 1, 0), (1e9, 1, 1, 1e-9), (0, 0, 0, 0)])
-def test_a_proposal_always_has_a_scale(eigenvalues):
-    """Where one draw has all the weight, there was none: a LinAlgError."""
-    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))
-    scale = _invertible((turn * np.array(eigenvalues, float)) @ turn.T)
-    stats.multivariate_t(np.zeros(4), scale, df=4).rvs(3, random_state=0)
-
-
-@pytest.mark.parametrize("others", [0.0, 1e-17, 1e-12])
-def test_one_draw_with_all_the_weight_has_a_proposal(others):
-    """`numpy.cov` makes NaN of it, whose eigenvalues are a LinAlgError."""
-    z = np.random.default_rng(0).standard_normal((50, 4))
-    weights = np.full(50, others)
-    weights[3] = 1.0
-    scale = _invertible(_covariance(z, weights))
-    np.testing.assert_allclose(scale, 1e-6 * np.eye(4), atol=1e-12)
-
-
-def test_the_covariance_of_several_draws_is_that_of_numpy():
-    rng = np.random.default_rng(0)
-    z, weights = rng.standard_normal((50, 4)), rng.dirichlet(np.ones(50))
-    np.testing.assert_array_equal(
-        _covariance(z, weights), np.cov(z.T, aweights=weights)
-    )
 
 
 LOSSES = np.linspace(1.5, 3.0, 12)
