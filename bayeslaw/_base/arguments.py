@@ -148,10 +148,13 @@ def command(function: Callable[[Record], None]) -> Callable[..., None]:
             error.args = (_name_option(str(error), record, values),)
             raise
 
+    # inherited fields last
+    own = record.__annotations__
+    in_order = sorted(fields(record), key=lambda field: field.name not in own)
     # typer reads options from the signature, not from the code. So a signature built
     # here serves as well as a written one, and no command repeats its options.
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
-        [_parameter(field, hints[field.name]) for field in _in_order(record)]
+        [_parameter(field, hints[field.name]) for field in in_order]
     )
     return run
 
@@ -172,12 +175,6 @@ def _name_option(line: str, record: type, values: dict[str, Any]) -> str:
             names = settings["names"] or (f"--{declared.name.replace('_', '-')}",)
             return names[-1] + line[begun.end() :]
     return line
-
-
-def _in_order(record: type) -> list[Field]:
-    """List the fields of a record, inherited ones last."""
-    names = record.__annotations__
-    return sorted(fields(record), key=lambda field: field.name not in names)
 
 
 def _parameter(declared: Field, hint: Any) -> inspect.Parameter:

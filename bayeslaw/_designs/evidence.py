@@ -30,7 +30,7 @@ from bayeslaw._inference.table import MIN_GAP
 from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Posterior
+from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Posterior, columns_read
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def already_had(
     outcomes = ("cost", "step", "lr")
     settings = {c for c in NUMERIC if "loss" not in c and c not in outcomes}
     settings.add("seed")
-    settings.update(*(piece.covariates for piece in posterior.pieces()))
+    settings.update(columns_read(posterior))
     if same_run:
         settings.add("run")
     names = [c for c in table if c in runs and c in settings]

@@ -137,18 +137,13 @@ def _compute_bases(
         [jnp.broadcast_to(term.basis(pair, exponents), (2,)) for pair in runs]
         for term in terms
     ]
-    return jnp.asarray(at_runs), jnp.stack(_compute_site_scales(law, terms, exponents))
-
-
-def _compute_site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
-    """Compute the factor from a coefficient to its term's site, each of shape (): the
-    basis at the reference run for a site in nats, else 1.
-    """
+    # the factor from a coefficient to its term's site
     reference = {c: np.asarray(v) for c, v in law.reference.items()}
-    return [
+    scales = [
         jnp.asarray(t.basis(reference, exponents)) if t.in_nats else jnp.ones(())
         for t in terms
     ]
+    return jnp.asarray(at_runs), jnp.stack(scales)
 
 
 def constrain(

@@ -166,19 +166,13 @@ def hessian(
     # adds an error of about 1e-16 / h, relative to the gradient. In float64 the sum is
     # least near h = 1e-5 (Nocedal and Wright 2006, section 8.1). With little noise the
     # density is narrow, so the step is at most a tenth of the noise.
-    step = min(longest_step, 0.1 * _read_noise(law, table, vector))
+    noise = float(np.exp(from_vector(law, table.shared, vector)["sigma"]))
+    step = min(longest_step, 0.1 * noise)
     steps = step * np.concatenate([np.eye(d), -np.eye(d)])
     _, slopes = at_each(law, table, points, vector + steps)
     curvature = (slopes[:d] - slopes[d:]) / (2 * step)
     # Differences are symmetric up to rounding only; eigh reads one triangle.
     return (curvature + curvature.T) / 2
-
-
-def _read_noise(
-    law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]
-) -> float:
-    log_scale = from_vector(law, table.shared, vector)["sigma"]
-    return float(np.exp(log_scale))
 
 
 def whitening(

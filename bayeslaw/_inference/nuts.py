@@ -338,7 +338,9 @@ def sample(
         if divergent > diagnostics.MAX_DIVERGENT and halvings < most_halvings:
             # With too long a step, chains cannot enter narrow regions. These draws are
             # biased, so none is kept.
-            states, chunks = _at_half_the_step(states), []
+            adapted = states.adapt_state
+            adapted = adapted._replace(step_size=adapted.step_size / 2)
+            states, chunks = states._replace(adapt_state=adapted), []
             halvings += 1
             continue
         is_longest = len(chunks) * CHUNK + draws > most
@@ -349,12 +351,6 @@ def sample(
 def _whole_chunks(iterations: int) -> int:
     chunks = -(-iterations // CHUNK)  # rounded up
     return chunks * CHUNK
-
-
-def _at_half_the_step(states: Any) -> Any:
-    adapted = states.adapt_state
-    adapted = adapted._replace(step_size=adapted.step_size / 2)
-    return states._replace(adapt_state=adapted)
 
 
 def draw(

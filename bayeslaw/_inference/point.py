@@ -36,7 +36,7 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -162,21 +162,15 @@ def point_fit(
     resampled: dict[str, np.ndarray] = {}
     if bootstrap:
         weights = np.zeros((bootstrap, len(table.weight)))
-        weights[:, : len(runs)] = _resampled_counts(len(runs), bootstrap, seed)
+        # how often each row is drawn in each resample
+        alike = np.full(len(runs), 1 / len(runs))
+        counts = generator(seed).multinomial(len(runs), alike, size=bootstrap)
+        weights[:, : len(runs)] = counts
         refitted = _refit(law, table, points, best, weights, delta)
         published = _convert_to_published(law, points, refitted)
         resampled = {name: np.asarray(v) for name, v in published.items()}
     parameters = {name: float(v[0]) for name, v in best_parameters.items()}
     return PointFit(law, parameters, cost / len(runs), delta, resampled)
-
-
-def _resampled_counts(
-    rows: int, resamples: int, seed: int
-) -> Int[np.ndarray, "resample row"]:
-    """Count how often each row is drawn in each resample, shape (resample, row)."""
-    rng = generator(seed)
-    alike = np.full(rows, 1 / rows)
-    return rng.multinomial(rows, alike, size=resamples)
 
 
 def start_points(

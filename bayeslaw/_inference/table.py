@@ -155,7 +155,7 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
     effect could not be distinguished from the law.
     """
     run, along = labels("run", runs), _compute_efolds(runs)
-    row_sd = _read_row_sds(runs)
+    row_sd = sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
     if run is None or along is None or run.nunique() == len(run):
         checkpoint = _index_groups(labels("checkpoint", runs))
         return SharedError(checkpoint=checkpoint, row_sd=row_sd)
@@ -166,11 +166,6 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
         )
     checkpoint = _index_groups(labels("checkpoint", runs))
     return SharedError(checkpoint, previous=previous, gap=gap, row_sd=row_sd)
-
-
-def _read_row_sds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
-    """Read the sds of log loss that a table of measured runs states, shape (row,)."""
-    return sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
 
 
 class Sharing(NamedTuple):

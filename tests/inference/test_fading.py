@@ -10,9 +10,9 @@ import pytest
 import bayeslaw
 from bayeslaw import FitFileError
 from bayeslaw._base.errors import FitWarning
-from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import fading_power, independent_rows
 from bayeslaw._inference.discrepancy.process import (
+    Fading,
     process_from_dict,
     process_of,
     process_to_dict,

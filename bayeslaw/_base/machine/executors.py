@@ -10,7 +10,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bayeslaw._base.errors import BayeslawError, WorkersError
 
@@ -62,13 +62,9 @@ def executor_at(
             "they were killed, and repeat the command"
         ) from None
     finally:
-        _close(client, timeout)
-
-
-def _close(client: Any, timeout: float) -> None:
-    """Leave the scheduler; if it is gone, neither wait nor complain."""
-    with contextlib.suppress(TimeoutError, OSError, RuntimeError):
-        client.close(timeout=timeout)
+        # leave the scheduler; if it is gone, neither wait nor complain
+        with contextlib.suppress(TimeoutError, OSError, RuntimeError):
+            client.close(timeout=timeout)
 
 
 def as_done(

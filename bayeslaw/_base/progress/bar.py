@@ -72,12 +72,10 @@ def _times() -> dict[str, float]:
         seconds_by_job = json.loads(path.read_text()) if path else {}
     except (OSError, ValueError, RecursionError):  # absent, or damaged
         return {}
-    is_sound = isinstance(seconds_by_job, dict)
-    return {n: s for n, s in seconds_by_job.items() if _is_time(s)} if is_sound else {}
-
-
-def _is_time(seconds: Any) -> bool:
-    return isinstance(seconds, int | float) and 0 < seconds < math.inf
+    if not isinstance(seconds_by_job, dict):
+        return {}
+    numbers = {n: s for n, s in seconds_by_job.items() if isinstance(s, int | float)}
+    return {name: s for name, s in numbers.items() if 0 < s < math.inf}
 
 
 def _keep(what: str, seconds: float) -> None:

@@ -33,8 +33,7 @@ from bayeslaw._posteriors.averaging.folds import (
     default_axes,
     upper_stages,
 )
-from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.averaging.refitting import refit_like
+from bayeslaw._posteriors.averaging.loading import as_posterior, refit_like
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has

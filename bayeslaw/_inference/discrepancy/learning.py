@@ -21,9 +21,8 @@ from scipy import sparse
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.streams import generator
-from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
-from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.discrepancy.process import Fading, Process
 from bayeslaw._inference.noise import ERROR, log_prior_of_dof, log_student
 
 if TYPE_CHECKING:

@@ -31,7 +31,6 @@ from bayeslaw._inference.discrepancy.axes import (
     position,
     varies,
 )
-from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -63,6 +62,34 @@ class MisfitPriors(NamedTuple):
 
 
 PRIORS = MisfitPriors()
+
+
+@dataclass(frozen=True)
+class Fading:
+    """Scale errors by (D / largest)^-power up to the longest run; beyond it by 1.
+
+    ``largest``: tokens of the longest run that the law was fitted to.
+    """
+
+    power: float
+    largest: float
+
+    def factor(
+        self, covariates: Mapping[str, Any], xp: ModuleType = jnp
+    ) -> Float[AnyArray, "*run"]:
+        """Compute the scale of errors at each run relative to the longest run, shape
+        (run,).
+        """
+        tokens = xp.maximum(xp.asarray(covariates["D"], float), 1.0)
+        below = xp.minimum(xp.log(tokens / self.largest), 0.0)
+        # NumPy makes scalars of arrays without axes
+        return xp.asarray(xp.exp(-self.power * below))
+
+    def sizes(
+        self, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[np.ndarray, "*run"]:
+        """Compute `factor` in NumPy."""
+        return np.asarray(self.factor(covariates, np))
 
 
 @dataclass(frozen=True)
@@ -370,9 +397,12 @@ class Spectrum(NamedTuple):
         index = {name: i for i, name in enumerate(process.priors)}
         lengths = [index[f"length {axis.name}"] for axis in process.axes]
         blocks = []
-        for places, size in zip(_list_places(process), process.sizes, strict=True):
+        alone = [(place,) for place in range(len(process.axes))]
+        pieces = zip([*alone, *process.pairs], process.sizes, strict=True)
+        for places, size in pieces:  # indices of a piece's axes
             linear, square = np.zeros((2, size, len(index)))
-            counts = [_count_cosines(process, place, places) for place in places]
+            axes = [process.axes[place] for place in places]
+            counts = [a.functions if len(axes) == 1 else a.pair_functions for a in axes]
             numbers = np.unravel_index(np.arange(size), counts)
             # as in `features`, the index of the second axis varies fastest
             for place, number in zip(places, numbers, strict=True):
@@ -384,13 +414,3 @@ class Spectrum(NamedTuple):
             linear[:, index[process.pieces[len(blocks)]]] = 2.0
             blocks.append((offset, linear, square))
         return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
-
-
-def _list_places(process: Process) -> list[tuple[int, ...]]:
-    """List the indices of the axes of each piece."""
-    return [*((place,) for place in range(len(process.axes))), *process.pairs]
-
-
-def _count_cosines(process: Process, place: int, places: tuple[int, ...]) -> int:
-    axis = process.axes[place]
-    return axis.functions if len(places) == 1 else axis.pair_functions

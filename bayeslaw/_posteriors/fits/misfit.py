@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import (
     TRIES,
     Misfit,
@@ -20,6 +19,7 @@ from bayeslaw._inference.discrepancy.learning import (
     learn,
 )
 from bayeslaw._inference.discrepancy.process import (
+    Fading,
     process_from_dict,
     process_of,
     process_to_dict,

@@ -19,7 +19,7 @@ from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._law.columns import is_share
 from bayeslaw._posteriors.averaging.folds import stages_in_direction
-from bayeslaw._posteriors.averaging.refitting import refit_like
+from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import (
     KeptPosterior,

@@ -21,8 +21,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._posteriors.averaging.loading import load
-from bayeslaw._posteriors.averaging.refitting import refit_like
+from bayeslaw._posteriors.averaging.loading import load, refit_like
 from bayeslaw._posteriors.posterior import (
     KeptPosterior,
     columns_read,
