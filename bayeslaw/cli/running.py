@@ -203,7 +203,11 @@ def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> 
                 if stamp != last_stamp:
                     last_stamp, trouble = stamp, ""
                     try:
-                        follower = follower.read(_curve_now(options), warmup)
+                        # the lines that are there whole
+                        curve = read_table(
+                            options.curve, options.where, options.column, grows=True
+                        )
+                        follower = follower.read(curve, warmup)
                         state = follower.following()
                         write_json(state.to_dict(), options.output)
                     except (BayeslawError, OSError) as error:
@@ -216,11 +220,6 @@ def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> 
         )
         say(f"ended: of what was last known, {where}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
-
-
-def _curve_now(options: FollowOptions) -> pd.DataFrame:
-    """Read the points that are there whole."""
-    return read_table(options.curve, options.where, options.column, grows=True)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import LawError
-from bayeslaw._plans.plan import plan
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.beside import columns_there, read_file, with_file
 from bayeslaw.cli.buying import AnchorsOptions
@@ -178,7 +177,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, says):
 def test_all_numbers_of_a_plan_may_stand_in_the_file(tmp_path):
     """As its signature has them: none is forgotten here when the planner learns one."""
     no_number = {"target", "source", "covariates", "point", "forgetting_unit", "costs"}
-    names = set(inspect.signature(plan).parameters) - no_number
+    names = set(inspect.signature(bayeslaw.plan).parameters) - no_number
     path = tmp_path / "bayeslaw.toml"
     path.write_text("[plan]\n" + "".join(f"{name} = 1\n" for name in sorted(names)))
     assert read_file(path)["question"] == [f"{name}=1" for name in sorted(names)]

@@ -22,11 +22,8 @@ os.chdir(folder)
 import numpy, pandas, jax.numpy, xarray, h5netcdf, arviz_base, scipy.stats, pyarrow.parquet
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.errors import BayeslawError
-from bayeslaw._law.find import find_law
-from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._tables.where import select
-from bayeslaw.cli.parsing import assignments, prior_file, read_table
+from bayeslaw.cli.parsing import prior_file, read_table
 bayeslaw.load(folder / "good.nc").log_loss(bayeslaw.simulate("chinchilla"))  # imports and compiles what loading needs
 
 seen = []
@@ -48,7 +45,7 @@ def attempt(what, *arguments):
     try:
         what(*arguments)
         return "read"
-    except BayeslawError as error:
+    except bayeslaw.BayeslawError as error:
         assert "\\n" not in str(error), error
         return "refused"
 """
@@ -124,7 +121,7 @@ def test_queries_and_formulas_run_nothing(folder):
     attacks = f"""
 table = bayeslaw.read_runs(folder / "good.csv")
 outcomes = [attempt(select, table, text) for text in {QUERIES!r}]
-outcomes += [attempt(find_law, text) for text in {FORMULAS!r}]
+outcomes += [attempt(bayeslaw.find_law, text) for text in {FORMULAS!r}]
 """
     outcomes, seen = under_guard(folder, attacks)
     assert outcomes == ["refused"] * (len(QUERIES) + len(FORMULAS))
@@ -153,7 +150,7 @@ def test_files_of_all_kinds_run_nothing(folder):
     (folder / "cells.csv").write_text("N,D,loss\n\"=cmd|'/c calc'!A1\",1e9,2.0\n")
     attacks = """
 outcomes = [attempt(bayeslaw.read_runs, folder / name) for name in ("a.csv", "a.parquet", "a.csv.gz", "a.jsonl", "a.zip", "cells.csv")]
-outcomes += [attempt(load, folder / "a.nc")]
+outcomes += [attempt(bayeslaw.load, folder / "a.nc")]
 def fitted(path):
     law = bayeslaw.law("chinchilla")
     return law.with_priors(prior_file(path)["priors"])
@@ -180,7 +177,7 @@ def test_an_artifact_runs_no_law_file_that_it_names(folder, named):
     (folder / "bad.nc").write_bytes((folder / "good.nc").read_bytes())
     save_fit(folder / "good.nc")
     outcomes, seen = under_guard(
-        folder, "outcomes = [attempt(load, folder / 'bad.nc')]"
+        folder, "outcomes = [attempt(bayeslaw.load, folder / 'bad.nc')]"
     )
     assert outcomes == ["refused"]
     assert seen == []
