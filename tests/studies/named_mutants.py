@@ -146,8 +146,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/search.py", "np.min(rooms, axis=0)", "np.max(rooms, axis=0)"),
     (
         f"{_PLANNING}/search.py",
-        "np.minimum.reduce(below)",
-        "np.maximum.reduce(below)",
+        "reduce(np.minimum, below)",
+        "reduce(np.maximum, below)",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -160,9 +160,9 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "generator(question.seed, len(name))",
     ),
     (
-        f"{_PLANNING}/posing.py",
-        "noise[of_law.rows] = piece.noise.draw(1, rng)[:, 0]",
-        "noise[of_law.rows] = piece.values['sigma'] * rng.standard_normal(piece.draws)",
+        f"{_PLANNING}/sampled.py",
+        "noise[part.rows] = part.piece.noise.draw(1, rng)[:, 0]",
+        "noise[part.rows] = 0.003 * rng.standard_normal(len(part.rows))",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -176,9 +176,9 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (
-        f"{_PLANNING}/mean.py",
-        "baselines = [w * members[name].baseline",
-        "baselines = [members[name].baseline",
+        f"{_PLANNING}/sampled.py",
+        "baseline = sum(w * member.baseline for",
+        "baseline = sum(member.baseline for",
     ),
     (
         "bayeslaw/_posteriors/pairs.py",
