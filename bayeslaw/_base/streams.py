@@ -22,7 +22,6 @@ class Stream(IntEnum):
         12  # how these forecasts are halved: to learn distances, and to rank
     )
     CHOICES = 13  # measurements after which `anchors` chooses
-    RECIPES = 14  # runs of compared recipes, and the pairing of their domains
     CONSTANTS = 20  # draws of uncertain constants (`law_at`)
     PRIORS = 21  # draws of laws' priors
     NEW_RUN = 22  # errors of new runs, around each draw of the law

@@ -25,8 +25,7 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._posteriors.answer import format_probability
 from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.draws import all_draws, pair_draws
-from bayeslaw._posteriors.outcomes import error_sizes, log_losses, noise_of
+from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
@@ -204,17 +203,13 @@ def recipes(
             f"{price.max():.3g} ({most}); leave D empty where the budget is to say it."
         )
     law, new, intervals = {}, {}, {}
-    for number, (domain, one) in enumerate(posteriors.items()):
+    for domain, one in posteriors.items():
         runs = of_source(offered) if domain == "source" else offered
         runs, lines = _fill_starts(runs, one, seed)
         notes += lines
         intervals[domain] = forecast(one, runs, prob=prob, seed=seed)
-        # the effect that runs from one checkpoint share is drawn once
-        rng, parts = generator(seed, Stream.RECIPES, number), all_draws(one.pieces())
-        law[domain], noise = log_losses(parts, runs, WHAT), noise_of(parts)
-        own = noise.draw(len(runs), rng) * error_sizes(parts, runs, WHAT)
-        shared = noise.draw_shared(runs, columns_read(one), rng)
-        new[domain] = law[domain] + shared + own
+        law[domain] = one.log_loss(runs)
+        new[domain] = one.log_loss(runs, noise=True, seed=seed)
     # domains are independent: equal numbers of draws, in random order
     orders = pair_draws([len(x) for x in law.values()], generator(seed, Stream.PAIRS))
     for domain, order in zip(posteriors, orders, strict=True):

@@ -14,6 +14,7 @@ from bayeslaw import Costs, PlanError, RunTableError, recipes
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw.cli.app import app
 from known.lines import Known
+from known.saved import runs, save_average
 
 SLOPE, SLOPE_SD, DRAWS = 0.02, 0.01, 20_000
 TWO = pd.DataFrame(
@@ -71,6 +72,18 @@ def test_what_a_checkpoint_shares_decides_between_checkpoints_only():
     apart = recipes(line(shared=0.05), other).pairs[0]["probability"]
     run = ndtr(SLOPE / np.hypot(SLOPE_SD, np.sqrt(2) * 0.05))
     assert apart == pytest.approx(run, abs=0.02)
+
+
+def test_runs_of_recipes_are_those_that_are_forecast(tmp_path):
+    """Effects that a checkpoint is known to have, and errors that fade with tokens, too."""
+    posterior = bayeslaw.load(save_average(tmp_path / "fit.nc"))
+    offered = runs().iloc[[0, 5]]
+    compared = recipes(posterior, offered, seed=3)
+    new = posterior.log_loss(offered, noise=True, seed=3)
+    lower = float((new[:, 0] < new[:, 1]).mean())
+    assert compared.pairs[0]["probability"] == max(lower, 1 - lower)
+    best = [row["probability"] for row in compared.rows]
+    assert best == [lower, 1 - lower]
 
 
 def test_recipes_without_tokens_cost_what_the_first_costs():

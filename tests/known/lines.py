@@ -9,8 +9,8 @@ from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._law.catalogue import law
 from bayeslaw._law.law import log_loss
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.outcomes import log_losses
-from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.outcomes import log_losses, noise_of
+from bayeslaw._posteriors.posterior import Piece, columns_read
 
 SIGMA, DRAWS = 0.005, 4000
 
@@ -27,7 +27,13 @@ class Known:
         return self._pieces
 
     def log_loss(self, runs, *, noise=False, seed=0):
-        return log_losses(all_draws(self._pieces), runs, "the table")
+        parts = all_draws(self._pieces)
+        law = log_losses(parts, runs, "the table")
+        if not noise:
+            return law
+        rng, errors = np.random.default_rng(seed), noise_of(parts)
+        shared = errors.draw_shared(runs, columns_read(self), rng)
+        return law + errors.draw(len(runs), rng) + shared
 
 
 def _line(draw, x):
