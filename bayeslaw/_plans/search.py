@@ -395,16 +395,16 @@ def _cheapest(problem: Problem, grid: Grid) -> Scores:
 
 
 def _most_probable(problem: Problem, grid: Grid) -> Scores:
-    """Score by the probability; of equally probable points the cheapest is lowest.
-
-    Where no draw keeps the limits, the room leads.
+    """Score by the probability. Of equally probable points those that are short of the
+    confidence have their room compared first, which tells the way across the steps of
+    few draws; the cheapest is lowest. Where no draw keeps the limits, the room leads.
     """
     room, margin = problem.room(grid.log_losses)
     is_allowed = problem.allows(grid.u, grid.x[None])
     # the room decides between equal probabilities, but is less than a draw's share
     merit = margin + 1e-9 * np.clip(room, -1, 1)
     x, room, margin = _between(problem, grid, np.where(is_allowed, merit, -np.inf))
-    score = 1e-6 * x - margin
+    score = 1e-6 * x - margin - 1e-4 * np.clip(room, -1, 0)
     score = np.where(margin > -min(problem.shares), score, score - np.minimum(room, 0))
     return np.where(np.isfinite(room), score, np.inf), x
 

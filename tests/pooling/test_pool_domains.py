@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import BayeslawError, DomainPosterior, LawError, pool
+from bayeslaw import BayeslawError, DomainPosterior, LawError
+from bayeslaw._pooling import pool
 from bayeslaw._tables.simulate import mixture_grid
 from known import saved
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw import Comparison, RunTableError, refits
+from bayeslaw import Comparison, RunTableError
 from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
 from bayeslaw._inference.discrepancy.drift import (
@@ -44,6 +44,7 @@ from bayeslaw._posteriors.averaging.judge import (
     Setting,
     judge,
 )
+from bayeslaw._posteriors.fits import refits
 from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")
