@@ -165,7 +165,9 @@ def _name_option(line: str, record: type, values: dict[str, Any]) -> str:
     """
     # an argument, what is said of which part of it, and the verb
     begun = re.match(r"(\w+)(?=(?: \S+){0,2}?(?::| must| is| are| names| needs))", line)
-    for declared in fields(record) if begun else ():
+    if begun is None:
+        return line
+    for declared in fields(record):
         settings = dict(declared.metadata)
         is_option = settings.get("kind") == "Option" and "metavar" not in settings
         value = values[declared.name]

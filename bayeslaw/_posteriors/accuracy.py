@@ -308,7 +308,8 @@ def _draw_curves(
     ]
     mode = min(modes, key=lambda optimum: optimum.fun)
     amis = AMIS(draws=max(2 * draws, 8000))
-    proposal = around(mode.x, np.linalg.cholesky(2 * mode.hess_inv), amis.dof)
+    root = np.linalg.cholesky(2 * np.asarray(mode.hess_inv))
+    proposal = around(mode.x, root, amis.dof)
     rounds, weights, k_hat = sample_adaptively(
         lambda z: (log_density(z), {}), proposal, rng, 4 * draws, amis
     )

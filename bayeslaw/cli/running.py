@@ -374,7 +374,7 @@ def update(options: UpdateOptions) -> None:
             progress=progress,
             tell=lambda line: say(line, to_stderr=True),
         )
-    written: dict[str, Path] = {}
+    written: dict[str, Any] = {}
     if updated.action != "nothing new":  # else neither fits nor a page are written
         # in the order of `update`: target, then source
         names = ("output", "source_output")

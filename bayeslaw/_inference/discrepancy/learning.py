@@ -103,8 +103,7 @@ def independent_rows(
     rows = len(features)
     share, precision = np.zeros(rows), np.ones(rows)
     transform = sparse.eye_array(rows, format="csr")
-    is_along_run = previous is not None and gap is not None
-    if is_along_run:
+    if previous is not None and gap is not None:
         first = np.isinf(gap)
         share = np.where(first, 0.0, np.exp(-np.where(first, 1.0, gap) / length))
         precision = 1 / (1 - share**2)
@@ -118,7 +117,7 @@ def independent_rows(
         transform,
         np.ones(rows),
         precision,
-        is_along_run,
+        along_run=previous is not None,
     )
 
 

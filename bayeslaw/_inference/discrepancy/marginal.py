@@ -133,7 +133,8 @@ class Marginal:
         dense = [np.zeros((len(law), 0))]
         for i, block in enumerate(blocks):
             if i != place:
-                dense.append(block.toarray() if sparse.issparse(block) else block)
+                is_sparse = isinstance(block, sparse.csr_array)
+                dense.append(block.toarray() if is_sparse else block)
         is_single = [
             np.full(block.shape[1], i == place) for i, block in enumerate(blocks)
         ]
@@ -454,7 +455,7 @@ def _find_single(blocks: Sequence[np.ndarray | sparse.csr_array]) -> int | None:
     found = [
         (block.shape[1], -i)
         for i, block in enumerate(blocks)
-        if sparse.issparse(block)
+        if isinstance(block, sparse.csr_array)
         and block.shape[1] > MANY
         and np.diff(block.indptr).max() <= 1
     ]
