@@ -98,7 +98,7 @@ def test_a_plan_promises_an_accuracy(folder, fits):
     (row,) = answer("forecast", folder / "t.nc", planned, *chain)["rows"]
     assert row["accuracy_low"] < row["accuracy"] < row["accuracy_high"]
     assert row["accuracy"] > 0.7
-    assert "min_accuracy needs accuracy" in refusal(
+    assert "--min-accuracy needs accuracy" in refusal(
         "plan", *fits, *ASKED, "--min-accuracy", "70%"
     )
 

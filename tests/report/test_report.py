@@ -171,9 +171,14 @@ def test_laws_are_judged_while_the_plan_is_made(monkeypatch):
     parts = {"a": runs, "b": runs}
     laws = {name: ("chinchilla", "ptpp-floor") for name in parts}
     setting = page_file.PageSetting(None, (HoldOut("N", 2.0, 1.0, 2.0),), 0, "raise")
-    shares = page_file._weigh_stages(parts, setting.hold_outs, is_planned=True)
-    stages = page_file.Stages(None, shares)
-    with page_file._fit_all(parts, laws, setting, stages, refit=True) as made:
+    contents = page_file.Contents(
+        *(runs, "runs", None, (), setting, {}),
+        parts=parts,
+        laws_of_domains=laws,
+        asked=object(),  # any question is a plan's
+    )
+    stages = page_file.Stages(None, page_file._weigh_stages(contents))
+    with page_file._fit_all(contents, stages) as made:
         finals, domains = made
         assert {name: fit.result(timeout=20) for name, fit in finals.items()} == {
             "a": "all",
