@@ -352,7 +352,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         is_limited = isinstance(criterion, Variance | Choosing)
         least *= (criterion.total if is_limited else 1.0) / limits.budget
     count, stop = where_to_stop(
-        approximation.offer, criterion, appraisal, limits, least, is_chance
+        approximation.offer, appraisal, limits, least, is_chance
     )
     if not np.isfinite(offered.cost).any():
         stop = "all runs on offer are had already"

@@ -238,7 +238,6 @@ def _estimate_batch_error(
 
 def where_to_stop(
     offer: Offer,
-    criterion: Criterion,
     appraisal: Appraisal,
     limits: Limits,
     least: float,
