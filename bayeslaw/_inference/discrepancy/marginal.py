@@ -130,11 +130,11 @@ class Marginal:
         of_unit_variance = row_sd.shape[1] + law.shape[1]
         blocks = [rows.features, *rows.groups.values(), row_sd, law]
         place = _find_single(blocks)
-        dense = [np.zeros((len(law), 0))]
-        for i, block in enumerate(blocks):
-            if i != place:
-                is_sparse = isinstance(block, sparse.csr_array)
-                dense.append(block.toarray() if is_sparse else block)
+        others = [block for i, block in enumerate(blocks) if i != place]
+        dense = [
+            block.toarray() if isinstance(block, sparse.csr_array) else block
+            for block in others
+        ]
         is_single = [
             np.full(block.shape[1], i == place) for i, block in enumerate(blocks)
         ]
@@ -452,14 +452,14 @@ def _stated_errors(rows: Rows) -> sparse.csr_array:
 
 def _find_single(blocks: Sequence[np.ndarray | sparse.csr_array]) -> int | None:
     """Find the largest block with many columns of which no two meet in a row."""
-    found = [
-        (block.shape[1], -i)
+    single = [
+        i
         for i, block in enumerate(blocks)
         if isinstance(block, sparse.csr_array)
         and block.shape[1] > MANY
         and np.diff(block.indptr).max() <= 1
     ]
-    return -max(found)[1] if found else None
+    return max(single, key=lambda i: blocks[i].shape[1], default=None)
 
 
 def _collect_variances(
