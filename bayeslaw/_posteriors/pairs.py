@@ -26,7 +26,7 @@ from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import log_losses
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._tables.beyond import Distance, own_beyond, values_along
+from bayeslaw._tables.beyond import distances, own_beyond
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import with_common_levels
 from bayeslaw._tables.surface import CLEAR, partial_slope
@@ -89,12 +89,8 @@ def new_sizes_of_plain_fits(
         table = table_of(posterior)
         if table is None or not any(getattr(fit, "is_plain", False) for fit in fits):
             continue
-        fitted, new = values_along(table, "N"), values_along(runs, "N")
-        if fitted is None or new is None:
-            continue
-        places = [Distance.of(size, fitted) for size in (new.min(), new.max())]
-        farthest = max(places, key=lambda place: place.factor)
-        if not farthest.is_inside:
+        farthest = distances(table, runs, ["N"], above=0).get("N")
+        if farthest is not None and not farthest.is_inside:
             return [
                 f"N = {format_count(farthest.value)} is {farthest.phrase('fitted')}, and "
                 f"the fit {posterior.name} is of the law alone: its interval leaves out "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,40 +26,6 @@ AXES = {
 }
 
 
-class Reach(NamedTuple):
-    """Extrapolation of runs beyond a table along one axis.
-
-    ``axis``: key of `AXES`. ``low``, ``high``: the table's range. ``worst``: the value
-    farthest beyond the range. ``times``: factor by which it lies beyond, which is 1 at
-    either end and less inside. ``all_times``: the factor of each run that has the axis,
-    shape (run,).
-    """
-
-    axis: str
-    low: float
-    high: float
-    worst: float
-    times: float
-    all_times: Float[np.ndarray, " run"]
-
-    @property
-    def is_above(self) -> bool:
-        """Tell whether the farthest value is above the table's range."""
-        return self.worst > self.high
-
-    def sentence(self, far: float = FAR) -> str:
-        """Describe the farthest value, and count rows over ``far`` times beyond."""
-        ends = f"{format_count(self.low)} to {format_count(self.high)}"
-        rows = ""
-        if len(self.all_times) > 1:
-            beyond = int(np.sum(self.all_times > far))
-            rows = f" in {beyond} of {len(self.all_times)} rows"
-        return (
-            f"{self.axis} = {format_count(self.worst)} ({AXES[self.axis]}){rows} lies "
-            f"{self.times:.3g} times beyond the runs that were fitted ({ends})"
-        )
-
-
 class Distance(NamedTuple):
     """Place of one run along a column, relative to the runs of a fit.
 
@@ -74,25 +40,38 @@ class Distance(NamedTuple):
 
     @classmethod
     def of(
-        cls, value: float, fitted: Float[np.ndarray, " run"], rounding: float = 0.01
+        cls,
+        values: Float[np.ndarray, " run"],
+        fitted: Float[np.ndarray, " fitted"],
+        rounding: float = 0.01,
     ) -> Distance:
-        """Measure a value, within a tolerance for rounding."""
+        """Measure the farthest of some values, within a tolerance for rounding."""
         low, high = float(fitted.min()), float(fitted.max())
+        value = float(values[np.argmax(_factors(values, low, high))])
         times = 1.0
         if value > (1 + rounding) * high:
             times = value / high if high > 0 else np.inf
         elif value < (1 - rounding) * low:
             times = value / low
-        return cls(float(value), low, high, float(times))
+        return cls(value, low, high, float(times))
 
     @property
     def is_inside(self) -> bool:
         return self.times == 1
 
     @property
+    def is_above(self) -> bool:
+        """Tell whether the value is above the fitted range."""
+        return self.times > 1
+
+    @property
     def factor(self) -> float:
         """Distance as a factor of at least 1."""
         return max(self.times, 1 / self.times if self.times > 0 else np.inf)
+
+    @property
+    def ends(self) -> str:
+        return f"{format_count(self.low)} to {format_count(self.high)}"
 
     def is_tested(self, reached: float) -> bool:
         """Tell whether left-out runs lay as far beyond the others' largest value, by a
@@ -102,25 +81,33 @@ class Distance(NamedTuple):
 
     def phrase(self, column: str) -> str:
         """Describe the place of a value outside in words."""
-        end = "largest" if self.times > 1 else "smallest"
+        end = "largest" if self.is_above else "smallest"
         if not np.isfinite(self.factor):
             return f"beyond the {end} {column}"
         return f"{self.times:.3g} times the {end} {column}"
 
+    def sentence(self, axis: str, rows: str = "") -> str:
+        """Describe the place along one of the `AXES`. ``rows``: how many lie so far."""
+        return (
+            f"{axis} = {format_count(self.value)} ({AXES[axis]}){rows} lies "
+            f"{self.factor:.3g} times beyond the runs that were fitted ({self.ends})"
+        )
+
 
 def distances(
     table: pd.DataFrame,
-    run: Mapping[str, float],
-    columns: Sequence[str] = ("N", "ptpp", "D/N", "replay"),
+    runs: pd.DataFrame,
+    columns: Collection[str] = ("N", "ptpp", "D/N", "replay"),
+    above: float = -np.inf,
 ) -> dict[str, Distance]:
-    """Measure where a run lies relative to a table, along the columns that both have."""
-    planned = pd.DataFrame([run])
+    """Measure where the farthest of some runs lies relative to a table, along the
+    columns of which both have values over ``above``.
+    """
     places = {}
     for name in columns:
-        fitted, new = _compute_axis(table, name), _compute_axis(planned, name)
-        fitted = fitted[np.isfinite(fitted)]
-        if len(fitted) and np.isfinite(new[0]):
-            places[name] = Distance.of(float(new[0]), fitted)
+        fitted, new = (values_along(rows, name, above) for rows in (table, runs))
+        if fitted is not None and new is not None:
+            places[name] = Distance.of(new, fitted)
     return places
 
 
@@ -144,21 +131,6 @@ def read_places(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Distance]:
     }
 
 
-def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
-    """Measure how far runs lie beyond a table, along each axis that both have."""
-    reaches = []
-    for name in AXES:
-        fitted, new = values_along(table, name), values_along(runs, name)
-        if fitted is None or new is None:
-            continue
-        low, high = float(fitted.min()), float(fitted.max())
-        times = np.maximum(new / high, low / new)
-        worst = int(np.argmax(times))
-        farthest = float(new[worst]), float(times[worst])
-        reaches.append(Reach(name, low, high, *farthest, times))
-    return reaches
-
-
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
     """Write a line for each axis along which runs lie over ``far`` times beyond the
     table, and one if their replay is outside the table's range.
@@ -172,8 +144,13 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
     """
     if not isinstance(table, pd.DataFrame):
         return []
-    reaches = reaches_beyond(table, runs)
-    lines = [reach.sentence(far) for reach in reaches if reach.times > far]
+    lines = []
+    for axis, place in distances(table, runs, AXES, above=0).items():
+        new = values_along(runs, axis)
+        if place.factor > far and new is not None:
+            count = int(np.sum(_factors(new, place.low, place.high) > far))
+            rows = f" in {count} of {len(new)} rows" if len(new) > 1 else ""
+            lines.append(place.sentence(axis, rows))
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
 
@@ -203,12 +180,11 @@ def own_beyond(
         if name in NUMERIC or name not in table or name not in runs:
             continue
         low, high = float(table[name].min()), float(table[name].max())
-        x, how = runs[name].to_numpy(float), "halves of their range"
-        times = np.abs(x - (low + high) / 2) / ((high - low) / 2 or 1.0)
-        if low > 0:
-            # a value of 0 or less lies infinitely far below
-            share = np.divide(low, x, out=np.full(len(x), np.inf), where=x > 0)
-            times, how = np.maximum(x / high, share), "times"
+        x, how = runs[name].to_numpy(float), "times"
+        times = _factors(x, low, high)
+        if low <= 0:
+            half, how = (high - low) / 2 or 1.0, "halves of their range"
+            times = np.abs(x - (low + high) / 2) / half
         worst = int(np.argmax(times))
         if times[worst] > far:
             unit = (units or {}).get(name, "")
@@ -220,14 +196,24 @@ def own_beyond(
     return lines
 
 
+def _factors(
+    values: Float[np.ndarray, " run"], low: float, high: float
+) -> Float[np.ndarray, " run"]:
+    """Compute the factors by which values lie beyond either end of a range, under 1
+    inside. A value of 0 or less lies infinitely far below a range above 0.
+    """
+    over = values / high if high > 0 else np.where(values > high, np.inf, 0.0)
+    under = np.full(len(values), np.inf if low > 0 else 0.0)
+    return np.maximum(over, np.divide(low, values, out=under, where=values > 0))
+
+
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     """Write a line if runs have a replay outside the table's range. Above the range the
     distance is the factor by which the target's share is smaller than in any fitted
     run; below it, the factor for the source's share.
     """
-    fitted, new = _take_numbers(table, "replay"), _take_numbers(runs, "replay")
-    fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
-    if not len(fitted) or not len(new):
+    fitted, new = (values_along(rows, "replay", -np.inf) for rows in (table, runs))
+    if fitted is None or new is None:
         return None
     low, high = float(fitted.min()), float(fitted.max())
     times = _count_times_less(new, low, high)
@@ -263,16 +249,15 @@ def _count_times_less(
     return np.maximum(less_target, less_source)
 
 
-def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
-    """Select the positive finite values of an axis; None if there are none."""
-    x = _compute_axis(columns, name)
-    positive = x[np.isfinite(x) & (x > 0)]
-    return positive if len(positive) else None
-
-
-def _compute_axis(columns: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
-    """Compute an axis, such as D/N, from its columns."""
-    return axis_product(axis, {c: _take_numbers(columns, c) for c in powers_of(axis)})
+def values_along(
+    columns: pd.DataFrame, axis: str, above: float = 0.0
+) -> Float[np.ndarray, " run"] | None:
+    """Select the finite values of an axis, such as D/N, over ``above``; None if there
+    are none.
+    """
+    x = axis_product(axis, {c: _take_numbers(columns, c) for c in powers_of(axis)})
+    usable = x[np.isfinite(x) & (x > above)]
+    return usable if len(usable) else None
 
 
 def _take_numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:

@@ -108,14 +108,15 @@ def test_a_question_without_a_plan_says_how_far_its_model_lies():
     ],
 )
 def test_a_distance_is_a_factor_of_the_nearer_end(run, column, times):
-    place = distances(runs((1e8, 1e9)), run)[column]
+    place = distances(runs((1e8, 1e9)), pd.DataFrame([run]))[column]
     assert place.times == pytest.approx(times)
     assert place.is_inside is (times == 1)
 
 
 def test_beyond_a_table_without_replay_there_is_no_factor():
     table = runs((1e8,)).assign(replay=0.0)
-    place = distances(table, {"N": 1e8, "replay": 0.2})["replay"]
+    run = pd.DataFrame([{"N": 1e8, "replay": 0.2}])
+    place = distances(table, run)["replay"]
     assert place.phrase("replay") == "beyond the largest replay"
 
 

@@ -15,13 +15,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.averaging.folds import Fold
-from bayeslaw._tables.beyond import (
-    AXES,
-    Reach,
-    reaches_beyond,
-    replay_outside,
-    values_along,
-)
+from bayeslaw._tables.beyond import AXES, Distance, distances, replay_outside
 
 Verdict = Literal["pass", "look", "fail"]
 VERDICTS: tuple[Verdict, ...] = ("pass", "look", "fail")  # from best to worst
@@ -155,25 +149,7 @@ def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
     """Compute the factor by which left-out stages lie beyond the rest, by the axis
     along which they were left out.
     """
-    times = {}
-    for stage in stages:
-        beyond = tested_by(runs[stage.kept], runs[stage.held])
-        if stage.column in beyond:
-            times[stage.column] = beyond[stage.column]
-    return times
-
-
-def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
-    """Compute the factor by which held-out runs go beyond the largest of ``runs``, by
-    axis.
-    """
-    times = {}
-    for axis in AXES:
-        fitted_values = values_along(runs, axis)
-        values = values_along(held_out, axis)
-        if fitted_values is not None and values is not None:
-            times[axis] = float(values.max() / fitted_values.max())
-    return times
+    return {one.column: one.reach(runs) for one in stages if one.column in AXES}
 
 
 def review_reach(
@@ -186,29 +162,28 @@ def review_reach(
 
     It passes inside the runs' range, and beyond it as far as held-out runs tested.
 
-    ``goal``: runs to forecast. ``times_tested``: factors by axis, from `tested` and
-    `tested_by`. ``fit``: name of a fit of the runs in a command, if there is one.
+    ``goal``: runs to forecast. ``times_tested``: how far held-out runs reach beyond the
+    largest of the others, a factor by axis. ``fit``: name of a fit of the runs in a command, if there is one.
     """
-    reached = reaches_beyond(runs, goal)
-    outside = [reach for reach in reached if reach.times > INSIDE]
+    reached = distances(runs, goal, AXES, above=0)
+    outside = {axis: far for axis, far in reached.items() if far.factor > INSIDE}
     lines: list[str] = []
     verdicts: list[Verdict] = []
-    for reach in outside:
-        tests = times_tested.get(reach.axis, 1.0)
+    for axis, place in outside.items():
+        tests = times_tested.get(axis, 1.0)
         words = "nothing held out tests that"
-        if tests > INSIDE and reach.is_above:
+        if tests > INSIDE and place.is_above:
             words = f"runs held out test {math.log(tests):.1f}"
-        ends = f"{format_count(reach.low)} to {format_count(reach.high)}"
         lines.append(
-            f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
-            f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {words}"
+            f"{axis} = {format_count(place.value)} lies {math.log(place.factor):.1f} "
+            f"e-folds ({place.factor:.3g} times) beyond the runs ({place.ends}); {words}"
         )
         # At 100 times the range a law says little more than its prior. Papers have
         # checked forecasts at up to 9 times.
-        if reach.times > 100.0:
+        if place.factor > 100.0:
             verdicts.append("fail")
         else:
-            is_tested = reach.is_above and reach.times <= INSIDE * tests
+            is_tested = place.is_above and place.factor <= INSIDE * tests
             verdicts.append("pass" if is_tested else "look")
     replay = replay_outside(runs, goal)
     if replay is not None:
@@ -219,8 +194,8 @@ def review_reach(
         reason = f"the goal has none of {axes} in common with the runs"
         return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
     if not lines:
-        axes = ", ".join(reach.axis for reach in reached)
-        return Finding("extrapolation", "pass", f"inside the runs' range of {axes}")
+        reason = f"inside the runs' range of {', '.join(reached)}"
+        return Finding("extrapolation", "pass", reason)
     verdict = worst(verdicts)
     todo = "" if verdict == "pass" else _advise_runs(outside, fit)
     return Finding("extrapolation", verdict, "; ".join(lines), todo)
@@ -228,29 +203,25 @@ def review_reach(
 
 def told_range(runs: pd.DataFrame, fit: str) -> Finding:
     """Report the runs' range if no goal was named."""
-    ends = []
-    for name in AXES:
-        values = values_along(runs, name)
-        if values is not None:
-            low, high = format_count(values.min()), format_count(values.max())
-            ends.append(f"{name} {low} to {high}")
+    places = distances(runs, runs, AXES, above=0)
+    ends = [f"{axis} {place.ends}" for axis, place in places.items()]
     reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
     todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
     return Finding("extrapolation", "pass", reason, todo)
 
 
-def _advise_runs(outside: Sequence[Reach], fit: str | None) -> str:
+def _advise_runs(outside: Mapping[str, Distance], fit: str | None) -> str:
     """Advise runs half-way to the goal, in logs; if there is a fit, as an offer to
     `anchors`.
     """
     # name of an axis in `anchors --offer`
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = []
-    for reach in outside:
-        if reach.axis in names:
-            end = reach.high if reach.is_above else reach.low
-            middle = format_count(math.sqrt(end * reach.worst))
-            offers.append(f"{names[reach.axis]}={middle}")
+    for axis, place in outside.items():
+        if axis in names:
+            end = place.high if place.is_above else place.low
+            middle = format_count(math.sqrt(end * place.value))
+            offers.append(f"{names[axis]}={middle}")
     if not offers:
         return "measure runs nearer to it"
     if fit is None:

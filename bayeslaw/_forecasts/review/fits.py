@@ -21,7 +21,6 @@ from bayeslaw._forecasts.review.findings import (
     labelled,
     review_reach,
     tested,
-    tested_by,
     told_range,
 )
 from bayeslaw._forecasts.sensitivity import reasons
@@ -34,6 +33,7 @@ from bayeslaw._posteriors.fits.goodness import explains_little
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.pairs import check_posteriors, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.beyond import AXES, values_along
 from bayeslaw._tables.fitting import losses, of_fitted_domains
 
 
@@ -88,8 +88,11 @@ def _review_fit(
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
         held_out = of_fitted_domains(runs, evidence.held_out)
-        for axis, factor in tested_by(runs, held_out).items():
-            times[axis] = max(times.get(axis, 1.0), factor)
+        for axis in AXES:
+            new, fitted = (values_along(rows, axis) for rows in (held_out, runs))
+            if new is not None and fitted is not None:
+                factor = float(new.max() / fitted.max())
+                times[axis] = max(times.get(axis, 1.0), factor)
     return [
         *findings,
         review_reach(runs, goal, times, path),

@@ -20,13 +20,7 @@ from bayeslaw._posteriors.pairs import (
 )
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.before import doubt_baseline
-from bayeslaw._tables.beyond import (
-    FAR,
-    Distance,
-    distances,
-    less_data,
-    reaches_beyond,
-)
+from bayeslaw._tables.beyond import FAR, Distance, distances, less_data
 
 
 def doubts(
@@ -58,16 +52,16 @@ def doubts_of_place(
     """
     table = table_of(next(iter(posteriors.values())))
     planned = pd.DataFrame([run])
-    far = [] if table is None else reaches_beyond(table, planned)
+    tokens = {} if table is None else distances(table, planned, ["D"], above=0)
     lines = [
-        f"the plan's {reach.sentence()}"
-        for reach in far
-        if reach.axis == "D" and reach.times > FAR
+        f"the plan's {place.sentence('D')}"
+        for place in tokens.values()
+        if place.factor > FAR
     ]
     for column, place in distance(posteriors, run).items():
         if place.is_inside:
             continue
-        nearest = place.high if place.times > 1 else place.low
+        nearest = place.high if place.is_above else place.low
         value, end = format_count(place.value), format_count(nearest)
         if column == "replay":
             less = less_data(place.value, place.low, place.high)
@@ -76,7 +70,7 @@ def doubts_of_place(
         test = "no runs that far beyond the others were left out: nothing tested it"
         if place.is_tested(reached):
             test = f"left-out runs tested up to {reached:.3g} times the others' largest"
-        elif reached > 1 and place.times > 1:
+        elif reached > 1 and place.is_above:
             test = (
                 f"the farthest left out was {reached:.3g} times the largest of the "
                 "others: nothing tested that far"
@@ -110,7 +104,8 @@ def distance(
     parameter and replay: by column, in the table from which it is farthest.
     """
     tables = [table_of(posterior) for posterior in posteriors.values()]
-    places = [distances(table, run) for table in tables if table is not None]
+    planned = pd.DataFrame([run])
+    places = [distances(table, planned) for table in tables if table is not None]
     columns = dict.fromkeys(column for place in places for column in place)
     return {
         column: max(
@@ -133,11 +128,8 @@ def tested(posteriors: Mapping[str, Posterior], column: str) -> float:
             judged = (posterior, getattr(posterior, "posterior", None))  # of a chain
             names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
             left_out = "; ".join(filter(None, names)).split("; ")
-            x = axis_values(table, column)
-            reached += [
-                float(x[fold.held].max() / x[fold.kept].max())
-                for fold in folds_named(table, left_out)
-                if x.max() > 0
-            ]
+            if axis_values(table, column).max() > 0:
+                folds = folds_named(table, left_out)
+                reached += [fold.reach(table, column) for fold in folds]
         farthest.append(max(reached))
     return min(farthest)

@@ -40,6 +40,14 @@ class Fold(NamedTuple):
         is_kept[part], is_held[part] = self.kept, self.held
         return self._replace(kept=is_kept, held=is_held)
 
+    def reach(self, runs: pd.DataFrame, axis: str | None = None) -> float:
+        """Compute the factor by which the held-out runs reach beyond the largest of the
+        others, by default along the axis of the stage.
+        """
+        x = axis_values(runs, axis or self.column)
+        largest = x[self.kept].max()
+        return float(x[self.held].max(initial=largest) / largest)
+
 
 def columns_of(axis: str) -> list[str]:
     """List the columns of a table that make up an axis to hold out by."""
