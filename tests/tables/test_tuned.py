@@ -196,18 +196,21 @@ def best_rate_and_batch(N, D):
     return rate, 256 * (N / 3e8) ** -0.2 * (D / 8e9) ** 0.6
 
 
-def sweep_of_two(noise=0.0, seed=0, levels=9):
-    """Nine cells by rates and batches, a factor of two apart, whose best move with N, D."""
+def sweep_of_two(noise=0.0, seed=0, levels=9, varied=0.0, skew=0.0):
+    """Nine cells by rates and batches, a factor of two apart, whose best move with N, D.
+    ``varied``: log of a cell's curvature over the next one's; ``skew``: how much steeper
+    an octave above the best rate.
+    """
     rng = np.random.default_rng(seed)
     rows = []
-    for N, D in CELLS:
+    for k, (N, D) in enumerate(CELLS):
+        bend = BEND * np.exp(varied * (-1) ** k / 2)
         for rate in 1e-3 * 2.0 ** np.arange(-(levels // 2) - 1, levels // 2 + 2):
             for batch in 256 * 2.0 ** np.arange(-(levels // 2), levels // 2 + 1):
                 off = np.log([rate, batch]) - np.log(best_rate_and_batch(N, D))
-                error = noise * rng.standard_normal()
-                rows.append(
-                    (N, D, rate, batch, lowest(N, D) * np.exp(off @ BEND @ off + error))
-                )
+                rise = off @ bend @ off * (1 + skew * off[0] / np.log(2))
+                rise += noise * rng.standard_normal()
+                rows.append((N, D, rate, batch, lowest(N, D) * np.exp(rise)))
     return pd.DataFrame(rows, columns=["N", "D", "lr", "batch", "loss"])
 
 
@@ -290,3 +293,63 @@ def test_the_warning_before_a_fit_names_both_settings():
     assert alike.beside == ()
     told = "by --best-of lr,batch, or name a law with an optimum of each, --law NAME+lr+batch"
     assert alike.sentence().endswith(told)
+
+
+def errors_of_best(table, truth):
+    """Logs of found best rates and batches over the true ones, shape (cell, setting)."""
+    return np.log(table[["lr_best", "batch_best"]].to_numpy() / truth[:, :2])
+
+
+@pytest.mark.parametrize("form", [{"varied": 0.8}, {"skew": 0.1}])
+def test_other_bowls_than_one_quadratic_for_all_are_fitted(form):
+    """Cells of unlike curvature; losses that rise faster above the best rate."""
+    table = tuned(sweep_of_two(1e-3, **form), ["lr", "batch"])
+    truth = truth_of(table)
+    assert np.abs(errors_of_best(table, truth)).max() < 0.1
+    off = np.log(table["loss"] / truth[:, 2]) / table["log_sd"]
+    assert np.abs(off).max() < 3
+
+
+def crossed(runs):
+    """Runs at which one of the two settings is at the level nearest to its best."""
+    best = truth_of(runs)
+    off = np.abs(np.log2(runs[["lr", "batch"]].to_numpy() / best[:, :2]))
+    return runs[(off <= 0.5).any(axis=1)]
+
+
+def test_settings_never_changed_together_are_told():
+    """The turn is then unknown: each best is where the other setting was nearest."""
+    with pytest.warns(
+        RunTableWarning, match="no runs change 'lr' and 'batch' together"
+    ):
+        table = tuned(crossed(sweep_of_two()), ["lr", "batch"])
+    away = errors_of_best(table, truth_of(table))
+    # half a level of the other setting, times the turn over the curvature
+    most = np.log(2) / 2 * BEND[0, 1] / np.diag(BEND)
+    assert (np.abs(away) < most + 1e-6).all()
+
+
+def test_settings_that_move_in_step_are_refused():
+    runs = sweep_of_two()
+    line = runs[np.isclose(runs["batch"], 256e3 * runs["lr"])]
+    with pytest.raises(RunTableError, match=r"0 cells .* do not move in step"):
+        tuned(line, ["lr", "batch"])
+
+
+def test_cells_left_out_are_counted():
+    runs = sweep()
+    short = runs[(runs["N"] < 1e9) | (runs["lr"] == 1e-3)]
+    with pytest.warns(RunTableWarning, match="3 of 9 cells are left out"):
+        assert len(tuned(short, "lr")) == 6
+
+
+def test_a_best_in_a_corner_without_runs_is_at_the_edge():
+    """Within the range of each setting, and beyond the runs: the lowest point is taken
+    where the runs end.
+    """
+    runs = sweep_of_two()
+    off = np.log2(runs[["lr", "batch"]].to_numpy() / truth_of(runs)[:, :2])
+    table = tuned(runs[off.sum(axis=1) < -0.5], ["lr", "batch"])
+    assert table["at_edge"].all()
+    away = errors_of_best(table, truth_of(table)) / np.log(2)
+    assert (away.sum(axis=1) < -0.5).all()

@@ -3,19 +3,21 @@ cell, with the loss of the tuned run.
 
 The lowest of k noisy losses is biased downwards. So a quadratic in the logs of the
 settings is fitted to a cell's runs near its best, and the loss is that of its lowest
-point. All cells share the curvature; noise is pooled over cells.
+point. Cells share the curvature unless their losses differ in it; noise is pooled
+over cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.settings import (
@@ -29,6 +31,9 @@ from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+
+ROUNDS = 5  # of choosing the rows near a cell's lowest point
 
 
 def tuned(
@@ -55,16 +60,22 @@ def tuned(
         the tuned run, ``log_sd`` the standard error of its log, and ``loss_measured``
         the loss of the best run. Of each setting, ``{setting}_best`` is where the loss
         is lowest, with a 90% interval from ``{setting}_low`` to ``{setting}_high``. If
-        ``at_edge``, the lowest point lies beyond the cell's sweep; ``loss`` and
-        ``{setting}_best`` are then those at the end of the sweep, and the tuned loss
-        may be lower.
+        ``at_edge``, the lowest point lies beyond the cell's sweep (the convex hull of
+        its settings); ``loss`` and ``{setting}_best`` are then those at the end of the
+        sweep, and the tuned loss may be lower.
+
+    Warns
+    -----
+    RunTableWarning
+        Cells are left out, as they have fewer than three levels; or no cell changes two
+        settings together, and they are taken not to depend on each other.
 
     Raises
     ------
     RunTableError
         There is no such column, or it has no numbers above 0; another setting is swept
-        in the same cells; fewer than two cells have three levels of each; or losses do
-        not bend upwards along them.
+        in the same cells; fewer than two cells have three levels of each; settings move
+        in step, so that each alone is unknown; or losses do not bend upwards along them.
 
     Examples
     --------
@@ -79,8 +90,11 @@ def tuned(
     Notes
     -----
     Log losses are fitted by least squares: y = a_c + b_c . x + x' G x, x = log settings,
-    with one G for all cells. The estimated minimum a_c - b_c' G^-1 b_c/4 is too low by
-    trace(G^-1 cov(b_c))/4 on average, which is added. Intervals are of the delta method.
+    with one G for all cells; G is scaled by cell, and products of three settings are
+    added, where an F test at 1% asks for it. The estimated minimum a_c - b_c' G^-1 b_c/4
+    is too low by trace(G^-1 cov(b_c))/4 on average, which is added. Intervals are of the
+    delta method. The rows are chosen again around the lowest point, as the run that was
+    best by luck would choose rows that make it look better.
     """
     runs = as_runs(runs)
     y = fitting.log_losses(runs)
@@ -125,19 +139,51 @@ def tuned(
     # the runs near the best of each cell that has the levels of a quadratic
     kept = _select_near_best(cells, x, y, near)
     chosen = [c for c in np.unique(cells) if _is_enough(x[kept & (cells == c)])]
+    several = len(settings) > 1
+    levels = f"{NEEDED} or more levels of {quoted}"
+    levels += " that do not move in step" * several
     if len(chosen) < 2:
         raise RunTableError(
-            f"{option}: {len(chosen)} cells have {NEEDED} or more levels of {quoted}, and "
+            f"{option}: {len(chosen)} cells have {levels}, and "
             "two are needed; keep the runs you will use, by --where"
+        )
+    left_out = len(np.unique(cells)) - len(chosen)
+    if left_out:
+        warn(
+            f"{option}: {left_out} of {left_out + len(chosen)} cells are left out, as "
+            f"they do not have {levels}",
+            RunTableWarning,
         )
     kept &= np.isin(cells, chosen)
     fitted = _find_lowest(cells[kept], x[kept], y[kept])
     if fitted is None:
         raise RunTableError(
-            f"{option}: losses have no minimum along {quoted} (they do not bend upwards), "
-            "so that no run is known to be the tuned one"
+            f"{option}: losses have no minimum along {quoted} (they do not bend upwards"
+            f"{' in every direction' * several}), so that no run is known to be the tuned "
+            "one; keep runs nearer the best ones, by --where"
         )
-    lowest, half = fitted
+    # around the lowest points: which run was best by luck then selects no rows
+    for _ in range(ROUNDS):
+        again = kept.copy()
+        for cell, point in zip(chosen, fitted.lowest, strict=True):
+            inside = np.flatnonzero(cells == cell)
+            is_near = _select_around(x[inside], point.at, near)
+            if _is_enough(x[inside[is_near]]):
+                again[inside] = is_near
+        around = np.array([point.at for point in fitted.lowest])
+        refitted = _find_lowest(cells[again], x[again], y[again], around)
+        is_last = (again == kept).all() and not (refitted and refitted.is_skewed)
+        kept, fitted = again, refitted or fitted
+        if is_last or refitted is None:
+            break
+    lowest, half, apart, _ = fitted
+    if apart:
+        pairs = ", ".join(f"{settings[i]!r} and {settings[j]!r}" for i, j in apart)
+        warn(
+            f"{option}: no runs change {pairs} together, so the best of each is taken not "
+            "to depend on the other; runs with both off the best would show it",
+            RunTableWarning,
+        )
     best = [int(np.flatnonzero(cells == c)[y[cells == c].argmin()]) for c in chosen]
     table = runs.iloc[best].drop(columns=settings)
     table["loss_measured"] = table["loss"]
@@ -170,14 +216,21 @@ def _select_near_best(
         # seeds of one level count as one: the best has the lowest mean
         levels, run = np.unique(x[inside], axis=0, return_inverse=True)
         means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
-        best = levels[means.argmin()]
-        reach = near
-        is_near = _are_within(x[inside], best, reach)
-        while is_near.sum() < _count_coefficients(x) and not is_near.all():
-            reach += 1
-            is_near = _are_within(x[inside], best, reach)
-        kept[inside] = is_near
+        kept[inside] = _select_around(x[inside], levels[means.argmin()], near)
     return kept
+
+
+def _select_around(
+    x: Float[np.ndarray, "row setting"], point: Float[np.ndarray, " setting"], near: int
+) -> Bool[np.ndarray, " row"]:
+    """Select a cell's rows within ``near`` levels of a point, or within more levels if
+    these have fewer rows than a quadratic has coefficients.
+    """
+    is_near = _are_within(x, point, near)
+    while is_near.sum() < _count_coefficients(x) and not is_near.all():
+        near += 1
+        is_near = _are_within(x, point, near)
+    return is_near
 
 
 def _are_within(
@@ -186,7 +239,7 @@ def _are_within(
     is_within = np.ones(len(x), bool)
     for values, at in zip(x.T, best, strict=True):
         levels, place = np.unique(values, return_inverse=True)
-        low = np.searchsorted(levels, at) - near
+        low = int(np.abs(levels - at).argmin()) - near
         low = min(max(low, 0), max(len(levels) - 2 * near - 1, 0))
         is_within &= (place >= low) & (place <= low + 2 * near)
     return is_within
@@ -195,7 +248,9 @@ def _are_within(
 def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
     """Tell whether a cell's rows have the levels and runs that a quadratic needs."""
     levels = [len(np.unique(values)) for values in x.T]
-    return min(levels) >= NEEDED and len(x) >= _count_coefficients(x)
+    # the curvature is that of all cells: a cell's own are the height and the slopes
+    in_step = np.linalg.matrix_rank(x - x.mean(axis=0), tol=ROUNDING) < x.shape[1]
+    return min(levels) >= NEEDED and not in_step
 
 
 def _count_coefficients(x: Float[np.ndarray, "row setting"]) -> int:
@@ -214,17 +269,23 @@ class _Quadratic(NamedTuple):
     curvature: Float[np.ndarray, "setting setting"]
     errors: Float[np.ndarray, "coefficient coefficient"]
 
-    def lowest_within(
-        self, low: Float[np.ndarray, " setting"], high: Float[np.ndarray, " setting"]
-    ) -> _Lowest:
+    def lowest_within(self, swept: Float[np.ndarray, "row setting"]) -> _Lowest:
         """Find the lowest point, at the vertex or at an end of the sweep."""
         inverse = np.linalg.inv(self.curvature)
         vertex = at = -inverse @ self.b / 2
-        at_edge = bool(((vertex < low) | (vertex > high)).any())
+        # |R x - R vertex|^2 is the quadratic but for a constant, with R'R = G. Its
+        # lowest point in the convex hull of the runs is a mean of them, whose weights
+        # are those of the least |sum w R (x - vertex)|^2 + (sum w - 1)^2 with w >= 0
+        # (Lawson and Hanson 1974, chapter 23)
+        away = np.linalg.cholesky(self.curvature).T @ (swept - vertex).T
+        away /= np.abs(away).max()
+        weights, _ = optimize.nnls(
+            np.vstack([away, np.ones(len(swept))]), np.eye(len(away) + 1)[-1]
+        )
+        weights /= weights.sum()
+        at_edge = bool(np.linalg.norm(away @ weights) > ROUNDING)
         if at_edge:
-            # |R x - R vertex|^2 is the quadratic but for a constant, with R'R = G
-            root = np.linalg.cholesky(self.curvature).T
-            at = optimize.lsq_linear(root, root @ vertex, (low, high), "bvls").x
+            at = weights @ swept
         log_loss = self.a + self.b @ at + at @ self.curvature @ at
         settings = len(self.b)
         if not at_edge:
@@ -260,45 +321,132 @@ class _Lowest(NamedTuple):
     at_edge: bool
 
 
+class _Fitted(NamedTuple):
+    """The lowest point of each cell; half a 90% interval of errors in units of their
+    sd; the pairs of settings that no cell changes together; and whether losses rise
+    faster on one side.
+    """
+
+    lowest: list[_Lowest]
+    half: float
+    apart: list[tuple[int, int]]
+    is_skewed: bool
+
+
 def _find_lowest(
     cells: Int[np.ndarray, " row"],
     x: Float[np.ndarray, "row setting"],
     y: Float[np.ndarray, " row"],
-) -> tuple[list[_Lowest], float] | None:
+    around: Float[np.ndarray, "cell setting"] | None = None,
+) -> _Fitted | None:
     """Fit quadratics with one curvature for all cells. Find their lowest points within
-    each cell's sweep, and half a 90% interval of errors in units of their sd; None if
-    losses do not bend upwards.
+    each cell's sweep; None if losses do not bend upwards.
+
+    Where losses show it, products of three settings are added, and a scale of each cell's
+    curvature. ``around``: the cells' lowest points by a fit before, from which
+    settings are measured; such products are those of all cells only there.
+
+    Heights and slopes are projected out of a cell's rows, so that what is left tells of
+    the curvature alone (Frisch and Waugh 1933).
     """
     code = np.unique(cells, return_inverse=True)[1]
-    count, size = code.max() + 1, x.shape[1]
-    centre = np.array([x[code == k].mean(axis=0) for k in range(count)])
+    count, size = int(code.max()) + 1, x.shape[1]
+    centre = around
+    if centre is None:
+        centre = np.array([x[code == k].mean(axis=0) for k in range(count)])
     u = x - centre[code]
-    indicator = np.eye(count)[code]
-    slopes = (indicator[:, :, None] * u[:, None, :]).reshape(len(y), -1)
-    basis = np.hstack([indicator, slopes, _multiply_pairs(u)])
-    coefficients, *_ = np.linalg.lstsq(basis, y, rcond=None)
-    a, b, g = np.split(coefficients, [count, count * (1 + size)])
-    curvature = np.tensordot(g, _symmetric_units(size), axes=1)
+    own = np.column_stack([np.ones(len(u)), u])
+    triples = combinations_with_replacement(range(size), 3)
+    cubes = np.column_stack([u[:, triple].prod(axis=1) for triple in triples])
+    products = np.hstack([_multiply_pairs(u), cubes])
+    rest, left = np.empty_like(products), np.empty_like(y)
+    for k in range(count):
+        basis, _ = np.linalg.qr(own[code == k])
+        for full, part in ((products, rest), (y, left)):
+            part[code == k] = full[code == k] - basis @ (basis.T @ full[code == k])
+
+    # a product that the others can make up for is of settings not changed together
+    pairs = np.transpose(np.triu_indices(size))
+    squares = rest[:, : len(pairs)]
+    rank = np.linalg.matrix_rank(squares, tol=ROUNDING)
+    is_known = np.array(
+        [
+            i == j
+            or np.linalg.matrix_rank(np.delete(squares, k, 1), tol=ROUNDING) < rank
+            for k, (i, j) in enumerate(pairs)
+        ]
+    )
+    known = int(is_known.sum())
+    freedom = len(y) - count * (1 + size) - known
+    added = cubes.shape[1]
+    quadratic = rest * np.append(is_known, np.zeros(added))
+    cubic = rest * np.append(is_known, np.ones(added))
+    rest, g, misses = quadratic, *_solve(quadratic, left)
+    is_skewed = False
+    is_free = np.linalg.matrix_rank(cubic, tol=ROUNDING) == known + added
+    if is_free and around is not None:
+        of_cubic, fewer = _solve(cubic, left), freedom - added
+        is_skewed = _is_better(of_cubic[1], misses, added, fewer)
+        if is_skewed:
+            rest, (g, misses), freedom = cubic, of_cubic, fewer
+
+    # each cell's scale of the curvature, 1 unless losses show that scales differ
+    scales, scale_variances = np.ones(count), np.zeros(count)
+    bends = rest @ g
+    information = np.bincount(code, bends**2)
+    found = np.bincount(code, bends * left) / information
+    within, fewer = ((left - found[code] * bends) ** 2).sum(), freedom - (count - 1)
+    if _is_better(within, misses, count - 1, fewer):
+        # moments' estimate of their variance around 1 (DerSimonian and Laird 1986), and
+        # the mean and variance of each given the cell's rows
+        freedom, misses = fewer, within
+        precision = information / (within / fewer)
+        excess = (precision * (found - 1) ** 2).sum() - (count - 1)
+        spread = excess / (precision.sum() - (precision**2).sum() / precision.sum())
+        share = spread / (spread + 1 / precision)
+        scales = np.maximum(1 + share * (found - 1), 0.1)
+        scale_variances = share / precision
+        rest = rest * scales[code, None]
+        g, _ = _solve(rest, left)
+    curvature = np.tensordot(g[: len(pairs)], _symmetric_units(size), axes=1)
     if np.linalg.eigvalsh(curvature)[0] <= 0:
         return None
-    freedom = max(len(y) - basis.shape[1], 1)
-    variance = ((y - basis @ coefficients) ** 2).sum() / freedom
-    covariance = variance * np.linalg.pinv(basis.T @ basis)
+    freedom = max(freedom, 1)
+    variance = misses / freedom
+    covariance = variance * np.linalg.pinv(rest.T @ rest)
+
     lowest = []
     for k in range(count):
-        own = [k, *range(count + k * size, count + (k + 1) * size)]
-        read = [*own, *range(count * (1 + size), len(coefficients))]
-        cell = _Quadratic(
-            a[k],
-            b[k * size : (k + 1) * size],
-            curvature,
-            covariance[np.ix_(read, read)],
-        )
-        swept = u[code == k]
-        found = cell.lowest_within(swept.min(axis=0), swept.max(axis=0))
-        moved = {"at": found.at + centre[k], "vertex": found.vertex + centre[k]}
-        lowest.append(found._replace(**moved))
-    return lowest, float(stats.t.ppf(0.95, freedom))
+        rows = code == k
+        solve = np.linalg.pinv(own[rows])
+        a, *b = solve @ (y[rows] - products[rows] @ (scales[k] * g))
+        # errors of the curvature move height and slopes; those of the rows are apart
+        of_g = scales[k] ** 2 * covariance + scale_variances[k] * np.outer(g, g)
+        moved = np.vstack([-solve @ products[rows], np.eye(len(pairs), len(g))])
+        errors = moved @ of_g @ moved.T
+        errors[: size + 1, : size + 1] += variance * solve @ solve.T
+        cell = _Quadratic(a, np.array(b), scales[k] * curvature, errors)
+        point = cell.lowest_within(u[rows])
+        shifted = {"at": point.at + centre[k], "vertex": point.vertex + centre[k]}
+        lowest.append(point._replace(**shifted))
+    apart = [(int(i), int(j)) for i, j in pairs[~is_known]]
+    return _Fitted(lowest, float(stats.t.ppf(0.95, freedom)), apart, is_skewed)
+
+
+def _solve(
+    basis: Float[np.ndarray, "row product"], y: Float[np.ndarray, " row"]
+) -> tuple[Float[np.ndarray, " product"], float]:
+    """Solve least squares; the coefficients, and the sum of squares left."""
+    coefficients, *_ = np.linalg.lstsq(basis, y)
+    return coefficients, float(((y - basis @ coefficients) ** 2).sum())
+
+
+def _is_better(misses: float, before: float, added: int, freedom: int) -> bool:
+    """Tell whether ``added`` coefficients show in the sum of squares (F test at 1%)."""
+    if freedom < 1:
+        return False
+    worth = stats.f.isf(0.01, added, freedom) * added * misses / freedom
+    return bool(before - misses > worth)
 
 
 def _multiply_pairs(

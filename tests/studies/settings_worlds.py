@@ -1,0 +1,196 @@
+"""Tune rate and batch together in simulated sweeps whose best settings are known.
+
+    python tests/studies/settings_worlds.py [--worlds 20] [-o docs/results/settings_worlds.csv]
+
+A world has nine cells, three sizes by three budgets. The log loss of a cell is a quadratic
+in the logs of rate and batch, turned by default (more batch, more rate). Its lowest point
+moves as in a public sweep of 1,911 runs: rate ~ N^-.70 D^.25, batch ~ N^-.19 D^.63. Levels
+are a factor of two apart. Each kind of world changes one thing: the runs of a cell, the
+noise, or the form of the bowl. The figures are over all cells of all worlds.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+
+SIZES, TOKENS = (1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10)
+CELLS = [(N, D) for N in SIZES for D in TOKENS]
+MOVES = {"lr": (-0.70, 0.25), "bs": (-0.19, 0.63)}  # exponents of N and D
+BENDS, TURN = (0.010, 0.006), 0.004  # of log loss, over the logs
+
+
+def tuned_loss(N, D):
+    return 1.8 + 480 / N**0.35 + 2085 / D**0.37
+
+
+def best_of(N, D) -> np.ndarray:
+    """Best rate and batch, shape (..., 2)."""
+    middle = {"lr": 1e-3, "bs": 256.0}
+    return np.stack(
+        [
+            middle[name] * (N / 3e8) ** by_size * (D / 8e9) ** by_tokens
+            for name, (by_size, by_tokens) in MOVES.items()
+        ],
+        axis=-1,
+    )
+
+
+# -- the runs of a cell, in octaves from the level nearest to its best -----------------
+
+
+def square(rng: np.random.Generator, reach: int) -> np.ndarray:
+    steps = np.arange(-reach, reach + 1)
+    return np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+
+
+def half_of_square(rng: np.random.Generator) -> np.ndarray:
+    all_of_them = square(rng, 3)
+    chosen = rng.permutation(len(all_of_them))[: len(all_of_them) // 2]
+    return all_of_them[chosen]
+
+
+def cross(rng: np.random.Generator) -> np.ndarray:
+    steps = square(rng, 2)
+    return steps[(steps == 0).any(axis=1)]
+
+
+def slow_rates(rng: np.random.Generator) -> np.ndarray:
+    """A square; in a third of the cells only rates up to one octave below the best."""
+    steps = square(rng, 3)
+    return steps[steps[:, 0] <= -1] if rng.random() < 1 / 3 else steps
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of world. ``varied``: sd of the log of a cell's curvature around that of
+    all cells. ``skew``: how much steeper the loss is at an octave above the best rate.
+    """
+
+    runs: Callable[[np.random.Generator], np.ndarray]
+    noise: float = 2e-3
+    turn: float = TURN
+    varied: float = 0.0
+    skew: float = 0.0
+
+
+KINDS = {
+    "9 by 9 levels": Kind(partial(square, reach=4)),
+    "9 by 9, .5% noise": Kind(partial(square, reach=4), noise=5e-3),
+    "7 by 7, half of the runs": Kind(half_of_square),
+    "5 by 5": Kind(partial(square, reach=2)),
+    "5 by 5, .1% noise": Kind(partial(square, reach=2), noise=1e-3),
+    "3 by 3": Kind(partial(square, reach=1)),
+    "3 by 3, .05% noise": Kind(partial(square, reach=1), noise=5e-4),
+    "cross of 5 and 5, no turn": Kind(cross, turn=0.0),
+    "cross of 5 and 5": Kind(cross),
+    "9 by 9, curvature varies by 40%": Kind(partial(square, reach=4), varied=0.4),
+    "9 by 9, a fifth steeper above": Kind(partial(square, reach=4), skew=0.2),
+    "rates end too early in a third": Kind(slow_rates),
+}
+
+
+def world(kind: Kind, seed: int) -> pd.DataFrame:
+    """The runs of a world."""
+    rng = np.random.default_rng([60, seed])
+    rows = []
+    for N, D in CELLS:
+        best = np.log(best_of(N, D))
+        # levels are powers of two times a usual rate and batch
+        start = np.log([1e-3, 256.0])
+        nearest = start + np.log(2) * np.round((best - start) / np.log(2))
+        bend = np.diag(BENDS) + kind.turn * (1 - np.eye(2))
+        bend *= np.exp(kind.varied * rng.standard_normal())
+        for at in nearest + np.log(2) * kind.runs(rng):
+            off = at - best
+            rise = off @ bend @ off * (1 + kind.skew * off[0] / np.log(2))
+            noise = kind.noise * rng.standard_normal()
+            rows.append((N, D, *np.exp(at), tuned_loss(N, D) * np.exp(rise + noise)))
+    return pd.DataFrame(rows, columns=["N", "D", "lr", "bs", "loss"])
+
+
+def tried(name: str, seed: int) -> pd.DataFrame:
+    """A world's cells: whether their best settings are found, and how well the loss is."""
+    kind = KINDS[name]
+    runs = world(kind, seed)
+    table = bayeslaw.tuned(runs, ["lr", "bs"])
+    sizes, tokens = table["N"].to_numpy(), table["D"].to_numpy()
+    truth = best_of(sizes, tokens)
+    swept = runs.groupby(["N", "D"])["lr"].max().loc[[*zip(sizes, tokens, strict=True)]]
+    cells = {"world": seed, "at_edge": table["at_edge"]}
+    cells["is_beyond"] = swept.to_numpy() < truth[:, 0]
+    for k, setting in enumerate(MOVES):
+        off = np.log(table[f"{setting}_best"] / truth[:, k])
+        cells[f"{setting}_near"] = np.abs(off) < np.log(1.1)
+        low, high = table[f"{setting}_low"], table[f"{setting}_high"]
+        cells[f"{setting}_held"] = (low < truth[:, k]) & (truth[:, k] < high)
+    cells["error"] = np.log(table["loss"] / tuned_loss(sizes, tokens))
+    cells["log_sd"] = table["log_sd"]
+    cells["luck"] = np.log(table["loss"] / table["loss_measured"]) / kind.noise
+    # slopes of the found logs over those of N and D
+    design = np.column_stack([np.ones(len(table)), np.log(sizes), np.log(tokens)])
+    inside = ~table["at_edge"].to_numpy()
+    for setting, truths in MOVES.items():
+        best = np.log(table[f"{setting}_best"].to_numpy())
+        slopes, *_ = np.linalg.lstsq(design[inside], best[inside])
+        for along, slope, exponent in zip("ND", slopes[1:], truths, strict=True):
+            cells[f"{setting}_{along}"] = slope - exponent
+    return pd.DataFrame(cells)
+
+
+def summary(name: str, cells: pd.DataFrame) -> dict[str, str]:
+    """Figures of a kind of world, rate before batch. All but the share at an edge are of
+    the other cells.
+    """
+    inside = cells[~cells["at_edge"]]
+    slopes = cells.drop_duplicates("world")
+
+    def shares(of: str) -> str:
+        return ", ".join(f"{inside[f'{setting}_{of}'].mean():.0%}" for setting in MOVES)
+
+    def errors(of: str) -> str:
+        both = slopes[[f"lr_{of}", f"bs_{of}"]]
+        return ", ".join(f"{error:.3f}" for error in np.sqrt((both**2).mean()))
+
+    lucky = [f"{(inside['luck'] > most).mean():.0%}" for most in (1, 2, 3)]
+    return {
+        "cells": name,
+        "best beyond the runs, said": f"{cells['is_beyond'].mean():.0%}, "
+        f"{cells['at_edge'].mean():.0%}",
+        "best within a tenth": shares("near"),
+        "90% intervals hold": shares("held"),
+        "error of the loss: mean, sd": f"{inside['error'].mean():+.3%}, "
+        f"{inside['error'].std():.3%}",
+        "stated sd": f"{inside['log_sd'].mean():.3%}",
+        "least run below it by 1, 2, 3 noise": ", ".join(lucky),
+        "error of exponents of N": errors("N"),
+        "of D": errors("D"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worlds", type=int, default=20)
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = []
+    for name in KINDS:
+        cells = pd.concat([tried(name, seed) for seed in range(given.worlds)])
+        rows.append(summary(name, cells))
+        print(rows[-1], flush=True)
+    if given.output:
+        pd.DataFrame(rows).to_csv(given.output, index=False)
+
+
+if __name__ == "__main__":
+    main()
