@@ -5,6 +5,7 @@ that was kept.
 import re
 from pathlib import Path
 
+import against
 import pandas as pd
 import pytest
 import true_forms
@@ -51,6 +52,33 @@ def test_the_comparison_says_what_a_bootstrap_holds():
     held = shares(kept, 3, ".* bootstrap"), shares(kept, 3, "average")
     expected = [round(of(each)) for each in held for of in (min, max)]
     assert list(map(int, said)) == expected
+
+
+def test_the_page_against_others_has_the_kept_rows():
+    """Each work of the page is in the table, and conversely, with its figures; each loss
+    that the figures show is written in the row and below.
+    """
+    kept = pd.read_csv(against.CACHE)
+    page = against.PAGE.read_text()
+    written = page.split(against.BEGIN)[1].split(against.END)[0].strip()
+    lines = [line.split(" | ") for line in written.splitlines() if line[:2] == "| "]
+    works = [line[0].removeprefix("| ") for line in lines[2:]]
+    assert sorted(works) == sorted(set(kept["work"]))
+    assert written == against.markdown(kept)
+    lost = {
+        line[0].removeprefix("| ") for line in lines[2:] if "nowhere" not in line[-1]
+    }
+    assert lost == set(re.findall(r"^- \*\*(.*)\*\*", written, re.MULTILINE))
+
+
+def test_a_loss_to_others_is_said():
+    """Where a published figure, least squares or our own intervals are better or fail."""
+    work = next(iter(against.WORK.values()))
+    assert work.figure == ("error", 0.0093)
+    good = {"error": 0.009, "held": 5, "runs": 6, "width": 0.03, "r2": 0.9}
+    bad = good | {"error": 0.01, "held": 4}
+    assert against.losses_of(work, good, bad, 0) == []
+    assert len(against.losses_of(work, bad, good, 1)) == 4
 
 
 @pytest.mark.parametrize("form", ["ptpp-floor"])

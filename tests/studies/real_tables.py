@@ -228,14 +228,23 @@ def contest(case: str, data: Path) -> list[dict[str, Any]]:
     add("average", ", ".join(shares), of_new_runs(average), seconds)
 
     began = time.perf_counter()
-    point = bayeslaw.point_fit(fitted, best.law, bootstrap=RESAMPLES, seed=SEED)
-    residuals = np.log(fitted["loss"].to_numpy() / point.loss(fitted))
-    refitted = np.log(point.bootstrap_loss(forecast))
-    noise = np.random.default_rng(SEED).choice(residuals, size=refitted.shape)
+    refitted = resample(fitted, forecast, best.law)
     seconds = time.perf_counter() - began
-    add("point fit, bootstrap", best.law.name, refitted + noise, seconds)
+    add("point fit, bootstrap", best.law.name, refitted, seconds)
     jax.clear_caches()  # programs of this table's shapes, which no other has
     return rows
+
+
+def resample(
+    fitted: pd.DataFrame, forecast: pd.DataFrame, law: bayeslaw.Law
+) -> np.ndarray:
+    """Draw log losses by refits of resampled runs, with a residual added to each; shape
+    (refit, run).
+    """
+    point = bayeslaw.point_fit(fitted, law, bootstrap=RESAMPLES, seed=SEED)
+    residuals = np.log(fitted["loss"].to_numpy() / point.loss(fitted))
+    refitted = np.log(point.bootstrap_loss(forecast))
+    return refitted + np.random.default_rng(SEED).choice(residuals, size=refitted.shape)
 
 
 def one_law(compared: Comparison, judged: Judged) -> Comparison:
