@@ -191,6 +191,17 @@ def checked(name: str, value: Any, kind: Kind) -> float:
     return number
 
 
+def read_numbers(record: Any, kinds: Mapping[str, Kind], what: str = "") -> None:
+    """Check and convert numbers of a frozen record, by field; None stays. Messages call
+    a field by its name after ``what``.
+    """
+    for field, kind in kinds.items():
+        value = getattr(record, field)
+        if value is not None:
+            number = checked(f"{what} {field}".lstrip(), value, kind)
+            object.__setattr__(record, field, number)
+
+
 def check_share(what: str, limit: float, written: object) -> None:
     """Refuse a bare number of 1 or more as a share: a loss does not double, and
     nothing is surer than sure, so percent are meant. Text with a sign may ask for 150%.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import COUNT, POSITIVE, Kind, check_count, checked
+from bayeslaw._base.limits import COUNT, POSITIVE, Kind, checked, read_numbers
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.hardware import Hardware
 
@@ -23,6 +23,7 @@ FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2
 UTILISATION = Kind(
     lambda x: 0 < x <= 1, "a share of the peak in (0, 1], such as 0.4", ""
 )
+WHOLE = Kind(lambda x: x >= 1 and x % 1 == 0, "a whole number of at least 1")
 AMOUNT = Kind(lambda x: x >= 0, "an amount of money, not negative")
 
 
@@ -52,9 +53,7 @@ class Shape:
     vocab: float | None = None
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            if getattr(self, f.name) is not None:
-                checked(f"shape {f.name}", getattr(self, f.name), COUNT)
+        read_numbers(self, dict.fromkeys(vars(self), COUNT), "shape")
         has_attention = self.layers is not None or self.context is not None
         if has_attention and None in (self.layers, self.width, self.context):
             raise PlanError("the shape's attention needs layers, width and context")
@@ -89,6 +88,8 @@ class Shape:
 @dataclass(frozen=True, kw_only=True)
 class Costs:
     """Compute what training costs on stated hardware at a stated price.
+
+    Numbers may be given as text, as in the command line: ``"8.1B"``, ``"40%"``.
 
     Parameters
     ----------
@@ -133,14 +134,16 @@ class Costs:
     train_checkpoint: bool = False
 
     def __post_init__(self) -> None:
-        checked("mfu", self.mfu, UTILISATION)
-        checked("fixed", self.fixed, AMOUNT)
-        if self.price is not None:
-            checked("price", self.price, POSITIVE)
-        check_count("side_by_side", self.side_by_side)
-        for N, rate in (self.tokens_per_second or {}).items():
-            checked("tokens_per_second", N, COUNT)
-            checked("tokens_per_second", rate, COUNT)
+        kinds = {"mfu": UTILISATION, "fixed": AMOUNT, "price": POSITIVE}
+        read_numbers(self, kinds | {"side_by_side": WHOLE})
+        object.__setattr__(self, "side_by_side", int(self.side_by_side))
+        if self.tokens_per_second is not None:
+            what = "tokens_per_second"
+            rates = {
+                checked(what, N, COUNT): checked(what, rate, COUNT)
+                for N, rate in self.tokens_per_second.items()
+            }
+            object.__setattr__(self, what, rates)
         if self.hardware is not None:
             Hardware.parse(self.hardware)
         if self.price is not None and not self.has_time:
@@ -275,7 +278,7 @@ class Costs:
         """Count days until all runs are done; each starts, in order, when a cluster is
         free.
         """
-        free = [0.0] * int(self.side_by_side)
+        free = [0.0] * self.side_by_side
         for run in days:
             heapq.heappush(free, heapq.heappop(free) + run)
         return max(free)

@@ -28,6 +28,7 @@ RUN_LENGTH = 0.3  # correlation length of errors along a run, in e-folds
 # share of the variance of a row's error that is common to its run, or its setting
 COMMON = 0.5
 KINDS = ("model", "checkpoint", "run", "setting")  # of groups of rows
+MANY = 256  # groups of rows that are worth telling from a few, or eliminating
 # least distance of two points of a run, in e-folds
 MIN_GAP = 1e-4
 
@@ -260,14 +261,12 @@ def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
     return Sharing(groups, *_find_predecessors(pd.factorize(run)[0], along))
 
 
-def _is_rarely_shared(
-    code: Int[np.ndarray, " row"], many: int = 256, share: float = 0.1
-) -> bool:
+def _is_rarely_shared(code: Int[np.ndarray, " row"], share: float = 0.1) -> bool:
     """Tell whether there are many groups and nearly all have one row: what they share
     cannot be told from a row's own error, and costs a column a row.
     """
     sizes = np.bincount(code)
-    return len(sizes) > many and bool(np.mean(sizes[code] > 1) < share)
+    return len(sizes) > MANY and bool(np.mean(sizes[code] > 1) < share)
 
 
 def _same_partition(

@@ -25,10 +25,10 @@ from bayeslaw.cli.output import check_writable, emit_answer, write_table
 from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
+    given,
     levels_of,
     load_fit,
     load_sources,
-    number,
     prior_of,
     read_question,
     read_table,
@@ -134,7 +134,7 @@ def anchors(options: AnchorsOptions) -> None:
 
     options = with_file(options, options.candidates)
     check_writable(options.output)
-    budget, goal_texts = _check(options)
+    goal_texts = _check(options)
     # runs to forecast, with the candidates' column names, or the question of a plan
     file = table_of_goal(goal_texts)
     if file is None:
@@ -155,6 +155,7 @@ def anchors(options: AnchorsOptions) -> None:
     if options.prior_only:
         posterior, source = _priors_of_anchors(options, table, goal)
     settings: dict[str, Any] = {
+        "budget": options.budget,
         "gain": options.gain,
         "seed": options.seed,
         "costs": costs_of(options),
@@ -169,15 +170,13 @@ def anchors(options: AnchorsOptions) -> None:
             following = bayeslaw.next_runs(
                 table,
                 goal,
-                budget,
                 measured=measured,
                 laws=options.law,
                 source_laws=options.source_law,
                 batch=options.batch,
-                enough=number("enough", options.enough or "0"),
-                least=1.0 if options.least is None else options.least,
                 reference=assignments(options.reference, "--reference"),
                 **settings,
+                **given(options, "enough", "least"),
             )
         write_table(following.runs, options.output)
         lines = [
@@ -187,18 +186,14 @@ def anchors(options: AnchorsOptions) -> None:
         ]
         emit_answer(following, options.as_json, following.table(), lines, **more)
         return
-    counts = {"replicates": options.replicates, "checks": options.checks}
-    settings |= {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
         picked = bayeslaw.anchors(
             posterior,
             table,
             goal,
-            budget,
             source=source,
-            max_picks=options.max_picks,
-            least=options.least,
             **settings,
+            **given(options, "replicates", "max_picks", "least", "checks"),
         )
     write_table(picked.runs(table), options.output)
     if options.prior_only and not options.as_json:
@@ -208,10 +203,10 @@ def anchors(options: AnchorsOptions) -> None:
     emit_answer(picked, options.as_json, rows, **more)
 
 
-def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
+def _check(options: AnchorsOptions) -> list[str]:
     """Check that all that is needed is given, typed or in the file beside the
     candidates, and nothing that does not suit the way to begin: a fit, ``--next`` or
-    ``--prior-only``. Return the budget and the goal.
+    ``--prior-only``. Return the goal.
     """
     if not options.goal:
         raise LawError(
@@ -251,7 +246,7 @@ def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
             "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
             "--prior-only for what the first runs are worth"
         )
-    return number("budget", options.budget), options.goal
+    return options.goal
 
 
 def _priors_of_anchors(

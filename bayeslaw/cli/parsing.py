@@ -132,39 +132,35 @@ def _levels(option: str, text: str) -> list[float]:
     return [number(option, level) for level in text.split(",")]
 
 
+def given(options: Any, *names: str) -> dict[str, Any]:
+    """Collect the options of these names that were given."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def costs_of(options: CostOptions) -> Costs | None:
     """Read the costs of training; None if no option is given."""
     from bayeslaw._costs.costs import Costs, Shape
 
     def shape(text: str) -> Shape:
-        numbers = assignments(text.split(","), "shape")
+        texts: dict[str, Any] = dict(values_by_name(text.split(","), "shape"))
         names = [field.name for field in fields(Shape)]
-        for name in numbers:
+        for name in texts:
             if name not in names:
                 raise LawError(f"shape {name}: it takes {', '.join(names)}")
-        return Shape(**numbers)
+        return Shape(**texts)
 
-    def read(name: str) -> float | None:
-        text = getattr(options, name)
-        return None if text is None else number(name, text)
-
-    option = "tokens_per_second"
-    rates = values_by_name(options.tokens_per_second, option).items()
-    settings: dict[str, Any] = {
-        "hardware": options.hardware,
-        "mfu": read("mfu"),
-        "price": read("price"),
-        "fixed": read("fixed_cost"),
-        "side_by_side": read("side_by_side"),
-        "tokens_per_second": {
-            number(option, N): number(f"{option} {N}", text) for N, text in rates
-        }
-        or None,
-        "shapes": [shape(text) for text in options.shape or []] or None,
-        "train_checkpoint": options.train_checkpoint or None,
-    }
-    given = {name: value for name, value in settings.items() if value is not None}
-    return Costs(**given) if given else None
+    settings = given(options, "hardware", "mfu", "price", "side_by_side")
+    if options.fixed_cost is not None:
+        settings["fixed"] = options.fixed_cost
+    if options.tokens_per_second:
+        rates = values_by_name(options.tokens_per_second, "tokens_per_second")
+        settings["tokens_per_second"] = rates
+    if options.shape:
+        settings["shapes"] = [shape(text) for text in options.shape]
+    if options.train_checkpoint:
+        settings["train_checkpoint"] = True
+    return Costs(**settings) if settings else None
 
 
 def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:

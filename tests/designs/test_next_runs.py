@@ -81,7 +81,7 @@ def test_a_fifth_of_the_budget_also_pays_for_the_checkpoints(measured_pool):
 def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
     offered, goal = measured_pool
     last = sequence[-1]
-    rows = last.campaign.measured["row"]
+    rows = last.campaign.bought["row"]
     assert rows.is_unique
     assert last.spent == pytest.approx(offered["cost"].loc[rows].sum())
     assert last.spent <= BUDGET
@@ -103,7 +103,7 @@ def test_broken_off_anywhere_a_sequence_ends_as_it_would_have(sequence, measured
     offered, goal = measured_pool
     for batch in sequence[1:]:
         again = bayeslaw.next_runs(
-            offered, goal, BUDGET, laws=LAWS, measured=batch.campaign.measured
+            offered, goal, BUDGET, laws=LAWS, measured=batch.campaign.bought
         )
         pd.testing.assert_frame_equal(again.runs, batch.runs)
         assert again.to_dict() == batch.to_dict()
@@ -135,7 +135,7 @@ def test_a_failed_run_is_paid_for_and_not_bought_again(sequence, measured_pool):
 
 def test_a_run_that_comes_back_odd_is_told(sequence, measured_pool):
     offered, _ = measured_pool
-    last = sequence[-1].campaign.measured
+    last = sequence[-1].campaign.bought
     told = sequence[-2]
     rows = last.assign(loss=offered["loss"].loc[last["row"]].to_numpy())
     rows.loc[3, "loss"] *= 1.3
@@ -159,7 +159,7 @@ def test_it_stops_where_the_goal_is_known_well_enough(sequence, measured_pool):
         goal,
         BUDGET,
         laws=LAWS,
-        measured=known.campaign.measured,
+        measured=known.campaign.bought,
         enough=known.goal_sd * 1.01,
     )
     assert "asked for" in enough.stop
@@ -257,7 +257,7 @@ def test_where_the_optimum_lies_is_learned_batch_by_batch(sequence, measured_poo
     first = bayeslaw.next_runs(offered, sweep, BUDGET, **asked)
     assert first.gain == "optimum"
     assert "the optimum's position is" in first.sentence()
-    measured = sequence[1].campaign.measured
+    measured = sequence[1].campaign.bought
     later = bayeslaw.next_runs(offered, sweep, BUDGET, measured=measured, **asked)
     assert later.goal_sd < 0.5 * first.goal_sd
 
@@ -266,7 +266,7 @@ def test_a_reference_run_moves_the_priors_of_the_laws_that_read_it(measured_pool
     offered, goal = measured_pool
     at = {"N": 1e5, "D": 1e6}
     made = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference=at)
-    (law,) = made.campaign.laws["target"]
+    (law,) = made.campaign.laws
     assert {c: law.reference[c] for c in at} == at
     with pytest.raises(LawError, match="reads 'replay'"):
         bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference={"replay": 0.1})

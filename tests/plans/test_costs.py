@@ -263,6 +263,7 @@ def test_costs_as_typed():
         tokens_per_second={8.1e9: 120e3},
         shapes=[Shape(N=8.1e9, layers=32, width=4096, context=8000)],
     )
+    assert isinstance(costs.side_by_side, int)  # a list of runs is cut by it
     assert costs_of(CostOptions()) is None
 
 

@@ -206,7 +206,7 @@ def in_batches(
     """Buy as `next_runs` recommends, until it stops."""
     first = next_runs(offered, goal, amount, laws=laws, seed=seed)
     last = looked_up(first, offered[["loss"]])
-    bought = offered.index.isin(last.campaign.measured["row"])
+    bought = offered.index.isin(last.campaign.bought["row"])
     return bought, last.posterior
 
 

@@ -6,7 +6,8 @@ next: a forecast, or a plan that is made again after every batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.evidence import Domain, domain_of
-from bayeslaw._designs.goals.goal import GainName, Goal, asked_of
+from bayeslaw._designs.goals.goal import GainName, Goal, asked_of, gain_for
 from bayeslaw._designs.goals.plan import (
     can_save,
     check_keywords,
@@ -41,24 +42,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Campaign:
-    """A sequence of purchases: the arguments of `next_runs`, with defaults filled in."""
+class NextArguments:
+    # documented in `next_runs`, which fills in their defaults
 
     candidates: pd.DataFrame
-    goal: pd.DataFrame | Mapping[str, Any]  # runs to forecast, or keywords of a plan
+    goal: pd.DataFrame | Mapping[str, Any]
     budget: float
-    measured: pd.DataFrame
-    laws: Mapping[str, tuple[Law, ...]]  # by domain; for a plan target and source
-    batch: int | None
-    enough: float
-    least: float
-    gain: GainName  # for runs to forecast
-    seed: int
-    costs: Costs | None  # prices, if the budget is money
+    _: KW_ONLY
+    measured: pd.DataFrame | None = None
+    laws: Sequence[Law | str] | None = None
+    source_laws: Sequence[Law | str] | None = None
+    batch: int | None = None
+    enough: float = 0.0
+    least: float = 1.0
+    gain: GainName | None = None
+    reference: Mapping[str, float] | None = None
+    seed: int = 0
+    costs: Costs | None = None
 
     def table(self, domain: str) -> pd.DataFrame:
         """Convert candidates to the columns that the laws of a domain read."""
         return as_read(self.candidates, domain)
+
+    def laws_of(self, domain: str) -> list[Law]:
+        """Find the given laws of a domain, or those that suit the table's columns."""
+        wanted = self.laws if domain == TARGET else self.source_laws
+        return laws_for(self.table(domain), wanted)
+
+    @cached_property
+    def bought(self) -> pd.DataFrame:
+        """Rows bought so far with their losses, checked."""
+        return _read_measured(self.candidates, self.measured, losses_of(self.goal))
 
 
 def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
@@ -73,7 +87,7 @@ def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
     return table if domain == TARGET else of_source(table)
 
 
-def read_measured(
+def _read_measured(
     offered: pd.DataFrame, measured: pd.DataFrame | None, columns: Mapping[str, str]
 ) -> pd.DataFrame:
     """Read rows and losses, and check that every row is among the candidates."""
@@ -138,14 +152,15 @@ def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
 
 
 def goal_now(
-    campaign: Campaign, posteriors: Mapping[str, Posterior], offered: Menu
+    campaign: NextArguments, posteriors: Mapping[str, Posterior], offered: Menu
 ) -> Goal:
     """Build the goal from the present posteriors, by domain, before the next batch."""
     if isinstance(campaign.goal, pd.DataFrame):
         view = _build_view(posteriors[TARGET], offered, campaign.goal, TARGET)
         # with few runs one law is fitted, so they cannot tell yet which law is right
         is_one_law = len(posteriors[TARGET].pieces()) == 1
-        gain = "variance" if campaign.gain == "law" and is_one_law else campaign.gain
+        gain = gain_for(campaign.gain, campaign.goal, False)
+        gain = "variance" if gain == "law" and is_one_law else gain
         is_begun = not is_prior_only(posteriors[TARGET])
         return asked_of(
             view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun

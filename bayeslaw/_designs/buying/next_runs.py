@@ -8,9 +8,9 @@ was.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,20 +18,18 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import POSITIVE, check_count, checked
+from bayeslaw._base.limits import POSITIVE, Kind, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
-from bayeslaw._costs.costs import Costs, format_days
+from bayeslaw._costs.costs import format_days
 from bayeslaw._designs.appraisal import Appraisal, appraise_picks
 from bayeslaw._designs.buying.campaign import (
-    Campaign,
+    NextArguments,
     as_read,
     fewest,
     goal_now,
-    laws_for,
     losses_of,
     planned_region,
-    read_measured,
     what_is_known,
 )
 from bayeslaw._designs.criteria import Choosing
@@ -40,7 +38,6 @@ from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits, choose
-from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.outcomes import check_readable
@@ -58,6 +55,7 @@ FIRST_SHARE = 0.2  # largest share of the budget for runs chosen by the priors a
 # worse (docs/anchors.md).
 TRIFLE = 2e-3
 LEAST_FALL = 0.05  # share by which the rest of the budget must lower the goal's sd
+ENOUGH = Kind(lambda x: x >= 0, "a number of at least 0, such as 1%", "")
 ODD = 1e-3  # a loss is odd if one at least as far from its forecast is less probable
 
 
@@ -116,7 +114,7 @@ class NextRuns:
     plan: dict[str, Any] | None
     choice: dict[str, Any] | None
     gain: GainName
-    campaign: Campaign
+    campaign: NextArguments
     days: float | None = None
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
@@ -125,10 +123,8 @@ class NextRuns:
         """
         # before the first batch there is a table without rows, whose columns have no
         # type
-        batches = [table for table in (self.campaign.measured, rows) if len(table)]
-        all_rows = pd.concat(batches, ignore_index=True) if batches else None
-        columns = losses_of(self.campaign.goal)
-        measured = read_measured(self.campaign.candidates, all_rows, columns)
+        batches = [table for table in (self.campaign.bought, rows) if len(table)]
+        measured = pd.concat(batches, ignore_index=True) if batches else None
         return _choose_batch(replace(self.campaign, measured=measured))
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,26 +177,6 @@ class NextRuns:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class NextArguments:
-    # documented in `next_runs`
-
-    candidates: pd.DataFrame
-    goal: pd.DataFrame | Mapping[str, Any]
-    budget: float
-    _: KW_ONLY
-    measured: pd.DataFrame | None = None
-    laws: Sequence[Law | str] | None = None
-    source_laws: Sequence[Law | str] | None = None
-    batch: int | None = None
-    enough: float = 0.0
-    least: float = 1.0
-    gain: GainName | None = None
-    reference: Mapping[str, float] | None = None
-    seed: int = 0
-    costs: Costs | None = None
-
-
 @takes(NextArguments)
 def next_runs(arguments: NextArguments) -> NextRuns:
     """Choose the runs on offer to buy next, from nothing or from measured runs.
@@ -231,8 +207,9 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     batch
         Most runs to buy at once; by default all chosen ones.
     enough
-        Sd of the goal at which to stop. For gains ``best`` and ``law`` it is the
-        regret: in log loss, or the probability that the most probable law is wrong.
+        Sd of the goal at which to stop, also as text (``"1%"``). For gains ``best`` and
+        ``law`` it is the regret: in log loss, or the probability that the most probable
+        law is wrong.
     least
         For a plan: FLOPs that the rest of the list must save for each unit of its cost.
     gain
@@ -278,12 +255,12 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     if isinstance(goal, pd.DataFrame):
         goal = goal.drop(columns="loss", errors="ignore")
     goal, costs = read_goal(goal, arguments.costs)
+    campaign = replace(arguments, candidates=offered, goal=goal, costs=costs, gain=gain)
     # the laws of each domain, restated at the given reference run
-    wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
-    found = {name: laws_for(as_read(offered, name), wanted[name]) for name in columns}
-    every = [law for of_domain in found.values() for law in of_domain]
-    placed = iter(at_reference(every, arguments.reference or {}))
-    laws = {name: tuple(islice(placed, len(found[name]))) for name in found}
+    found = [campaign.laws_of(domain) for domain in columns]
+    placed = at_reference(list(chain(*found)), arguments.reference or {})
+    count = len(found[0])
+    campaign = replace(campaign, laws=placed[:count], source_laws=placed[count:])
     # refuse runs that laws cannot read, and a plan without a keyword, before fits
     menu(offered)  # checks costs, and that runs can be told apart
     tables = {"the table of candidates": offered}
@@ -291,41 +268,35 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         tables["the goal's table"] = goal
     else:
         planned_region(goal, offered)
-    for name, of_domain in laws.items():
-        read = dict.fromkeys(column for law in of_domain for column in law.covariates)
+    for name in columns:
+        laws = campaign.laws_of(name)
+        read = dict.fromkeys(column for law in laws for column in law.covariates)
         for what, table in tables.items():
             check_readable(as_read(table, name), read, what)
     # as many runs at once as train side by side, if more than one
     side_by_side = costs.side_by_side if costs and costs.side_by_side > 1 else None
-    campaign = Campaign(
-        candidates=offered,
-        goal=goal,
-        budget=checked("budget", arguments.budget, POSITIVE),
-        measured=read_measured(offered, arguments.measured, columns),
-        laws=laws,
-        batch=arguments.batch or side_by_side,
-        enough=arguments.enough,
-        least=arguments.least,
-        gain=gain,
-        seed=arguments.seed,
-        costs=costs,
+    return _choose_batch(
+        replace(
+            campaign,
+            budget=checked("budget", arguments.budget, POSITIVE),
+            enough=checked("enough", arguments.enough, ENOUGH),
+            batch=arguments.batch or side_by_side,
+        )
     )
-    return _choose_batch(campaign)
 
 
 # -- the next batch --------------------------------------------------------------------
 
 
-def _choose_batch(campaign: Campaign) -> NextRuns:
+def _choose_batch(campaign: NextArguments) -> NextRuns:
     """Choose the next batch: update the posteriors, find the best list for the rest of
     the budget, and decide whether to stop.
     """
+    measured, costs = campaign.bought, campaign.costs
+    losses = losses_of(campaign.goal)
     runtime.start()
-    measured, costs = campaign.measured, campaign.costs
     bought = campaign.candidates.index.isin(measured["row"])
-    posteriors = {
-        domain: _build_posterior(campaign, bought, domain) for domain in campaign.laws
-    }
+    posteriors = {name: _build_posterior(campaign, bought, name) for name in losses}
     is_known = not any(is_prior_only(p) for p in posteriors.values())
     offered = menu(campaign.candidates, costs)
     spent = offered.price(bought)
@@ -357,11 +328,10 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
         most = FIRST_SHARE * campaign.budget - spent
         prices = [offer.price_picks(ordered[: k + 1]) for k in range(len(ordered))]
         within = int(np.searchsorted(prices, most, "right"))
-        needed = max(fewest(laws) for laws in campaign.laws.values())
+        needed = max(fewest(campaign.laws_of(domain)) for domain in losses)
         count = min(max(within, needed), count)
     now = ordered[: min(count, campaign.batch or count)]
-    losses = [*losses_of(campaign.goal).values()]
-    gave_none = measured[losses].isna().any(axis=1)
+    gave_none = measured[[*losses.values()]].isna().any(axis=1)
     plan = None
     if aim.plan is not None:
         tokens = math.exp(aim.plan.choice.log_tokens)
@@ -374,7 +344,7 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
             "margin": float(aim.plan.choice.margin),
         }
     return NextRuns(
-        runs=_list_rows(offered, unsold, now, losses),
+        runs=_list_rows(offered, unsold, now, losses.values()),
         goal_sd=rest.sds[0],
         goal_sd_after=rest.sds[-1],
         spent=spent,
@@ -393,11 +363,11 @@ def _choose_batch(campaign: Campaign) -> NextRuns:
 
 
 def _build_posterior(
-    campaign: Campaign, bought: Bool[np.ndarray, " candidate"], domain: str
+    campaign: NextArguments, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
     column = losses_of(campaign.goal)[domain]
-    gave = campaign.measured.dropna(subset=column)
-    candidates, laws = campaign.table(domain), campaign.laws[domain]
+    gave = campaign.bought.dropna(subset=column)
+    candidates, laws = campaign.table(domain), campaign.laws_of(domain)
     if not len(gave):
         return from_priors(laws, candidates, campaign.seed)
     losses = gave[column]
@@ -410,12 +380,12 @@ def _build_posterior(
 
 
 def _find_odd_runs(
-    campaign: Campaign, posteriors: Mapping[str, Posterior]
+    campaign: NextArguments, posteriors: Mapping[str, Posterior]
 ) -> list[Any]:
     """Find measured runs with losses outside their forecasts."""
     odd = []
     for domain, column in losses_of(campaign.goal).items():
-        gave = campaign.measured.dropna(subset=column)
+        gave = campaign.bought.dropna(subset=column)
         posterior = posteriors[domain]
         if not len(gave) or is_prior_only(posterior):
             continue
@@ -429,7 +399,7 @@ def _find_odd_runs(
 
 
 def why_stop(
-    campaign: Campaign,
+    campaign: NextArguments,
     gain: GainName,
     unsure: float,
     rest: Appraisal,
@@ -445,7 +415,7 @@ def why_stop(
     if is_known and unsure <= campaign.enough:
         within = KINDS[gain].shown(campaign.enough)
         return f"the goal is known to within the {within} asked for"
-    if not rest.picks and not len(campaign.measured):
+    if not rest.picks and not len(campaign.bought):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
             "smaller runs"
@@ -465,7 +435,7 @@ def why_stop(
 
 
 def _list_rows(
-    offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Sequence[str]
+    offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Iterable[str]
 ) -> pd.DataFrame:
     """List the rows of the candidates that these picks measure, in order, with the
     row's label and the cost of its run up to the row.

@@ -23,12 +23,11 @@ from scipy.linalg import lapack
 
 from bayeslaw._inference.diagnostics import by_weight, weighted_student
 from bayeslaw._inference.discrepancy.process import Process, Spectrum
+from bayeslaw._inference.table import MANY
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
-
-MANY = 256  # columns that are worth eliminating
 
 
 class RemainingError(NamedTuple):

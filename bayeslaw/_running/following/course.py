@@ -30,6 +30,7 @@ from bayeslaw._posteriors.posterior import (
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.rows.levels import TOLERANCE, with_common_levels
+from bayeslaw._tables.rows.naming import SETTINGS
 from bayeslaw._tables.runs import TEXT
 
 if TYPE_CHECKING:
@@ -149,18 +150,14 @@ def _are_of_setting(
     fitted: pd.DataFrame, run: pd.DataFrame, along: pd.DataFrame, unit: str
 ) -> Bool[np.ndarray, " row"]:
     """Tell which fitted rows have the setting that the run has at their step."""
-
-    def is_setting(column: str) -> bool:
-        """Tell whether a column is set before a run, and so has levels."""
-        return column in ("N", "U", "replay", "ptpp") or is_share(column)
-
     lengths = along[unit].to_numpy(float)
     tokens = fitted[unit].to_numpy(float)
     after = np.searchsorted(lengths, tokens).clip(1, len(lengths) - 1)
     is_nearer = tokens - lengths[after - 1] < lengths[after] - tokens
     there = along.drop(columns=unit).iloc[after - is_nearer]
     columns = [str(c) for c in run if c in fitted and c not in along]
-    there = there.assign(**{c: run[c].iloc[-1] for c in columns if is_setting(c)})
+    settings = [c for c in columns if c in SETTINGS or is_share(c)]
+    there = there.assign(**{c: run[c].iloc[-1] for c in settings})
     same = (tokens > 0) & (tokens >= (1 - TOLERANCE) * lengths[0])
     if not set(there) <= set(fitted):
         return np.zeros_like(same)
@@ -170,7 +167,7 @@ def _are_of_setting(
     )
     for name in names:
         # areas and losses have no levels
-        within = 0.0 if is_setting(name) else TOLERANCE
+        within = 0.0 if name in SETTINGS or is_share(name) else TOLERANCE
         same &= np.isclose(rows[name], there[name], rtol=within, equal_nan=True)
     if {"run"} <= set(run) & set(fitted):
         same &= ~fitted["run"].isin(run["run"].dropna()).to_numpy()

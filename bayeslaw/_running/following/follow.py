@@ -8,14 +8,22 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, POSITIVE, RATE, checked
+from bayeslaw._base.limits import (
+    COUNT,
+    EVEN_CHANCE,
+    LOSS,
+    POSITIVE,
+    RATE,
+    checked,
+    read_numbers,
+)
 from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
@@ -51,6 +59,10 @@ class PromiseArguments:
     schedule: Schedules = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        shares = dict.fromkeys(("confidence", "prob"), EVEN_CHANCE)
+        read_numbers(self, {"until": COUNT, **shares, "within": RATE})
+
 
 @dataclass(frozen=True, eq=False)
 class FollowArguments(PromiseArguments):
@@ -74,48 +86,22 @@ class FollowerArguments(PromiseArguments):
     refit: bool = False
 
 
-class RunQuestion(NamedTuple):
-    """The question about a run, see `follow`; ``limits`` by domain."""
-
-    until: float
-    limits: Mapping[str, float]
-    confidence: float
-    prob: float
-    within: float
-
-    @classmethod
-    def check(cls, arguments: FollowerArguments, domains: list[str]) -> RunQuestion:
-        """Check the question.
-
-        Raises
-        ------
-        PlanError
-            A number is out of its range, or a limit is for a domain that is not
-            followed.
-        """
-        limits = arguments.max_loss
-        if limits is None:
-            limits = {}
-        elif not isinstance(limits, Mapping):
-            # one number belongs to the only domain
-            if len(domains) > 1:
-                raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
-            limits = {domains[0]: limits}
-        unknown = [name for name in limits if name not in domains]
-        if unknown:
-            raise PlanError(
-                f"max_loss of {unknown[0]!r}: the fits are of {', '.join(domains)}"
-            )
-        return cls(
-            checked("until", arguments.until, COUNT),
-            {
-                name: checked(f"max_loss of {name}", limit, LOSS)
-                for name, limit in limits.items()
-            },
-            checked("confidence", arguments.confidence, EVEN_CHANCE),
-            checked("prob", arguments.prob, EVEN_CHANCE),
-            checked("within", arguments.within, RATE),
+def _read_limits(
+    limits: float | Mapping[str, float] | None, domains: list[str]
+) -> dict[str, float]:
+    """Read limits by domain, from one number of the only domain or from several."""
+    if limits is None:
+        return {}
+    if not isinstance(limits, Mapping):
+        if len(domains) > 1:
+            raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
+        limits = {domains[0]: limits}
+    unknown = [name for name in limits if name not in domains]
+    if unknown:
+        raise PlanError(
+            f"max_loss of {unknown[0]!r}: the fits are of {', '.join(domains)}"
         )
+    return {n: checked(f"max_loss of {n}", x, LOSS) for n, x in limits.items()}
 
 
 @takes(FollowArguments)
@@ -184,7 +170,7 @@ class Follower:
     """
 
     tracks: Mapping[str, Track]
-    question: RunQuestion
+    question: FollowerArguments
 
     @staticmethod
     @takes(FollowerArguments)
@@ -211,7 +197,7 @@ class Follower:
         else:
             alone = as_posterior(given)
             posteriors = {domain_of(alone): alone}
-        question = RunQuestion.check(arguments, list(posteriors))
+        limits = _read_limits(arguments.max_loss, list(posteriors))
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
@@ -224,8 +210,10 @@ class Follower:
             rows = table
             if "domain" in table:
                 rows = _rows_of(name, table, not isinstance(given, Mapping))
-            tracks[name] = _start_track(posterior, name, rows, question, arguments)
-        return Follower(tracks, question)
+            tracks[name] = _start_track(
+                posterior, name, rows, limits.get(name), arguments
+            )
+        return Follower(tracks, arguments)
 
     @property
     def unit(self) -> str:
@@ -314,11 +302,11 @@ def _start_track(
     posterior: Posterior,
     name: str,
     rows: pd.DataFrame,
-    question: RunQuestion,
+    limit: float | None,
     arguments: FollowerArguments,
 ) -> Track:
     warn_other_domain(table_of(posterior), rows)
-    until, schedule, seed = question.until, arguments.schedule, arguments.seed
+    until, schedule, seed = arguments.until, arguments.schedule, arguments.seed
     setting = RunSetting(posterior, rows, until, schedule, seed)
     if arguments.refit:
         keep_for_refits(posterior)
@@ -327,9 +315,9 @@ def _start_track(
         name,
         along,
         until,
-        limit=question.limits.get(name),
+        limit=limit,
         other_courses=others,
-        prob=question.prob,
+        prob=arguments.prob,
         seed=seed,
     )
     interval = ("median", "low", "high")
@@ -344,7 +332,7 @@ def _start_track(
             off = np.abs(steps[along.unit].to_numpy(float) - until)
             (columns,) = steps.iloc[[int(np.argmin(off))]].to_dict("records")
             at_end = rows.tail(1).assign(**{str(c): x for c, x in columns.items()})
-        row = forecast(posterior, at_end, prob=question.prob, seed=seed).iloc[0]
+        row = forecast(posterior, at_end, prob=arguments.prob, seed=seed).iloc[0]
         final = {key: float(row[key]) for key in interval}
     return replace(
         track,

@@ -19,8 +19,9 @@ ColumnMap = Mapping[str, str | Sequence[str]]
 NAMES = ("run", "checkpoint", "domain", "schedule")
 # a run with at least this many points is a learning curve (`shared_error`)
 CURVE = 10
-# columns of the schema that are set before a run
-DESIGN = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule")
+# columns of the schema that are set before a run, those of numbers first
+SETTINGS = ("N", "U", "replay", "ptpp")
+DESIGN = (*SETTINGS, "checkpoint", "domain", "schedule")
 SET_BEFORE = (*DESIGN, "seed")
 # these differ from point to point along a run
 LOSSES = ("loss", "target_loss", "source_loss")
