@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # factor beyond the fitted range from which extrapolation is called far; published tests
 # of laws forecast up to 9 times the largest stage
 FAR = 10.0
+INSIDE = 1.05  # values up to this factor beyond a range count as inside: people round
 AXES = {
     "N": "parameters",
     "D": "tokens",

@@ -8,7 +8,6 @@ import pytest
 
 from bayeslaw import PlanError, RunTableWarning, forecast, plan
 from bayeslaw._plans import example
-from bayeslaw._tables.beyond import far_beyond
 from known import lines
 from known.plans import DRAWS, WIDE, source, target
 
@@ -130,15 +129,6 @@ def test_certainty_is_not_promised(share):
 
 
 # -- forecasts -------------------------------------------------------------------------
-
-
-def test_runs_far_beyond_are_told_by_axis_and_end():
-    asked = pd.DataFrame({"N": [3e9, 1e13, 1e6], "D": [1e10, 1e10, 1e10]})
-    lines = far_beyond(RUNS, asked)
-    assert [line.split(" = ")[0] for line in lines] == ["N", "D/N"]
-    assert "N = 10T (parameters) in 2 of 3 rows lies 3.33e+03 times" in lines[0]
-    assert far_beyond(RUNS, asked.iloc[:1]) == []
-    assert far_beyond(None, asked) == []
 
 
 def test_a_forecast_far_beyond_warns():

@@ -256,15 +256,15 @@ def test_a_partial_slope_is_that_of_least_squares():
 
 @pytest.mark.parametrize(("tokens", "told"), [(1e12, 1), (1.001e12, 2)])
 def test_rows_far_beyond_are_counted(tokens, told):
-    """More than ten times, not ten."""
-    table = pd.DataFrame({"D": [1e9, 1e11]})
-    asked = pd.DataFrame({"D": [5e10, tokens, 2e12]})
-    (line,) = far_beyond(table, asked)
-    assert f"in {told} of 3 rows" in line
-    (line,) = far_beyond(table, asked.iloc[[0, 2]])
-    assert "in 1 of 2 rows" in line
-    (line,) = far_beyond(table, asked.iloc[[2]])
-    assert "rows" not in line
+    """By axis; more than ten times, not ten."""
+    table = pd.DataFrame({"N": 1e9, "D": [1e9, 1e11]})
+    asked = pd.DataFrame({"N": 1e9, "D": [5e10, tokens, 2e12]})
+    lines = far_beyond(table, asked)
+    assert [line.split(" = ")[0] for line in lines] == ["D", "D/N"]
+    assert all(f"in {told} of 3 rows" in line for line in lines)
+    assert all("in 1 of 2 rows" in line for line in far_beyond(table, asked[::2]))
+    assert not any("rows" in line for line in far_beyond(table, asked.tail(1)))
+    assert far_beyond(table, asked.head(1)) == far_beyond(None, asked) == []
 
 
 @pytest.mark.parametrize("rows", [17, 18])

@@ -21,13 +21,13 @@ from bayeslaw._posteriors.averaging.folds import (
     columns_of,
     stage_axis,
 )
+from bayeslaw._tables.beyond import INSIDE
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 MOST = 3  # most hold-outs of one table
 SAME = 0.01  # relative difference up to which levels are equal, because people round
-BEYOND = 1.05  # a plan lies beyond a table from this factor of its largest level on
 WORDS = {
     "N": "{} parameters",
     "ptpp": "{} tokens per parameter of pre-training",
@@ -64,7 +64,7 @@ class HoldOut:
     @property
     def is_in_direction(self) -> bool:
         """Tell whether the plan lies beyond the table along this axis."""
-        return self.planned is not None and self.planned > BEYOND * self.top
+        return self.planned is not None and self.planned > INSIDE * self.top
 
     def at_tokens(self, tokens: float | None) -> HoldOut:
         """Add a plan's tokens, which are unknown before the plan is made."""
@@ -84,7 +84,7 @@ class HoldOut:
         if not self.is_in_direction:
             return f"{tested}; the plan's {plan} lie within the table"
         further = self.planned / self.top
-        is_near = further <= BEYOND * self.times_tested
+        is_near = further <= INSIDE * self.times_tested
         return (
             f"{tested}; the plan's {plan} lie {further:.2g} times beyond the table, "
             f"{'no farther' if is_near else 'farther'} than this tests"
@@ -117,7 +117,11 @@ def hold_outs(
     axes = (stage_axis(pd.concat(parts.values())), "N", "D")
     every = axes if named is None else (*axes, named)
     levels = {axis: levels_of(parts, axis) for axis in every}
-    fewest = {axis: _count_fewest_levels(parts, axis) for axis in levels}
+    # levels in the domain with fewest; 0 if a domain lacks the axis
+    fewest = {
+        axis: min(len(levels_of({name: runs}, axis)) for name, runs in parts.items())
+        for axis in every
+    }
 
     def leave_out(axis: str, first: int) -> HoldOut:
         """Hold out all levels from an index on."""
@@ -145,7 +149,7 @@ def hold_outs(
     beyond = {}
     for axis in axes:
         times = places.get(axis, 0.0) / levels[axis][-1] if len(levels[axis]) else 0.0
-        beyond[axis] = times if times > BEYOND else 0.0
+        beyond[axis] = times if times > INSIDE else 0.0
     order = sorted(beyond, key=lambda axis: -beyond[axis])
     held = [leave_out_enough(axis) for axis in order if fewest[axis] >= 2]
     possible = [hold_out for hold_out in held if hold_out is not None]
@@ -186,11 +190,6 @@ def _check_axis(parts: Mapping[str, pd.DataFrame], axis: str, fewest: int) -> No
             f"column {axis!r} has one level only: nothing to hold out; "
             "name another (--hold-out)"
         )
-
-
-def _count_fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
-    """Count the levels of an axis in the domain with fewest; 0 if a domain lacks it."""
-    return min(len(levels_of({name: runs}, axis)) for name, runs in parts.items())
 
 
 def levels_of(

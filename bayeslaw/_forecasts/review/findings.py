@@ -15,7 +15,13 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.averaging.folds import Fold
-from bayeslaw._tables.beyond import AXES, Distance, distances, replay_outside
+from bayeslaw._tables.beyond import (
+    AXES,
+    INSIDE,
+    Distance,
+    distances,
+    replay_outside,
+)
 
 Verdict = Literal["pass", "look", "fail"]
 VERDICTS: tuple[Verdict, ...] = ("pass", "look", "fail")  # from best to worst
@@ -140,9 +146,6 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
 
 
 # -- reach beyond the runs -------------------------------------------------------------
-
-
-INSIDE = 1.05  # values up to this factor beyond the range count as inside; people round
 
 
 def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
