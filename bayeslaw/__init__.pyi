@@ -99,6 +99,7 @@ from ._schedules.curve import loss_curve as loss_curve
 from ._schedules.optimum import best_loss_potential as best_loss_potential
 from ._schedules.optimum import best_peak_lr as best_peak_lr
 from ._schedules.optimum import best_replay as best_replay
+from ._schedules.optimum import best_settings as best_settings
 from ._schedules.phases import Phases as Phases
 from ._schedules.turning import critical_point as critical_point
 from ._schedules.turning import turning_length as turning_length

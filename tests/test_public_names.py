@@ -67,6 +67,7 @@ NAMES = [
     "best_mixture",
     "best_peak_lr",
     "best_replay",
+    "best_settings",
     "bootstrap_weights",
     "candidates",
     "chain",

@@ -1,6 +1,6 @@
 """Find the replay, peak learning rate or loss potential that minimises a weighted loss
-of source and target (Wang 2025, eq. 5). For laws with an optimum of a setting, find the
-best rate.
+of source and target (Wang 2025, eq. 5). For laws with optima of settings, find the best
+ones.
 
 The search runs for every draw: first on a grid, then on finer grids around the minimum.
 """
@@ -8,15 +8,15 @@ The search runs for every draw: first on a grid, then on finer grids around the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError
+from bayeslaw._base.errors import PlanError, warn
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -148,58 +148,77 @@ def best_replay(
     grid = _make_grid("replay", low, high, 0.0, 1.0)
     areas = {name: float(area) for name, area in after_both(phases).items()}
     constants = dict(phases.covariates) | areas
-    return _minimise_loss("replay", sides, grid, {"replay": grid}, constants)
+    grids = {"replay": grid}
+    return _minimise_loss(sides, grids, {"replay": grids}, constants)["replay"]
 
 
-def best_peak_lr(
+def best_settings(
     source: Posterior | None,
     target: Posterior | None,
     phases: Phases | Mapping[str, float],
     *,
     source_weight: float,
-    low: float,
-    high: float,
+    ranges: Mapping[str, tuple[float, float]],
     schedule: Schedule | None = None,
     seed: int = 0,
-) -> BestValue:
-    """Find the peak learning rate of adaptation that minimises the weighted loss (Wang
-    2025, sections 4.3 and 5.1, fig. 8b).
+) -> dict[str, BestValue]:
+    """Find the settings (peak learning rate, batch) that together minimise the weighted
+    loss of a run, also of a size that nobody swept (Wang 2025, sections 4.3 and 5.1,
+    fig. 8b, for the peak of a schedule).
 
     Parameters
     ----------
     source, target, source_weight, seed
         As in `best_replay`.
     phases
-        As in `best_replay`. For a law with an optimal rate (``chinchilla+lr``) give the
-        columns of the run, ``{"N": 4e9, "D": 1e11}``; its peak rate is the column
-        ``lr``.
-    low, high
-        The range of peaks to choose from.
+        As in `best_replay`, to choose the peak rate of adaptation. For laws with an
+        optimum of settings (``chinchilla+lr+batch``) give the columns of the run,
+        ``{"N": 4e9, "D": 1e11}``.
+    ranges
+        The range to choose from, by setting: ``{"lr": (1e-5, 1e-2), "batch": (32,
+        4096)}``. The peak rate is ``lr``, of phases the only one.
     schedule
         A function from the peak to adaptation's rates, ``lambda peak: cosine(peak,
         10_000, warmup=500)``; by default it scales the rates of the phases.
 
+    Returns
+    -------
+    dict
+        The best value of each setting: in each draw, and ``best`` with the least mean
+        loss, where the others are at their best. ``regret`` is that of all together.
+
     Raises
     ------
     PlanError
-        As in `best_replay`; or the adaptation has no rate to scale.
+        As in `best_replay`; or a law reads none of a setting; or the adaptation has no
+        rate to scale.
 
     Examples
     --------
-    >>> options = {"source_weight": 1.0, "low": 1e-5, "high": 4e-4}
-    >>> best = bayeslaw.best_peak_lr(curves, None, phases, **options)
+    >>> ranges = {"lr": (1e-5, 4e-4)}
+    >>> options = {"source_weight": 1.0, "ranges": ranges}
+    >>> best = bayeslaw.best_settings(curves, None, phases, **options)["lr"]
     >>> 1e-5 <= best.best <= 4e-4
     True
     """
-    grid = _make_grid(
-        "peak learning rate", low, high, 1e-12, math.inf, even_in_log=True
-    )
-    if not isinstance(phases, Phases):
-        sides = sides_of(source, target, source_weight, seed, ("lr",))
-        run = {name: finite_number(name, value) for name, value in phases.items()}
-        return _minimise_loss(
-            "peak learning rate", sides, grid, {"lr": grid}, run, when=""
+    is_pair = [np.size(ends) == 2 for ends in ranges.values()]
+    is_known = not isinstance(phases, Phases) or {*ranges} == {"lr"}
+    if not (ranges and all(is_pair) and is_known):
+        raise PlanError(
+            "ranges: give low and high of each setting, {'lr': (1e-5, 1e-2)}; of phases "
+            f"only lr can be chosen; got {dict(ranges)!r}"
         )
+    grids = {
+        name: _make_grid(_title(name), *ends, 1e-12, math.inf, even_in_log=True)
+        for name, ends in ranges.items()
+    }
+    if not isinstance(phases, Phases):
+        # each must be read
+        asked = [(source, target, source_weight, seed, (name,)) for name in ranges]
+        *_, sides = [sides_of(*question) for question in asked]
+        run = {name: finite_number(name, value) for name, value in phases.items()}
+        columns = {name: {name: grid} for name, grid in grids.items()}
+        return _minimise_loss(sides, grids, columns, run, when="")
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
     rates = phases.adaptation
     if schedule is None and (rates is None or not rates.max() > 0):
@@ -214,7 +233,38 @@ def best_peak_lr(
         assert rates is not None
         return replace(phases, adaptation=rates * (peak / rates.max()))
 
-    return _minimise_over_schedules("peak learning rate", sides, grid, at)
+    return {"lr": _minimise_over_schedules("lr", sides, grids["lr"], at)}
+
+
+def best_peak_lr(
+    source: Posterior | None,
+    target: Posterior | None,
+    phases: Phases | Mapping[str, float],
+    *,
+    source_weight: float,
+    low: float,
+    high: float,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+) -> BestValue:
+    """Find the best peak learning rate: `best_settings` of ``lr`` alone, which is the
+    name to use.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> options = {"source_weight": 1.0, "low": 1e-5, "high": 4e-4}
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     best = bayeslaw.best_peak_lr(curves, None, phases, **options)
+    """
+    warn(
+        "best_peak_lr(low=, high=) is best_settings(ranges={'lr': (low, high)})['lr'], "
+        "and will be removed",
+        DeprecationWarning,
+    )
+    given = {"source_weight": source_weight, "schedule": schedule, "seed": seed}
+    best = best_settings(source, target, phases, ranges={"lr": (low, high)}, **given)
+    return best["lr"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,21 +394,26 @@ def _minimise_over_schedules(
     """Find the best value, with a schedule for each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
-    columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
-    return _minimise_loss(name, sides, grid, columns, dict(schedules[0].covariates))
+    columns = {c: np.array([area[c] for area in areas]) for c in areas[0]}
+    constants = dict(schedules[0].covariates)
+    return _minimise_loss(sides, {name: grid}, {name: columns}, constants)[name]
+
+
+def _title(name: str) -> str:
+    return "peak learning rate" if name == "lr" else name
 
 
 def _minimise_loss(
-    name: str,
     sides: tuple[WeightedDomain, ...],
-    grid: Float[np.ndarray, " value"],
-    columns: Mapping[str, Float[np.ndarray, " value"]],
+    grids: Mapping[str, Float[np.ndarray, " value"]],
+    columns: Mapping[str, Mapping[str, Float[np.ndarray, " value"]]],
     constants: Mapping[str, float],
     when: str = " after adaptation",
-) -> BestValue:
-    """Minimise the weighted loss. ``columns``: covariates at the grid's values, each of
-    shape (value,); they are interpolated between these values. ``when``: the time of
-    the losses, in words; empty without an adaptation, over which losses could change.
+) -> dict[str, BestValue]:
+    """Minimise the weighted loss over the values of all grids together. ``columns``:
+    for each grid, covariates at its values, of shape (value,); they are interpolated
+    between these values. ``when``: the time of the losses, in words; empty without an
+    adaptation, over which losses could change.
 
     Interpolation is exact for scaled or stretched schedules if ``lr_power`` is 0: areas
     are then linear in the learning rates.
@@ -367,65 +422,86 @@ def _minimise_loss(
 
     # Monotone cubics (Fritsch and Carlson 1980) do not overshoot at a kink of a user's
     # schedule.
-    between = PchipInterpolator(grid, np.column_stack(list(columns.values())))
+    between = {
+        name: PchipInterpolator(grid, np.column_stack(list(columns[name].values())))
+        for name, grid in grids.items()
+    }
 
-    def covariates(
-        values: Float[np.ndarray, "*value"],
-    ) -> dict[str, Float[np.ndarray, "*value"] | float]:
-        interpolated = np.moveaxis(between(values), -1, 0)
-        chosen = dict(zip(columns, interpolated, strict=True))
+    def covariates(values: Sequence[Float[np.ndarray, "*_place"]]) -> dict[str, Any]:
+        chosen = {}
+        for name, at in zip(grids, values, strict=True):
+            interpolated = np.moveaxis(between[name](at), -1, 0)
+            chosen |= dict(zip(columns[name], interpolated, strict=True))
         return {**constants, **chosen}
 
     def weighted(
-        values: Float[np.ndarray, " value"] | Float[np.ndarray, "draw value"],
+        values: Sequence[Float[np.ndarray, "*_place"]],
     ) -> Float[np.ndarray, "draw value"]:
         return weighted_loss(sides, covariates(values))
 
     def expected(
-        values: Float[np.ndarray, " value"] | Float[np.ndarray, "1 value"],
+        values: Sequence[Float[np.ndarray, "*_place"]],
     ) -> Float[np.ndarray, "1 value"]:
-        losses = weighted(values.ravel())
+        losses = weighted([at.ravel() for at in values])
         return losses.mean(axis=0, keepdims=True)
 
-    draws = _find_minimum(weighted, grid)
-    best = _find_minimum(expected, grid)
+    draws = _find_minimum(weighted, [*grids.values()])
+    best = _find_minimum(expected, [*grids.values()])
     # Expected value of perfect information (Raiffa and Schlaifer 1961).
-    regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
+    of_draws = weighted([at[:, None] for at in draws])[:, 0]
+    regret = np.mean(weighted(best)[:, 0] - of_draws)
     # of each side's loss since the start of adaptation
     changes = {}
     for side in sides if when else ():
         at_best = covariates(best)
         start = {**at_best, "S1_cpt": np.zeros(1), "S2_cpt": np.zeros(1)}
         changes[side.name] = (side.loss(at_best) - side.loss(start))[:, 0]
-    after = weighted(grid)
-    low, high = np.quantile(after, [0.05, 0.95], axis=0)
-    return BestValue(
-        draws=draws,
-        name=name,
-        about=name_of_loss(sides) + when,
-        best=float(best[0]),
-        regret=float(regret),
-        source_change=changes.get("source"),
-        target_change=changes.get("target"),
-        table=pd.DataFrame(
-            {"value": grid, "mean": after.mean(axis=0), "low": low, "high": high}
-        ),
-    )
+    found = {}
+    for k, (name, grid) in enumerate(grids.items()):
+        after = weighted([*best[:k], grid, *best[k + 1 :]])
+        low, high = np.quantile(after, [0.05, 0.95], axis=0)
+        found[name] = BestValue(
+            draws=draws[k],
+            name=_title(name),
+            about=name_of_loss(sides) + when,
+            best=float(best[k][0]),
+            regret=float(regret),
+            source_change=changes.get("source"),
+            target_change=changes.get("target"),
+            table=pd.DataFrame(
+                {"value": grid, "mean": after.mean(axis=0), "low": low, "high": high}
+            ),
+        )
+    return found
 
 
 def _find_minimum(
-    loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
-    grid: Float[np.ndarray, " value"],
+    loss: Callable[
+        [list[Float[np.ndarray, "*_place"]]], Float[np.ndarray, "row value"]
+    ],
+    grids: Sequence[Float[np.ndarray, " value"]],
     rounds: int = 2,
     zoom: int = 21,
-) -> Float[np.ndarray, " row"]:
-    """Find the minimum of each row, shape (row,): first on the grid, then on ``rounds``
-    finer grids between the neighbours of the minimum.
+    sweeps: int = 30,
+) -> list[Float[np.ndarray, " row"]]:
+    """Find the minimum of each row, shape (row,) for each grid: first on the grid, then
+    on ``rounds`` finer grids between the neighbours of the minimum. Of several grids one
+    after the other is searched, with the others at their last minimum, until none
+    moves.
     """
     # Golden section needs a single minimum; grids find the lowest of several.
-    found = find_minima(grid, loss(grid))
-    for _ in range(rounds):
-        low, width = found.low[:, None], (found.high - found.low)[:, None]
-        finer = low + width * np.linspace(0, 1, zoom)
-        found = find_minima(finer, loss(finer))
-    return found.at
+    at = [grid[len(grid) // 2 :][:1] for grid in grids]
+    for _ in range(sweeps if len(grids) > 1 else 1):
+        before = [*at]
+        for k, grid in enumerate(grids):
+            values = [place[:, None] for place in at]
+            values[k] = grid
+            found = find_minima(grid, loss(values))
+            for _ in range(rounds):
+                low, width = found.low[:, None], (found.high - found.low)[:, None]
+                values[k] = low + width * np.linspace(0, 1, zoom)
+                found = find_minima(values[k], loss(values))
+            at[k] = found.at
+        if all(np.allclose(*pair, rtol=1e-4) for pair in zip(at, before, strict=True)):
+            break
+    return at

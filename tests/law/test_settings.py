@@ -88,9 +88,9 @@ def test_the_fit_finds_the_optimum(fit):
     table = fit.parameters(prob=0.99)
     for name, value in truth.items():
         assert table.loc[name, "low"] <= value <= table.loc[name, "high"], name
-    best = bayeslaw.best_peak_lr(
-        None, fit, GOAL, source_weight=0.0, low=1e-5, high=1e-1
-    )
+    best = bayeslaw.best_settings(
+        None, fit, GOAL, source_weight=0.0, ranges={"lr": (1e-5, 1e-1)}
+    )["lr"]
     assert best.best == pytest.approx(best_rate(**GOAL), rel=0.1)
     low, high = best.interval
     assert low < best_rate(**GOAL) < high
@@ -224,6 +224,21 @@ def test_two_settings_have_an_optimum_each(tmp_path):
     found = fit.parameters()
     assert found.loc["bs_best_D", "low"] < 0.6 < found.loc["bs_best_D", "high"]
     assert abs(found.loc["bs_best_N", "mean"]) < 0.1
+    # the best of both at a size that nobody swept is that of each draw's powers
+    ranges = {"lr": (1e-5, 1e-1), "bs": (16.0, 1e5)}
+    best = bayeslaw.best_settings(None, fit, GOAL, source_weight=0.0, ranges=ranges)
+    truth = {"lr": best_rate(**GOAL), "bs": 256 * (GOAL["D"] / 8e9) ** 0.6}
+    for name, value in truth.items():
+        at = fit.posterior[f"{name}_best"]
+        for c, middle in (("N", 3e8), ("D", 8e9)):
+            at = at * (GOAL[c] / middle) ** fit.posterior[f"{name}_best_{c}"]
+        np.testing.assert_allclose(np.sort(best[name].draws), np.sort(at.ravel()), 1e-3)
+        assert best[name].best == pytest.approx(value, rel=0.1)
+        assert 0.005 < np.mean(best[name].draws < value) < 0.995
+    with pytest.raises(bayeslaw.PlanError, match="no law here reads wd"):
+        bayeslaw.best_settings(
+            None, fit, GOAL, source_weight=0.0, ranges={**ranges, "wd": (0.01, 1.0)}
+        )
     one = bayeslaw.fit(
         sweep(), "chinchilla+lr", discrepancy=False, preview=True, seed=1
     )

@@ -14,6 +14,7 @@ from bayeslaw import (
     best_loss_potential,
     best_peak_lr,
     best_replay,
+    best_settings,
     critical_point,
     loss_curve,
     turning_length,
@@ -336,21 +337,30 @@ def test_the_best_peak_is_that_of_a_fine_grid(weight):
     loss = weighted(weight, {c: columns[c].to_numpy() for c in columns}, 0.2, seed=0)
     phases = Phases(PRETRAINING, COSINE, {"replay": 0.2})
     source, target = known(SOURCE, *DRAWS), known(TARGET, *TARGET_DRAWS)
-    got = best_peak_lr(
-        source, target, phases, source_weight=weight, low=1e-5, high=4e-3
-    )
+    ranges = {"lr": (1e-5, 4e-3)}
+    got = best_settings(source, target, phases, source_weight=weight, ranges=ranges)[
+        "lr"
+    ]
     np.testing.assert_allclose(got.draws, peaks[loss.argmin(axis=1)], rtol=3e-3)
     assert got.best == pytest.approx(peaks[loss.mean(axis=0).argmin()], rel=3e-3)
-    again = best_peak_lr(
+    again = best_settings(
         source,
         target,
         phases,
         source_weight=weight,
-        low=1e-5,
-        high=4e-3,
+        ranges=ranges,
         schedule=lambda p: schedules.cosine(p, 800, warmup=50),
-    )
+    )["lr"]
     np.testing.assert_allclose(again.draws, got.draws, rtol=1e-6)
+
+
+def test_the_name_before_warns_and_finds_the_same_peak():
+    given = (known(SOURCE, *DRAWS), None, Phases(PRETRAINING, COSINE, {"replay": 0.2}))
+    with pytest.warns(DeprecationWarning, match="best_settings"):
+        old = best_peak_lr(*given, source_weight=1, low=1e-5, high=4e-3)
+    new = best_settings(*given, source_weight=1, ranges={"lr": (1e-5, 4e-3)})["lr"]
+    assert old.statement() == new.statement()
+    np.testing.assert_array_equal(old.draws, new.draws)
 
 
 @pytest.mark.parametrize("rewarm", [True, False])
@@ -662,10 +672,16 @@ REFUSED = {
         "both from 0 to 1",
     ),
     "peak": (
-        lambda: best_peak_lr(
-            known("cpt-dynamics"), None, BOTH, source_weight=1, low=0, high=1
+        lambda: best_settings(
+            known("cpt-dynamics"), None, BOTH, source_weight=1, ranges={"lr": (0, 1)}
         ),
         "above 0",
+    ),
+    "batch of phases": (
+        lambda: best_settings(
+            known("cpt-dynamics"), None, BOTH, source_weight=1, ranges={"bs": (1, 9)}
+        ),
+        "only lr can be chosen",
     ),
     "constant": (
         lambda: best_loss_potential(

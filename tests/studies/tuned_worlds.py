@@ -146,9 +146,9 @@ def without_drift(fit: bayeslaw.Fit) -> bayeslaw.Fit:
 
 def goal_of(fit: bayeslaw.Fit) -> dict[str, float]:
     """The goal, at the rate of which the loss is expected to be least."""
-    rates = {"low": 1e-5, "high": 1e-1}
-    best = bayeslaw.best_peak_lr(None, fit, GOAL, source_weight=0.0, **rates)
-    return GOAL | {"lr": best.best}
+    ranges = {"lr": (1e-5, 1e-1)}
+    best = bayeslaw.best_settings(None, fit, GOAL, source_weight=0.0, ranges=ranges)
+    return GOAL | {"lr": best["lr"].best}
 
 
 def forecasts(

@@ -156,7 +156,8 @@ REFUSED = [
 # public functions without a table of runs, and those of a table of another kind
 WITHOUT_RUNS = {
     *("accuracy_link", "areas_from_table", "best_loss_potential"),
-    *("best_mixture", "best_peak_lr", "best_replay", "bootstrap_weights", "chain"),
+    *("best_mixture", "best_peak_lr", "best_replay", "best_settings"),
+    *("bootstrap_weights", "chain"),
     *("constant", "cosine", "critical_point", "law_at"),
     *("law_from_file", "laws", "load", "loss_curve", "losses_before", "multi_step"),
     *("optimum", "plan", "plan_mixture", "progress_bar", "progress_lost"),
