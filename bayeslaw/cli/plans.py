@@ -28,9 +28,9 @@ from bayeslaw.cli.output import (
     write_picture,
 )
 from bayeslaw.cli.parsing import (
-    assignments,
     costs_of,
     covariates_of,
+    given,
     link_of,
     load_befores,
     load_fit,
@@ -249,14 +249,14 @@ def _read_plan(
     from bayeslaw._posteriors.chain import losses_before
 
     read_apart = ("N", "ptpp", "baseline_loss", "accuracy", "seed")
-    typed = {n: getattr(options, n, None) for n in NAMES if n not in read_apart}
+    names = [n for n in NAMES if n not in read_apart and hasattr(options, n)]
     sizes = [number("N", text) for text in options.N]
     ptpp = _stages(options, sizes)
     question = {
         "N": sizes,
         "ptpp": ptpp,
         "baseline_loss": _baselines(options.baseline_loss),
-        **{n: read_value(n, text) for n, text in typed.items() if text is not None},
+        **{n: read_value(n, text) for n, text in given(options, *names).items()},
         "accuracy": link_of(options, options.seed),
         "new_run": not options.law_mean,
         "seed": options.seed,
@@ -264,8 +264,8 @@ def _read_plan(
     }
     target, source = loaded or _target_and_source(options)
     posteriors = []
-    for given in (target, source):
-        posteriors += given.values() if isinstance(given, dict) else [given]
+    for one in (target, source):
+        posteriors += one.values() if isinstance(one, dict) else [one]
     befores = load_befores(options.before, posteriors, options.trust_law_file)
     losses = losses_before(befores, sizes, ptpp, seed=options.seed)
     covariates = losses | covariates_of(options.covariate)
@@ -521,16 +521,12 @@ def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
     """Read the arguments that both questions share."""
     shares = values_by_name(options.share, "share").items()
     names = ("N", "max_mean_loss", "confidence", "max_epochs", "max_tokens", "D")
-    typed = {name: getattr(options, name) for name in names}
-    limits = values_by_name(options.max_loss, "max_loss").items()
     return {
-        **{
-            name: number(name, text) for name, text in typed.items() if text is not None
-        },
-        "max_loss": {n: number(f"max_loss {n}", text) for n, text in limits},
-        "weights": assignments(options.weight, "weight") or None,
+        **given(options, *names),
+        "max_loss": values_by_name(options.max_loss, "max_loss"),
+        "weights": values_by_name(options.weight, "weight") or None,
         "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
-        "unique_tokens": assignments(options.unique_tokens, "unique_tokens"),
+        "unique_tokens": values_by_name(options.unique_tokens, "unique_tokens"),
         "covariates": covariates_of(options.covariate),
         "new_run": not options.law_mean,
         "seed": options.seed,
