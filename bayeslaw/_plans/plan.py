@@ -27,6 +27,7 @@ from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
+from bayeslaw._plans.sampled import DRAWS
 from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
 from bayeslaw._plans.soft import expected_cost, least_expected_cost
 from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
@@ -341,8 +342,9 @@ def _plug_in(
     """Find the plan of parameters without uncertainty, and its probability by the
     posterior.
     """
-    # all draws are the same one, as many as compiled programs are of
-    sure = replace(question, pieces=certain, new_run=False)
+    # all draws are the same one, as many as one call evaluates
+    few = min(question.draws, DRAWS)
+    sure = replace(question, pieces=certain, new_run=False, draws=few)
     if question.link is not None:
         sure = replace(sure, link=question.link.at_means())
     sure = pose(sure, solution.model.at_means())

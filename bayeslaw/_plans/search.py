@@ -16,6 +16,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.interpolate import CubicSpline
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
@@ -67,6 +68,22 @@ class Grid(NamedTuple):
     x: Float[np.ndarray, " tokens"]
     log_losses: list[Float[np.ndarray, "draw replay tokens"]]
     few: int = 0
+
+    def between(
+        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+    ) -> Grid | None:
+        """Interpolate the log losses at points within the grid, which are smooth there;
+        None if a point lies outside, or not all log losses are numbers.
+        """
+        is_within = self.u[0] <= u[0] < u[-1] <= self.u[-1]
+        is_within &= self.x[0] <= x[0] < x[-1] <= self.x[-1]
+        is_finite = all(np.isfinite(loss).all() for loss in self.log_losses)
+        if not (is_within and is_finite):
+            return None
+        # a cubic spline is linear in the values: those of unit vectors are its matrix
+        along_u = CubicSpline(self.u, np.eye(len(self.u)))(u)
+        along_x = CubicSpline(self.x, np.eye(len(self.x)))(x)
+        return Grid(u, x, [along_u @ (loss @ along_x.T) for loss in self.log_losses])
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +346,7 @@ def zoom(
     replays, tokens = ZOOM.few if problem.draws < ZOOM.few_draws else ZOOM.many
     ends = problem.span[0], min(problem.span[1], math.log(problem.max_tokens))
     rounds, spare = list(near), 4
+    evaluated: Grid | None = None
     while True:
         some = problem.with_draws(np.arange(grid.few)) if grid.few else problem
         scores, x = score(some, grid)
@@ -345,9 +363,14 @@ def zoom(
         else:
             rounds.pop(0)
         (least_u, most_u), (least_x, most_x) = of_replay, of_tokens
-        grid = problem.grid(
-            np.linspace(least_u, most_u, replays), np.linspace(least_x, most_x, tokens)
-        )
+        u = np.linspace(least_u, most_u, replays)
+        x = np.linspace(least_x, most_x, tokens)
+        # a smaller grid lies within one that was evaluated, where losses are smooth
+        between = None if evaluated is None else evaluated.between(u, x)
+        if between is None:
+            grid = evaluated = problem.grid(u, x)
+        else:
+            grid = between
 
 
 def _around(

@@ -25,7 +25,7 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
-from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.sampled import DRAWS, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._tables.beyond import values_along
 
@@ -58,14 +58,18 @@ class LowRank(NamedTuple):
     most: int = 32  # largest rank
     # number of draws from which the surfaces are computed; as many other draws decide
     # how many surfaces are needed
-    rows: int = 800
+    rows: int = 500
 
 
 MAP, NEARNESS = MapSize(), LowRank()
-# How outcomes are transformed, by the scale of their unit, as ``INTO`` in `planner.js`
-# does. A loss becomes its logarithm. A share x becomes log(1 + x), because it may be
-# negative but not below -1. Nats of forgetting are unchanged.
-INTO = {"log": np.log, "log1p": np.log1p, "linear": np.copy}
+# How outcomes are transformed, by the scale of their unit, and back, as ``INTO`` and
+# ``BACK`` in `planner.js` do. A loss becomes its logarithm. A share x becomes log(1 + x),
+# because it may be negative but not below -1. Nats of forgetting are unchanged.
+SCALES = {
+    "log": (np.log, np.exp),
+    "log1p": (np.log1p, np.expm1),
+    "linear": (np.copy, np.copy),
+}
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
@@ -253,16 +257,22 @@ def _pack(
     draw).
     """
     unit = UNITS[promise.unit]
-    outcome = promise.outcome(promise.log_losses_on_grid(log_tokens, replay))
-    rows = INTO[unit.scale or "linear"](outcome).reshape(len(outcome), -1)
+    into, back = SCALES[unit.scale or "linear"]
+    # surfaces from as many draws as one call evaluates
+    some = promise.take(np.arange(min(promise.draws, DRAWS)))
+    rows = into(some.outcome(some.log_losses_on_grid(log_tokens, replay)))
     mean = rows.mean(axis=0)
-    rows -= mean
-    weights, surfaces = low_rank(rows)
-    few = outcome[:: _stride(outcome)][:, lies_inside]
+    _, surfaces = low_rank((rows - mean).reshape(len(rows), -1))
+    # all draws by least squares at every fourth replay and token
+    at = np.ix_(_every_fourth(replay), _every_fourth(log_tokens))
+    thin = promise.log_losses_on_grid(log_tokens[at[1][0]], replay[at[0][:, 0]])
+    deviations = (into(promise.outcome(thin)) - mean[at]).reshape(promise.draws, -1)
+    there = surfaces.reshape(-1, *mean.shape)[:, *at].reshape(len(surfaces), -1)
+    weights = deviations @ np.linalg.pinv(there)
     most = None if unit.has_baseline else largest_loss
     if unit.is_share:
         most = MAP.largest_forgetting
-    low, high = np.quantile(few, MAP.quantiles)
+    low, high = back(np.quantile(rows[:, lies_inside], MAP.quantiles))
     return {
         "name": promise.name,
         "label": promise_label(promise.name, promise.unit),
@@ -277,6 +287,11 @@ def _pack(
         "surfaces": whole_numbers(surfaces),
         "weights": whole_numbers(weights.T),
     }
+
+
+def _every_fourth(values: np.ndarray) -> np.ndarray:
+    """Indices of every fourth value, from the first to the last."""
+    return np.linspace(0, len(values) - 1, -(-len(values) // 4)).round().astype(int)
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
