@@ -24,7 +24,7 @@ from bayeslaw._plans import value
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
-from bayeslaw._plans.question import Model, Question
+from bayeslaw._plans.question import SUPPLIES, Model, Question
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS
@@ -174,8 +174,12 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     PlanError
         The question is ill-posed.
     """
-    question = question_of(arguments)
-    answer, problem = solve(question, arguments.point)
+    return answered(question_of(arguments))
+
+
+def answered(question: Question) -> PosedPlan:
+    """Solve a question, and tell where its plan lies relative to the fitted runs."""
+    answer, problem = solve(question)
     # the plan's run; without a plan, the most probable attempt
     best = answer.most_probable()
     run = {"N": answer.N, "ptpp": answer.ptpp}
@@ -185,10 +189,9 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
     if len(baselines) == 1:
         run |= {SOURCE_LOSS_BEFORE: baselines.pop()}
     run = {name: x for name, x in run.items() if x is not None}
-    (first, target), *further = arguments.targets.items()
-    others = dict(further) | arguments.sources
-    more = doubts(target, others, run) + _doubt_ends(answer)
-    far = tell_distance({first: target, **others}, run)
+    (_, target), *others = question.posteriors.items()
+    more = doubts(target, dict(others), run) + _doubt_ends(answer)
+    far = tell_distance(question.posteriors, run)
     answer = replace(answer, warnings=answer.warnings + more, distance=far)
     return PosedPlan(answer, problem)
 
@@ -219,23 +222,15 @@ def _doubt_ends(answer: Plan) -> list[str]:
     return lines
 
 
-def solve(
-    question: Question, points: Mapping[str, Mapping[str, float]] | None = None
-) -> PosedPlan:
+def solve(question: Question) -> PosedPlan:
     """Solve the question: find its plan.
-
-    Parameters
-    ----------
-    points
-        Values without uncertainty by constraint, for the plug-in plan; by default the
-        posterior mean.
 
     Raises
     ------
     PlanError
         The question is ill-posed.
     """
-    certain = point_pieces(question, points or {})
+    certain = point_pieces(question, question.points)
     prices = question.excess_prices
     solutions = [_solve_model(question, model) for model in question.models]
     best = min(solutions, key=lambda solution: solution.rank(prices))
@@ -434,7 +429,10 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         )
         settings |= {name: value.number(most) for name, most in limits.items()}
     settings |= {
-        "max_target_tokens": value.number(problem.unique_tokens),
+        **{
+            name.replace("unique", "max"): problem.supplies.get(name)
+            for name in SUPPLIES
+        },
         "min_replay": problem.min_replay,
         "max_replay": problem.max_replay,
         "fitted": list(problem.fitted),
@@ -509,8 +507,7 @@ def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
         if row["needed"] is not None
     ]
     for row in caps:
-        is_count = row["cap"] == "unique target tokens"
-        write = format_count if is_count else "{:.1%}".format
+        write = "{:.1%}".format if row["cap"].endswith("replay") else format_count
         change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
         ways.append(f"{change} {place(row)}")
     where = f", {place(best)}" if best["atpp"] else ""

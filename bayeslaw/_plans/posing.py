@@ -63,7 +63,7 @@ def pose(question: Question, model: Model) -> Problem:
         N=model.N,
         ptpp=model.ptpp,
         max_tokens=question.budget.tokens(model.N, question.costs),
-        unique_tokens=question.budget.target_tokens,
+        supplies=question.budget.seen,
         min_replay=question.budget.min_replay,
         max_replay=question.budget.max_replay,
         fitted=question.budget.fitted,

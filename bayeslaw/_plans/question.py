@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.pairs import ErrorCorrelation
-from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.posterior import Piece, Posterior
 
 # names of constraints: on a target and a source without a name, on a mean, on an accuracy
 TARGET, FORGETTING = "target", "forgetting"
@@ -116,6 +116,28 @@ def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class Supply(NamedTuple):
+    """Data of which a plan takes no more tokens than there are.
+
+    ``words``: its name in answers. ``shares``: the share of a run's tokens that is taken
+    from it, without replay and with nothing else; linear between. ``is_repeated``:
+    whether a token may be seen in each of several epochs.
+    """
+
+    words: str
+    shares: tuple[float, float]
+    is_repeated: bool
+
+    def share(self, replay: Any) -> Any:
+        """Compute the share of the tokens that is taken from it, of any shape."""
+        none, all_replay = self.shares
+        return none + (all_replay - none) * replay
+
+
+# argument of `plan` -> the data of which it says how many unique tokens there are
+SUPPLIES = {"unique_target_tokens": Supply("unique target tokens", (1.0, 0.0), True)}
+
+
 @dataclass(frozen=True)
 class Budget:
     """Limits on the spending for the adaptation.
@@ -128,8 +150,10 @@ class Budget:
     cost_limits
         Limits on the plan's bill, by name (`COST_LIMITS`). If the cheapest plan exceeds
         them, the most probable plan within them is searched.
-    unique_target_tokens, epochs
-        Number of unique target tokens, and how often each may be seen.
+    supplies
+        Number of unique tokens, by name of `SUPPLIES`.
+    epochs
+        How often each of them may be seen.
     min_replay, max_replay
         Smallest and largest share of source data.
     fitted
@@ -140,7 +164,7 @@ class Budget:
     max_flops: float = math.inf
     max_tokens: float = math.inf
     cost_limits: Mapping[str, float] = field(default_factory=dict)
-    unique_target_tokens: float = math.inf
+    supplies: Mapping[str, float] = field(default_factory=dict)
     epochs: float = 1.0
     min_replay: float = 0.0
     max_replay: float = 1.0
@@ -150,14 +174,10 @@ class Budget:
         """Collect the limits on spending and data that were given, by their names as
         arguments of `plan`.
         """
-        limits = {
-            "max_flops": self.max_flops,
-            "max_tokens": self.max_tokens,
-            "unique_target_tokens": self.unique_target_tokens,
-            **self.cost_limits,
-        }
+        limits = {"max_flops": self.max_flops, "max_tokens": self.max_tokens}
+        limits |= {**self.supplies, **self.cost_limits}
         given = {name: most for name, most in limits.items() if math.isfinite(most)}
-        if "unique_target_tokens" in given:
+        if any(SUPPLIES[name].is_repeated for name in self.supplies):
             given["max_epochs"] = self.epochs
         return given
 
@@ -180,9 +200,12 @@ class Budget:
         return tokens
 
     @property
-    def target_tokens(self) -> float:
-        """Most target tokens that may be seen, repetitions included."""
-        return self.unique_target_tokens * self.epochs
+    def seen(self) -> dict[str, float]:
+        """Most tokens that may be seen of each supply, repetitions included."""
+        return {
+            name: tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)
+            for name, tokens in self.supplies.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +241,11 @@ class Question:
         Link from the first target's loss to the accuracy, if the accuracy is limited.
     excess_prices
         Price of a nat over a limit, by name; limits without one are strict.
+    posteriors
+        Posteriors of ``pieces``.
+    points
+        Values without uncertainty by domain, for the plug-in plan; by default the
+        posterior mean.
     """
 
     pieces: Mapping[str, tuple[Piece, ...]]
@@ -234,6 +262,8 @@ class Question:
     errors: ErrorCorrelation | None = None
     link: AccuracyLink | None = None
     excess_prices: Mapping[str, float] = field(default_factory=dict)
+    posteriors: Mapping[str, Posterior] = field(default_factory=dict)
+    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 # -- what was given for one, or for all ------------------------------------------------

@@ -32,6 +32,7 @@ from bayeslaw._plans.constraint import (
 from bayeslaw._plans.question import (
     ACCURATE,
     MEAN,
+    SUPPLIES,
     TARGET,
     Budget,
     Model,
@@ -170,6 +171,8 @@ def question_of(arguments: PlanArguments) -> Question:
         errors=error_correlation(posteriors, arguments.correlation),
         link=link,
         excess_prices=_read_excess_prices(arguments, constraints),
+        posteriors=posteriors,
+        points=arguments.point or {},
     )
 
 
@@ -398,7 +401,7 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
     """Read the budget, the epochs, and the bounds of replay: the given ones, else the
     fitted replays; each checked for its range.
     """
-    names = ("max_flops", "max_tokens", "unique_target_tokens", *COST_LIMITS)
+    names = ("max_flops", "max_tokens", *SUPPLIES, *COST_LIMITS)
     names += ("max_epochs", "min_replay", "max_replay")
     given = {
         name: checked(name, getattr(arguments, name), KINDS[name])
@@ -426,7 +429,7 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
         max_flops=given.get("max_flops", math.inf),
         max_tokens=given.get("max_tokens", math.inf),
         cost_limits={name: given[name] for name in COST_LIMITS if name in given},
-        unique_target_tokens=given.get("unique_target_tokens", math.inf),
+        supplies={name: given[name] for name in SUPPLIES if name in given},
         epochs=given.get("max_epochs", 1.0),
         **bounds,
         fitted=tuple(n for n, end in bounds.items() if n not in given and 0 < end < 1),

@@ -20,6 +20,7 @@ from scipy.interpolate import CubicSpline
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class Problem:
         The model: parameters, and pre-training tokens per parameter; None: not known.
     max_tokens
         Budget of adaptation tokens; if finite, the probability is maximised within it.
-    unique_tokens
-        Maximum of target tokens, repetitions included.
+    supplies
+        Most tokens that may be seen of each of `SUPPLIES`, by its name.
     min_replay, max_replay
         Least and largest share of source data.
     fitted
@@ -119,7 +120,7 @@ class Problem:
     N: float
     ptpp: float | None
     max_tokens: float = math.inf
-    unique_tokens: float = math.inf
+    supplies: Mapping[str, float] = field(default_factory=dict)
     min_replay: float = 0.0
     max_replay: float = 1.0
     fitted: tuple[str, ...] = ()
@@ -179,15 +180,24 @@ class Problem:
     def log_cap(
         self, replay: Float[np.ndarray, "*point"] | float
     ) -> Float[Any, "*point"]:
-        """Compute the largest log tokens within budget and unique target tokens, of the
-        shape of ``replay``; -inf at 100% replay, which has no target tokens.
+        """Compute the largest log tokens within budget and supplies, of the shape of
+        ``replay``; -inf at 100% replay, which has no target tokens.
         """
-        target_share = np.maximum(1 - np.asarray(replay), 1e-300)
-        # D (1 - replay) <= unique tokens.
-        by_target_tokens = math.log(self.unique_tokens) - np.log(target_share)
-        by_budget = min(math.log(self.max_tokens), self.span[1])
-        cap = np.minimum(by_budget, by_target_tokens)
-        return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
+        replay = np.asarray(replay)
+        cap = np.full(replay.shape, min(math.log(self.max_tokens), self.span[1]))
+        for name, most in self.supplies.items():
+            share = np.maximum(SUPPLIES[name].share(replay), 1e-300)
+            cap = np.minimum(cap, math.log(most) - np.log(share))
+        return np.where(replay < ALL_REPLAY, cap, -np.inf)
+
+    def supplies_met(self, log_tokens: float, replay: float) -> list[str]:
+        """Name the supplies that a choice uses up, to a thousandth, in words."""
+        met = []
+        for name, most in self.supplies.items():
+            share = max(SUPPLIES[name].share(replay), 1e-12)
+            if log_tokens + math.log(share) >= math.log(most) - 1e-3:
+                met.append(SUPPLIES[name].words)
+        return met
 
     def allows(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.question import SUPPLIES, Supply
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
 from bayeslaw._plans.search import (
     ALL_REPLAY,
@@ -176,10 +177,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
         if search(richer, problem.scan).margin > choice.margin:
             names.append(problem.cap)
-    log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
-    log_target_tokens = choice.log_tokens + log_target_share
-    if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:
-        names.append("unique target tokens")
+    names += problem.supplies_met(choice.log_tokens, choice.replay)
     for name in problem.bounds_met(choice.replay):
         end = "least" if name == "min_replay" else "largest"
         fitted = "fitted " if name in problem.fitted else ""
@@ -490,24 +488,27 @@ def relaxations(problem: Problem) -> list[dict]:
 
 
 def caps_in_the_way(problem: Problem) -> list[dict]:
-    """Find the limits on data, each of which alone prevents a plan: unique target tokens
-    and the bounds of replay; with the plan without it.
+    """Find the limits on data, each of which alone prevents a plan: supplies and the
+    bounds of replay; with the plan without it.
     """
-    free: dict[str, tuple[float, dict[str, float]]] = {
-        "unique target tokens": (problem.unique_tokens, {"unique_tokens": math.inf}),
-        "least replay": (problem.min_replay, {"min_replay": 0.0}),
-        "largest replay": (problem.max_replay, {"max_replay": 1.0}),
-    }
+    # words, limit, what is lifted, and the share of the tokens that is limited
+    free: list[tuple[str, float, dict[str, Any], Supply | None]] = []
+    for name, most in problem.supplies.items():
+        others = {k: v for k, v in problem.supplies.items() if k != name}
+        supply = SUPPLIES[name]
+        free.append((supply.words, most, {"supplies": others}, supply))
+    if problem.min_replay > 0:
+        free.append(("least replay", problem.min_replay, {"min_replay": 0.0}, None))
+    if problem.max_replay < 1:
+        free.append(("largest replay", problem.max_replay, {"max_replay": 1.0}, None))
     rows = []
-    for name, (limit, lifted) in free.items():
-        if limit in lifted.values():
-            continue
+    for words, limit, lifted, supply in free:
         choice = search(replace(problem, **lifted))
         if choice.margin < 0:
             continue
         row = budget(problem, choice.log_tokens, choice.replay)
         needed = choice.replay
-        if name == "unique target tokens":
-            needed = float(np.exp(choice.log_tokens)) * (1 - choice.replay)
-        rows.append({"cap": name, "limit": limit, "needed": needed} | row)
+        if supply is not None:
+            needed = math.exp(choice.log_tokens) * supply.share(choice.replay)
+        rows.append({"cap": words, "limit": limit, "needed": needed} | row)
     return rows

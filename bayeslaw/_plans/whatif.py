@@ -12,7 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import table_html
 from bayeslaw._base.numbers import format_count
-from bayeslaw._plans.plan import plan, posed
+from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import Posteriors
 
@@ -143,15 +143,14 @@ def what_if(
     if not scenarios:
         raise PlanError("give a scenario: {'stricter': {'max_forgetting': '1%'}}")
     changes: dict[str, Mapping[str, Any]] = {BASE: {}} | dict(scenarios)
-    questions = {name: {**question, **changed} for name, changed in changes.items()}
     # check all questions first, so that an error comes before any plan is made
+    questions, plans = {}, {}
+    for name, changed in changes.items():
+        with _named(name):
+            questions[name] = posed(target, source, **{**question, **changed})
     for name, asked in questions.items():
         with _named(name):
-            posed(target, source, **asked)
-    plans = {}
-    for name, asked in questions.items():
-        with _named(name):
-            plans[name] = plan(target, source, **asked)
+            plans[name] = answered(asked).plan
     return WhatIf(plans, changes)
 
 

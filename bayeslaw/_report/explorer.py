@@ -23,7 +23,7 @@ from scipy import linalg
 
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
+from bayeslaw._plans.question import FORGETTING, MEAN, SUPPLIES, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
 from bayeslaw._plans.search import Problem
@@ -102,7 +102,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     )
     # ranges of the fitted runs; replay may be 0, and counts are positive
     along = {"D": values_along(runs, "D"), "replay": runs.get("replay")}
-    costs, unique = problem.costs, problem.unique_tokens
+    costs = problem.costs
     return {
         "N": problem.N,
         "cost": {
@@ -114,7 +114,10 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "seeksProbability": problem.most_probable,
         "minReplay": least,
         "plannedReplay": [problem.min_replay, problem.max_replay],
-        "uniqueTokens": unique if math.isfinite(unique) else None,
+        "supplies": [
+            {"tokens": most, "shares": SUPPLIES[name].shares}
+            for name, most in problem.supplies.items()
+        ],
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),
         "plan": choice if choice["D"] else None,

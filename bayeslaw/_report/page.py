@@ -39,6 +39,7 @@ from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._plans.mixing.mixture import MixturePlan
+from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions
@@ -84,7 +85,7 @@ FINAL = (
 # limits that follow from tokens and shares alone, so that a plan keeps them for sure
 KEPT_FOR_SURE = (
     *COST_LIMITS,
-    *("max_flops", "max_tokens", "max_epochs", "unique_target_tokens"),
+    *("max_flops", "max_tokens", "max_epochs", *SUPPLIES),
     *("min_replay", "max_replay"),
 )
 

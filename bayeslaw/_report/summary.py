@@ -13,6 +13,7 @@ from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
 from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
@@ -122,10 +123,12 @@ def summary(plan: Plan, unit: str) -> Summary:
         )
         for p in plan.promises
     )
-    unique = plan.settings["max_target_tokens"]
     budget = _describe_spending(plan)
-    if unique is not None:
-        budget.append(f"with at most {format_count(unique)} tokens of the target")
+    for name in SUPPLIES:
+        most = plan.settings[name.replace("unique", "max")]
+        if most is not None:
+            domain = name.split("_")[1]
+            budget.append(f"with at most {format_count(most)} tokens of the {domain}")
     has_plan = plan.D is not None
     subject = "plan" if has_plan else "most probable choice"
     shown = {} if has_plan else (plan.explanation or {})["shown"]

@@ -12,7 +12,7 @@ from scipy import optimize
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.plan import Solution
-from bayeslaw._plans.question import Model
+from bayeslaw._plans.question import SUPPLIES, Model, Supply
 from bayeslaw._plans.sampled import (
     Part,
     SampledConstraint,
@@ -23,6 +23,8 @@ from bayeslaw._plans.search import Choice, search
 from known import straight_plans as known
 from known.straight_plans import BILLION, PTPP, N
 
+UNIQUE = "unique_target_tokens"
+SOURCE_TOKENS = Supply("source tokens", (0.0, 1.0), is_repeated=False)
 SEARCH = 1e-3  # log tokens that the search over replay may leave
 PLAN = Choice(BILLION + 1.7, 0.55, 0.0)
 
@@ -105,7 +107,7 @@ def test_draws_that_make_up_a_share(share, draws, needed):
         {"confidence": 0.7, "min_replay": 0.62},
         {"others": 2, "confidence": 0.5},
         {"draws": 1601, "confidence": 0.8},
-        {"noise": 0.0, "unique_tokens": 2.4e9},
+        {"noise": 0.0, "supplies": {UNIQUE: 2.4e9}},
     ],
 )
 def test_the_plan_is_the_cheapest_of_all_replays(fields):
@@ -117,21 +119,20 @@ def test_the_plan_is_the_cheapest_of_all_replays(fields):
         replays = np.append(replays[::10], near)
     replays = replays[replays >= problem.min_replay]
     needed, replay = known.cheapest(problem, problem.confidence, replays)
-    if np.isfinite(problem.unique_tokens):
+    most = problem.supplies.get(UNIQUE, np.inf)
+    if np.isfinite(most):
         free = needed
         # by bisection on the replays whose target tokens are few enough
         tokens = [known.tokens_needed(problem, 0.8, r) for r in replays]
-        allowed = np.exp(tokens) * (1 - replays) <= problem.unique_tokens
+        allowed = np.exp(tokens) * (1 - replays) <= most
         needed = np.where(allowed, tokens, np.inf).min()
         assert needed > free + SEARCH
     assert found.log_tokens == pytest.approx(needed, abs=0.012)
-    assert np.exp(found.log_tokens) * (1 - found.replay) <= problem.unique_tokens * (
-        1 + 1e-9
-    )
+    assert np.exp(found.log_tokens) * (1 - found.replay) <= most * (1 + 1e-9)
     at = found.log_tokens + 1e-9, found.replay
     share = known.kept(problem, *at).all(axis=0).mean()
     assert share >= problem.confidence
-    if not np.isfinite(problem.unique_tokens):
+    if not np.isfinite(most):
         assert found.replay == pytest.approx(replay, abs=0.05)
 
 
@@ -274,14 +275,19 @@ def test_within_a_budget_worth_is_probability(problem, plan):
     assert "budget" not in value.binding(ample, search(ample), {"target": 1.0})
 
 
-def test_caps_bind_where_they_are_met(problem):
+def test_caps_bind_where_they_are_met(problem, monkeypatch):
     choice = Choice(BILLION, 0.5, 0.0)
-    met = replace(problem, unique_tokens=0.5e9 * 1.0005)
+    met = replace(problem, supplies={UNIQUE: 0.5e9 * 1.0005})
     assert value.binding(met, choice, {"target": 1.0}) == (
         "target and unique target tokens"
     )
-    free = replace(problem, unique_tokens=0.5e9 * 1.002)
+    free = replace(problem, supplies={UNIQUE: 0.5e9 * 1.002})
     assert value.binding(free, choice, {"target": 1.0}) == "target"
+    # another supply is one more entry: half of the tokens are of the source
+    monkeypatch.setitem(SUPPLIES, "unique_source_tokens", SOURCE_TOKENS)
+    met = replace(problem, supplies={"unique_source_tokens": 0.5e9 * 1.0005})
+    assert value.binding(met, choice, {"target": 1.0}) == "target and source tokens"
+    assert np.exp(met.log_cap(0.25)) == pytest.approx(2e9, rel=1e-3)
     least = replace(problem, min_replay=0.49995)
     assert value.binding(least, choice, {"target": 1.0}) == "target and least replay"
     below = replace(problem, min_replay=0.4998)

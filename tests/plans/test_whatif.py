@@ -88,7 +88,7 @@ def test_what_is_wrong_names_the_scenario():
 
 
 def test_what_a_scenario_lacks_is_said_before_any_is_planned(monkeypatch):
-    monkeypatch.setattr(whatif, "plan", lambda *_, **__: pytest.fail("planned"))
+    monkeypatch.setattr(whatif, "answered", lambda *_, **__: pytest.fail("planned"))
     asked = {"cheap": {"max_cost": 9.0}, "by Friday": {"max_days": 1, "costs": Costs()}}
     with pytest.raises(
         PlanError, match="scenario 'by Friday': max_days needs hardware"

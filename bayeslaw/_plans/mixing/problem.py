@@ -416,14 +416,6 @@ def pose(
         for name, one in by_set.items():
             fixed[name][column] = checked(column, one, KINDS.get(column, POSITIVE))
     check_count("draws", question.draws)
-    losses = SampledLosses.of(
-        posteriors,
-        domains,
-        list(fixed.values()),
-        question.draws,
-        question.seed,
-        question.new_run,
-    )
 
     low, largest = _read_bounds(question, posteriors, domains)
     given = question.unique_tokens
@@ -452,12 +444,28 @@ def pose(
             most = checked("max_tokens", max_tokens, COUNT)
         fewest = min(ends[0], most) / 10.0
     weights = _read_weights(question.weights, sets)
+    limits = _read_limits(question, sets, weights)
+    if not limits.names and D is None:
+        raise PlanError(
+            "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
+            "at which the mean of the losses is least"
+        )
+    confidence = checked("confidence", question.confidence, KINDS["confidence"])
+    # all arguments are checked: draws are paired last
+    losses = SampledLosses.of(
+        posteriors,
+        domains,
+        list(fixed.values()),
+        question.draws,
+        question.seed,
+        question.new_run,
+    )
     problem = MixtureProblem(
         question=question,
         posteriors=posteriors,
         losses=losses,
-        limits=_read_limits(question, sets, weights),
-        confidence=checked("confidence", question.confidence, KINDS["confidence"]),
+        limits=limits,
+        confidence=confidence,
         weights=weights,
         low=low,
         largest=largest,
@@ -477,11 +485,6 @@ def pose(
         raise PlanError(
             f"{domains[int(is_short.argmax())]} has too few tokens for its least share at "
             f"{format_count(fewest)} tokens: lower the share, or give max_epochs"
-        )
-    if not problem.limits.names and D is None:
-        raise PlanError(
-            "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
-            "at which the mean of the losses is least"
         )
     return problem
 

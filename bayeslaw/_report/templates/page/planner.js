@@ -143,11 +143,13 @@ const Planner = (function () {
       return out;
     }
 
-    // The most log tokens that the budget and the unique target tokens allow.
+    // The most log tokens that the budget and the data there are allow.
     function cap(replay, budget) {
       if (replay >= ALL) return -Infinity;
-      const unique = data.uniqueTokens === null ? Infinity : Math.log(data.uniqueTokens) - Math.log(Math.max(1 - replay, 1e-300));
-      return Math.min(budget, unique);
+      return data.supplies.reduce((most, { tokens, shares: [none, all] }) => {
+        const share = Math.max(none + (all - none) * replay, 1e-300);
+        return Math.min(most, Math.log(tokens) - Math.log(share));
+      }, budget);
     }
 
     // Smallest log tokens on a line of the map at which the share reaches the confidence; between columns linear.
