@@ -58,6 +58,28 @@ CHANCE = Kind(
 EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
 RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
 
+
+class Supply(NamedTuple):
+    """Data of which a plan takes no more tokens than there are.
+
+    ``words``: its name in answers. ``shares``: the share of a run's tokens that is taken
+    from it, without replay and with nothing else; linear between. ``is_repeated``:
+    whether a token may be seen in each of several epochs.
+    """
+
+    words: str
+    shares: tuple[float, float]
+    is_repeated: bool
+
+    def share(self, replay: Any) -> Any:
+        """Compute the share of the tokens that is taken from it, of any shape."""
+        none, all_replay = self.shares
+        return none + (all_replay - none) * replay
+
+
+# argument of `plan` -> the data of which it says how many unique tokens there are
+SUPPLIES = {"unique_target_tokens": Supply("unique target tokens", (1.0, 0.0), True)}
+
 # keyword of `plan`, or column of its covariates -> kind
 KINDS: dict[str, Kind] = {
     "N": COUNT,
@@ -86,7 +108,7 @@ KINDS: dict[str, Kind] = {
             **dict.fromkeys(("w", "week", "weeks"), 7.0),
         },
     ),
-    "unique_target_tokens": COUNT,
+    **dict.fromkeys(SUPPLIES, COUNT),
     "max_epochs": COUNT,
     "min_replay": SHARE,
     "max_replay": SHARE,

@@ -17,6 +17,7 @@ import numpy as np
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
@@ -24,7 +25,7 @@ from bayeslaw._plans import value
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
-from bayeslaw._plans.question import SUPPLIES, Model, Question
+from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS

@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import Constraint
@@ -114,28 +115,6 @@ def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
         else float(np.mean(setting))
         for name, setting in settings.items()
     }
-
-
-class Supply(NamedTuple):
-    """Data of which a plan takes no more tokens than there are.
-
-    ``words``: its name in answers. ``shares``: the share of a run's tokens that is taken
-    from it, without replay and with nothing else; linear between. ``is_repeated``:
-    whether a token may be seen in each of several epochs.
-    """
-
-    words: str
-    shares: tuple[float, float]
-    is_repeated: bool
-
-    def share(self, replay: Any) -> Any:
-        """Compute the share of the tokens that is taken from it, of any shape."""
-        none, all_replay = self.shares
-        return none + (all_replay - none) * replay
-
-
-# argument of `plan` -> the data of which it says how many unique tokens there are
-SUPPLIES = {"unique_target_tokens": Supply("unique target tokens", (1.0, 0.0), True)}
 
 
 @dataclass(frozen=True)

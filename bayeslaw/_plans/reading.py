@@ -16,6 +16,7 @@ from bayeslaw._base.limits import (
     LOSS,
     POSITIVE,
     SHARE,
+    SUPPLIES,
     check_count,
     checked,
 )
@@ -32,7 +33,6 @@ from bayeslaw._plans.constraint import (
 from bayeslaw._plans.question import (
     ACCURATE,
     MEAN,
-    SUPPLIES,
     TARGET,
     Budget,
     Model,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
-from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayeslaw._base.limits import SUPPLIES, Supply
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.question import SUPPLIES, Supply
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
 from bayeslaw._plans.search import (
     ALL_REPLAY,

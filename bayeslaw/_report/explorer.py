@@ -21,9 +21,10 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.question import FORGETTING, MEAN, SUPPLIES, TARGET
+from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
 from bayeslaw._plans.search import Problem

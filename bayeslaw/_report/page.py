@@ -32,6 +32,7 @@ from bayeslaw._base.errors import (
     warn,
 )
 from bayeslaw._base.files import file_names
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
@@ -39,7 +40,6 @@ from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._plans.mixing.mixture import MixturePlan
-from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions

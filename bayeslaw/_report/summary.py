@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
 from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.question import SUPPLIES
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label

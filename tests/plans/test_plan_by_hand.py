@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from bayeslaw._base.limits import SUPPLIES, Supply
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.plan import Solution
-from bayeslaw._plans.question import SUPPLIES, Model, Supply
+from bayeslaw._plans.question import Model
 from bayeslaw._plans.sampled import (
     Part,
     SampledConstraint,
