@@ -81,6 +81,15 @@ def test_a_loss_to_others_is_said():
     assert len(against.losses_of(work, bad, good, 1)) == 4
 
 
+def test_work_without_its_table_is_skipped_with_a_reason(tmp_path, capsys):
+    """All but that on bundled grids; each is named with the file that is missing."""
+    jobs = against.list_jobs(tmp_path, "")
+    assert {job["work"] for job in jobs} == {"stages, target", "stages, source"}
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(against.WORK) - 2
+    assert all("is skipped" in line and ".csv" in line for line in said)
+
+
 @pytest.mark.parametrize("form", ["ptpp-floor"])
 def test_a_seed_is_as_it_was_kept(form):
     """Coverage, width and error at the stage left out, of the same data; a row of the
