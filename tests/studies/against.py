@@ -413,7 +413,10 @@ def markdown(rows: pd.DataFrame) -> str:
         if said:
             lost.append(f"- **{name}**: {'; '.join(said)}.")
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\nWe lose here:\n\n" + "\n".join(lost or ["- nowhere."])
+    sentences = "\n".join(lost or ["- nowhere."])
+    rest = [name for name in WORK if name not in set(rows["work"])]
+    missing = f"\n\nNot measured: {'; '.join(rest)}." if rest else ""
+    return f"{table}\n\nWe lose here:\n\n{sentences}{missing}"
 
 
 def write_page(rows: pd.DataFrame, page: Path = PAGE) -> None:
