@@ -26,6 +26,8 @@ from ._forecasts.checking.inference import InferenceCheck as InferenceCheck
 from ._forecasts.checking.inference import check_inference as check_inference
 from ._forecasts.checking.stages import StagesCheck as StagesCheck
 from ._forecasts.checking.stages import check_stages as check_stages
+from ._forecasts.choosing import RecipeChoice as RecipeChoice
+from ._forecasts.choosing import choose_recipe as choose_recipe
 from ._forecasts.forecast import forecast as forecast
 from ._forecasts.forgetting import Cost as Cost
 from ._forecasts.forgetting import cost_of_forgetting as cost_of_forgetting

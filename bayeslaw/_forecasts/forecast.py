@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 
@@ -74,12 +77,7 @@ def forecast(
     """
     prob = checked("prob", prob, CHANCE)
     posterior, runs = as_posterior(posterior), as_runs(runs)
-    fitted = table_of(posterior)
-    warn_other_domain(fitted, runs)
-    for line in [*far_beyond(fitted, runs), *own_far(posterior, runs)]:
-        warn(f"{line}: nothing measured says how far a law holds there")
-    for line in new_sizes_of_plain_fits([posterior], runs):
-        warn(line, FitWarning)
+    warn_of_distance(posterior, runs)
     blocks = [
         _of_block(posterior, block, prob, seed, accuracy) for block in _blocks(runs)
     ]
@@ -88,6 +86,16 @@ def forecast(
         return rows
     columns = runs.drop(columns=[name for name in rows if name in runs])
     return pd.concat([columns, rows], axis=1)
+
+
+def warn_of_distance(posterior: Posterior, runs: pd.DataFrame) -> None:
+    """Warn of runs of another domain than a posterior's table, or far beyond it."""
+    fitted = table_of(posterior)
+    warn_other_domain(fitted, runs)
+    for line in [*far_beyond(fitted, runs), *own_far(posterior, runs)]:
+        warn(f"{line}: nothing measured says how far a law holds there")
+    for line in new_sizes_of_plain_fits([posterior], runs):
+        warn(line, FitWarning)
 
 
 def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:
@@ -116,21 +124,11 @@ def _of_block(
     """Forecast a block of runs: quantiles of the law's loss and of a new run's loss,
     and of the accuracy if there is a link.
     """
-    # exp keeps the order, so it can be applied to the quantiles
-    law = posterior.log_loss(runs)  # (draw, run); the same for a new run below
+    law = posterior.log_loss(runs)
     new = posterior.log_loss(runs, noise=True, seed=seed)
-    low, high = (1 - prob) / 2, (1 + prob) / 2
-    of_new = np.quantile(new, [0.5, low, high, *ONE_SD], axis=0)
-    law_low, law_high = np.quantile(law, [low, high], axis=0)
-    columns = {
-        "median": np.exp(of_new[0]),
-        "low": np.exp(of_new[1]),
-        "high": np.exp(of_new[2]),
-        "log_sd": (of_new[4] - of_new[3]) / 2,
-        "law_low": np.exp(law_low),
-        "law_high": np.exp(law_high),
-    }
+    columns = quantiles_of(law, new, prob)
     if link is not None:
+        low, high = (1 - prob) / 2, (1 + prob) / 2
         rng = generator(seed, Stream.EVALUATIONS)
         evaluations = link.take(shuffled(rng, link.draws, len(new))).of_new_evaluation(
             rng
@@ -139,3 +137,21 @@ def _of_block(
         middle, least, most = np.quantile(accuracy, [0.5, low, high], axis=0)
         columns |= {"accuracy": middle, "accuracy_low": least, "accuracy_high": most}
     return pd.DataFrame(columns)
+
+
+def quantiles_of(
+    law: Float[np.ndarray, "draw run"], new: Float[np.ndarray, "draw run"], prob: float
+) -> dict[str, Float[np.ndarray, " run"]]:
+    """Summarise log losses of the law and of new runs as `forecast` returns them."""
+    # exp keeps the order, so it can be applied to the quantiles
+    low, high = (1 - prob) / 2, (1 + prob) / 2
+    of_new = np.quantile(new, [0.5, low, high, *ONE_SD], axis=0)
+    law_low, law_high = np.quantile(law, [low, high], axis=0)
+    return {
+        "median": np.exp(of_new[0]),
+        "low": np.exp(of_new[1]),
+        "high": np.exp(of_new[2]),
+        "log_sd": (of_new[4] - of_new[3]) / 2,
+        "law_low": np.exp(law_low),
+        "law_high": np.exp(law_high),
+    }

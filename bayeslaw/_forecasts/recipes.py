@@ -20,7 +20,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
-from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._forecasts.forecast import quantiles_of, warn_of_distance
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._posteriors.answer import format_probability
 from bayeslaw._posteriors.averaging.checkpoint import fill_losses
@@ -205,11 +205,12 @@ def recipes(
     law, new, intervals = {}, {}, {}
     for domain, one in posteriors.items():
         runs = of_source(offered) if domain == "source" else offered
-        runs, lines = _fill_starts(runs, one, seed)
+        runs, lines = fill_starts(runs, one, seed)
         notes += lines
-        intervals[domain] = forecast(one, runs, prob=prob, seed=seed)
+        warn_of_distance(one, runs)
         law[domain] = one.log_loss(runs)
         new[domain] = one.log_loss(runs, noise=True, seed=seed)
+        intervals[domain] = quantiles_of(law[domain], new[domain], prob)
     # domains are independent: equal numbers of draws, in random order
     orders = pair_draws([len(x) for x in law.values()], generator(seed, Stream.PAIRS))
     for domain, order in zip(posteriors, orders, strict=True):
@@ -223,7 +224,7 @@ def recipes(
         | {"cost": float(price[i]), "probability": float(is_best[:, i].mean())}
         | {
             "losses": {
-                domain: {end: float(ends[end].iloc[i]) for end in ENDS}
+                domain: {end: float(ends[end][i]) for end in ENDS}
                 for domain, ends in intervals.items()
             }
         }
@@ -232,7 +233,7 @@ def recipes(
     both = combinations(range(len(names)), 2)
     return Recipes(
         rows=rows,
-        pairs=[_compare(names, two, law, new, prob) for two in both],
+        pairs=[compare_pair(names, two, law, new, prob) for two in both],
         prob=prob,
         unit=unit,
         notes=notes,
@@ -240,7 +241,7 @@ def recipes(
     )
 
 
-def _compare(
+def compare_pair(
     names: Sequence[str],
     two: tuple[int, int],
     law: Mapping[str, Float[np.ndarray, "draw recipe"]],
@@ -334,7 +335,7 @@ def _price(offered: pd.DataFrame, costs: Costs) -> Float[np.ndarray, " recipe"]:
     return np.array([b.money if costs.has_money else b.flops for b in bills])
 
 
-def _fill_starts(
+def fill_starts(
     offered: pd.DataFrame, posterior: Posterior, seed: int
 ) -> tuple[pd.DataFrame, list[str]]:
     """Fill in missing losses before adaptation that the laws read: measured ones from

@@ -214,6 +214,26 @@ class RecipesOptions(CostOptions, SavedFitOptions):
         "Budget of each recipe without D, in FLOPs, with --price in money: 1e21; "
         "default: the cost of the first recipe with D."
     )
+    by: str | None = option(
+        "In place of a fit give a table of runs: the column that names the recipe of "
+        "each (optimizer, corpus), compared at the one --at.",
+        metavar="COLUMN",
+    )
+    law: str | None = option("With --by: the law.", autocompletion=complete_law)
+    confidence: float = option(
+        "With --by: how sure the seeds still needed shall make the choice.",
+        default=0.9,
+        min=0,
+        max=1,
+    )
+    preview: bool = option(
+        "With --by: importance sampling in place of chains; seconds, and marked.",
+        default=False,
+    )
+    accept_diagnostics: bool = option(
+        "With --by: keep a fit whose diagnostics fail.", default=False
+    )
+    where: Where = None
     column: Column = None
     prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
 
@@ -221,13 +241,19 @@ class RecipesOptions(CostOptions, SavedFitOptions):
 @command
 def recipes(options: RecipesOptions) -> None:
     """Compute the probability that a run of one recipe beats a run of another, at equal
-    compute for recipes without D.
+    compute for recipes without D; or that recipes of a table are better at a goal.
 
     Example: bayeslaw recipes target.nc --at N=8.1B,D=70B,replay=20%,ptpp=279 --at
-    N=8.1B,replay=40%,ptpp=279
+    N=8.1B,replay=40%,ptpp=279 (or bayeslaw recipes runs.csv --by optimizer --at
+    N=7B,D=140B --law chinchilla)
     """
     import bayeslaw
 
+    if options.by is not None:
+        _choose_recipe(options)
+        return
+    if options.law or options.where or options.preview:
+        raise LawError("--law, --where and --preview belong to --by COLUMN")
     options = with_file(options, options.table)
     if (options.table is None) == (not options.at):
         raise RunTableError("give a table of recipes, or each as --at; not both")
@@ -247,6 +273,32 @@ def recipes(options: RecipesOptions) -> None:
         seed=options.seed,
     )
     emit_answer(compared, options.as_json, compared.table())
+
+
+def _choose_recipe(options: RecipesOptions) -> None:
+    """Compare the recipes that a column of a table names."""
+    import bayeslaw
+
+    if options.table is not None or len(options.at or []) != 1:
+        raise RunTableError("with --by give one table of runs, and one goal as --at")
+    options = with_file(options, options.fit_file)
+    table = read_table(options.fit_file, options.where, options.column)
+    with progress_bar(
+        f"{options.law} by {options.by} on {len(table)} runs"
+    ) as progress:
+        chosen = bayeslaw.choose_recipe(
+            table,
+            options.by or "",
+            goal_at(options.at or []),
+            options.law,
+            preview=options.preview,
+            prob=options.prob,
+            confidence=options.confidence,
+            seed=options.seed,
+            progress=progress,
+            on_failure="warn" if options.accept_diagnostics else "raise",
+        )
+    emit_answer(chosen, options.as_json, chosen.table())
 
 
 @dataclass(frozen=True, kw_only=True)

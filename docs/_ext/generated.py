@@ -504,7 +504,7 @@ KEPT_AS_TEXT = (
     *("follow_curves", "follow_forks", "follow_wrong", "follow_seeds", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
     *("mutants", "joint_promises", "domain_limits"),
-    *("adaptation_forms_target", "adaptation_forms_source"),
+    *("adaptation_forms_target", "adaptation_forms_source", "recipe_pairs"),
 )
 PAGES: dict[str, Callable[[], str]] = {
     "laws": laws_page,

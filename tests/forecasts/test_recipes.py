@@ -86,6 +86,20 @@ def test_runs_of_recipes_are_those_that_are_forecast(tmp_path):
     assert best == [lower, 1 - lower]
 
 
+def test_the_law_and_the_runs_are_evaluated_once(monkeypatch):
+    """What is forecast is what is compared."""
+    asked = []
+    of_known = Known.log_loss
+
+    def count(self, runs, *, noise=False, seed=0):
+        asked.append(noise)
+        return of_known(self, runs, noise=noise, seed=seed)
+
+    monkeypatch.setattr(Known, "log_loss", count)
+    recipes(line(), TWO)
+    assert asked == [False, True]
+
+
 def test_recipes_without_tokens_cost_what_the_first_costs():
     """A larger model takes fewer tokens; its checkpoint is paid where it must be made."""
     table = pd.DataFrame({"N": [1e9, 2e9, 4e9], "D": [1e10, None, None], "ptpp": 20.0})

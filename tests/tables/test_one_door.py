@@ -122,6 +122,9 @@ FITS = {
     "compare": lambda fit, t: bayeslaw.compare(t, ["chinchilla"]),
     "average": lambda fit, t: bayeslaw.average(t, ["chinchilla"]),
     "pool": lambda fit, t: bayeslaw.pool(t, "chinchilla"),
+    "choose_recipe": lambda fit, t: bayeslaw.choose_recipe(
+        t, "optimizer", {"N": 1e9, "D": 1e10}, "chinchilla"
+    ),
     "point_fit": lambda fit, t: bayeslaw.point_fit(t, LAW),
     "refits": lambda fit, t: bayeslaw.refits(t, "chinchilla", np.ones((1, len(t)))),
     "update": bayeslaw.update,

@@ -184,8 +184,8 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
         exponents=(*law.exponents, *exponents),
         reference={**law.reference, column: at[column]},
         plausible={**law.plausible, bowl.cost(): priors.cost.median, **medians},
-        publish=_Beside(law.publish),
-        unpublish=_Beside(law.unpublish),
+        publish=Beside(law.publish),
+        unpublish=Beside(law.unpublish),
         reduces_to=(),
         monotone={},
         origin=f"{ORIGIN}{json.dumps(parts)}",
@@ -229,7 +229,7 @@ class Bowl:
         return jnp.exp(log_size) * octaves**2
 
 
-class _Beside(NamedTuple):
+class Beside(NamedTuple):
     """Change of units by ``change`` that keeps all parameters ``change`` does not have."""
 
     change: Callable[[Values], Mapping[str, AnyArray]]
