@@ -43,6 +43,7 @@ KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
     "bayeslaw._designs.buying.campaign": "fits the laws from which runs are bought, or draws from their priors",
     "bayeslaw._designs.buying.next_runs": "takes the laws from which runs are bought",
     "bayeslaw._forecasts.checking.inference": "fits simulated tables and ranks parameters",
+    "bayeslaw._forecasts.choosing": "fits the law that differs between the recipes of a table",
     "bayeslaw._forecasts.review.fits": "says which law of an average falls short",
     "bayeslaw._forecasts.review.review": "reads fits' files",
     "bayeslaw._forecasts.review.table": "says which laws can be fitted to a table",
