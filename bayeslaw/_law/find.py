@@ -176,5 +176,6 @@ def law_from_origin(
     if kind == "setting":
         parts = json.loads(place)
         base = law_from_origin(parts["law"], parts["origin"], columns)
-        return with_setting(base, parts["column"], parts["at"])
+        turns = parts.get("turns", False)
+        return with_setting(base, parts["column"], parts["at"], turns)
     return law_by_name(name, share_domains(columns or ()))

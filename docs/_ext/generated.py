@@ -551,6 +551,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "trained_plans": Kept("trained_plans.csv", by_rows(planned_table.markdown)),
     "trained_plans_259k": Kept("trained_plans_259k.csv", by_rows(trained_earlier)),
     "pools": Kept("pool_study.csv", by_rows(pools)),
+    "settings_law": Kept("settings_law.csv", plain),
     "settings_worlds": Kept("settings_worlds.csv", plain),
     "starts": Kept(f"{BENCHMARKS}/starts.csv", plain),
     "workers": Kept(f"{BENCHMARKS}/workers.csv", plain),

@@ -251,6 +251,44 @@ def test_two_settings_have_an_optimum_each(tmp_path):
     assert bayeslaw.forecast(again, new).equals(bayeslaw.forecast(fit, new))
 
 
+TURN = -0.6  # octaves of the best batch for an octave of rate off its best
+
+
+def known_turn():
+    """A law of two settings at constants: 1.5e-3 and 300 at its reference run."""
+    law = bayeslaw.find_law("chinchilla+lr+bs")
+    constants = {**law.plausible, "E": E, "A": A, "B": B, "alpha": ALPHA, "beta": BETA}
+    constants |= {"lr_best": 1.5e-3, "bs_best": 300.0, "bs_turn_lr": TURN}
+    return law, bayeslaw.law_at(law, constants, draws=2)
+
+
+@pytest.mark.parametrize("most", [1e-1, 0.75e-3])
+def test_the_best_batch_turns_with_the_rate(most):
+    """Both are at their best within the ranges; if rates end an octave too early, the
+    batch is the best one at that rate.
+    """
+    law, posterior = known_turn()
+    run = {c: law.reference[c] for c in ("N", "D")}
+    ranges = {"lr": (1e-5, most), "bs": (16.0, 1e5)}
+    best = bayeslaw.best_settings(
+        None, posterior, run, source_weight=0.0, ranges=ranges
+    )
+    rate = min(1.5e-3, most)
+    assert best["lr"].best == pytest.approx(rate, rel=2e-3)
+    at_rate = 300 * (rate / 1.5e-3) ** TURN
+    np.testing.assert_allclose(best["bs"].draws, at_rate, rtol=2e-3)
+
+
+def test_a_law_saved_before_settings_turned_is_read_as_it_was():
+    """Its origin does not say that they do."""
+    recipe = recipe_of(bayeslaw.find_law("chinchilla+lr+bs"))
+    assert "bs_turn_lr" in law_of(recipe).parameters
+    before = recipe["origin"].replace(', "turns": true', "")
+    priors = {n: p for n, p in recipe["priors"].items() if n != "bs_turn_lr"}
+    read = law_of({**recipe, "origin": before, "priors": priors})
+    assert "bs_turn_lr" not in read.parameters
+
+
 @pytest.mark.parametrize(
     ("text", "columns"),
     [

@@ -1,12 +1,16 @@
 """Tune rate and batch together in simulated sweeps whose best settings are known.
 
     python tests/studies/settings_worlds.py [--worlds 20] [-o docs/results/settings_worlds.csv]
+    python tests/studies/settings_worlds.py --law [--worlds 12] [-o docs/results/settings_law.csv]
 
 A world has nine cells, three sizes by three budgets. The log loss of a cell is a quadratic
 in the logs of rate and batch, turned by default (more batch, more rate). Its lowest point
 moves as in a public sweep of 1,911 runs: rate ~ N^-.70 D^.25, batch ~ N^-.19 D^.63. Levels
 are a factor of two apart. Each kind of world changes one thing: the runs of a cell, the
 noise, or the form of the bowl. The figures are over all cells of all worlds.
+
+``--law`` fits chinchilla+lr+bs to all runs of a world of 5 by 5 levels, by importance
+sampling, and finds the best settings at four times the largest size and budget.
 """
 
 import argparse
@@ -15,13 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
 import bayeslaw
 
 SIZES, TOKENS = (1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10)
+GOAL = {"N": 4e9, "D": 1.28e11}
 CELLS = [(N, D) for N in SIZES for D in TOKENS]
 MOVES = {"lr": (-0.70, 0.25), "bs": (-0.19, 0.63)}  # exponents of N and D
 BENDS, TURN = (0.010, 0.006), 0.004  # of log loss, over the logs
@@ -175,15 +182,69 @@ def summary(name: str, cells: pd.DataFrame) -> dict[str, str]:
     }
 
 
+def told_by_law(seed: int) -> list[dict[str, Any]]:
+    """For each setting of a world: the best at the goal over the true one, whether its
+    interval holds that, and the same of the exponents of N and D.
+    """
+    runs = world(KINDS["5 by 5"], seed)
+    options: dict[str, Any] = {"discrepancy": False, "preview": True, "seed": seed}
+    fit = bayeslaw.fit(runs, "chinchilla+lr+bs", on_failure="ignore", **options)
+    ranges = {"lr": (1e-5, 1e-1), "bs": (16.0, 1e5)}
+    best = bayeslaw.best_settings(None, fit, GOAL, source_weight=0.0, ranges=ranges)
+    truth = dict(zip(MOVES, best_of(**GOAL), strict=True))
+    rows = []
+    for name, answer in best.items():
+        low, high = answer.interval
+        row = {"setting": name, "error": np.log(answer.best / truth[name])}
+        row |= {"held": low < truth[name] < high, "half": np.log(high / low) / 2}
+        for along, exponent in zip("ND", MOVES[name], strict=True):
+            draws = fit.posterior[f"{name}_best_{along}"]
+            row[f"error_{along}"] = draws.mean() - exponent
+            row[f"held_{along}"] = 0.05 < (draws < exponent).mean() < 0.95
+        rows.append(row)
+    jax.clear_caches()
+    return rows
+
+
+def summary_of_law(rows: pd.DataFrame) -> pd.DataFrame:
+    """Figures of each setting, as texts."""
+    lines = []
+    for name, part in rows.groupby("setting", sort=False):
+        line = {
+            "best at the goal": name,
+            "worlds": str(len(part)),
+            "within a tenth": str((part["error"].abs() < np.log(1.1)).sum()),
+            "mean error": f"{part['error'].mean():+.1%}",
+            "sd": f"{part['error'].std():.1%}",
+            "half of the 90% interval": f"{part['half'].mean():.1%}",
+            "held": str(part["held"].sum()),
+        }
+        for along in "ND":
+            error = np.sqrt((part[f"error_{along}"] ** 2).mean())
+            held = part[f"held_{along}"].sum()
+            line[f"exponent of {along}: error, held"] = f"{error:.3f}, {held}"
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--worlds", type=int, default=20)
+    parser.add_argument("--law", action="store_true", help="fit a law to all runs")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = []
+    if given.law:
+        for seed in range(given.worlds):
+            rows += told_by_law(seed)
+            table = summary_of_law(pd.DataFrame(rows))
+            print(table.to_string(), flush=True)
+            if given.output:
+                table.to_csv(given.output, index=False)
+        return
     for name in KINDS:
         cells = pd.concat([tried(name, seed) for seed in range(given.worlds)])
         rows.append(summary(name, cells))

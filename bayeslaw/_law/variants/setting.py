@@ -6,6 +6,9 @@ setting. The optimum and the curvature are power laws in size, tokens and the st
 pre-training:
 
     loss + cost (N/N0)^a (D/D0)^b log2(setting / best)^2,  best = best0 (N/N0)^c (D/D0)^d
+
+Of several settings, off the best of an earlier one the best of a later one moves by a
+power of how far (``turn``): log2(batch / best) - turn log2(lr / best lr) is squared.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ class SettingPriors(NamedTuple):
         Exponents of the best setting, by column.
     cost_moves
         Exponents of the cost, for every column.
+    turn
+        Octaves by which the best setting moves with an octave of an earlier one.
     """
 
     cost: Prior = lognormal(
@@ -70,6 +75,9 @@ class SettingPriors(NamedTuple):
     }
     cost_moves: Prior = normal(
         0.0, 0.2, "unpublished: a tenth of the size costs a factor of 1.6 more or less"
+    )
+    turn: Prior = normal(
+        0.0, 0.5, "unpublished: as much as the square root of the other, either way"
     )
 
 
@@ -127,7 +135,9 @@ def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, flo
     return {c: float(f"{runs[c].median():.3g}") for c in present}
 
 
-def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
+def with_setting(
+    law: Law, column: str, at: Mapping[str, float], turns: bool = True
+) -> Law:
     """Add the term of a setting to a law.
 
     Parameters
@@ -137,6 +147,9 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
     at
         The run at which the best setting and its cost are stated. It has ``column`` and
         those of ``N``, ``D`` and ``ptpp`` with which the optimum moves.
+    turns
+        Whether its best moves with the law's other settings; in fits that were saved
+        before they did, it does not.
 
     Raises
     ------
@@ -153,7 +166,8 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
         raise LawError(f"law {law.name!r} reads {column!r} already")
     priors = SettingPriors()
     moving = {c: value for c, value in at.items() if c != column}
-    bowl = Bowl(column, tuple(moving.items()))
+    others = tuple(t.basis for t in law.terms if isinstance(t.basis, Bowl)) * turns
+    bowl = Bowl(column, tuple(moving.items()), others)
     run = ", ".join(f"{c} {value:g}" for c, value in moving.items())
     best = lognormal(at[column], priors.best_sd, f"the middle of the sweep, at {run}")
     exponents = []
@@ -162,6 +176,7 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
             Exponent(bowl.best(c), priors.moves[c], c),
             Exponent(bowl.cost(c), priors.cost_moves, c),
         ]
+    exponents += [Exponent(bowl.turn(o), priors.turn, column) for o in others]
     # must be last: the sampler's coordinates then change this exponent by itself
     exponents.append(Exponent(bowl.best(), best, column))
     cost = Term(
@@ -174,6 +189,7 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
     )
     medians = {e.name: e.prior.median for e in exponents}
     parts = {"law": law.name, "origin": law.origin, "column": column, "at": dict(at)}
+    parts |= {"turns": True} if others else {}
     return replace(
         law,
         name=f"{law.name}+{column}",
@@ -204,11 +220,12 @@ def base_of(origin: str) -> str:
 @dataclass(frozen=True)
 class Bowl:
     """Basis of the term: log2(setting / best)^2 times powers of the ``moving`` columns,
-    each relative to its middle.
+    each relative to its middle. The best turns with how far ``others`` are off theirs.
     """
 
     column: str
     moving: tuple[tuple[str, float], ...]
+    others: tuple[Bowl, ...] = ()
 
     def best(self, along: str = "") -> str:
         """Name the parameter of the best setting, or of how it moves along a column."""
@@ -218,14 +235,26 @@ class Bowl:
         """Name the parameter of the cost, or of how it moves along a column."""
         return "_".join(filter(None, (self.column, "cost", along)))
 
-    def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
+    def turn(self, other: Bowl) -> str:
+        """Name the parameter of how the best setting moves with another one."""
+        return "_".join((self.column, "turn", other.column))
+
+    def octaves(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
+        """Count the octaves from the best setting, where the others are at their best."""
         log_best = jnp.log(e[self.best()])
-        log_size = jnp.zeros(())
         for column, middle in self.moving:
             away = jnp.log(x[column]) - math.log(middle)
             log_best = log_best + e[self.best(column)] * away
+        return (jnp.log(x[self.column]) - log_best) / math.log(2)
+
+    def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
+        octaves = self.octaves(x, e)
+        for other in self.others:
+            octaves = octaves - e[self.turn(other)] * other.octaves(x, e)
+        log_size = jnp.zeros(())
+        for column, middle in self.moving:
+            away = jnp.log(x[column]) - math.log(middle)
             log_size = log_size + e[self.cost(column)] * away
-        octaves = (jnp.log(x[self.column]) - log_best) / math.log(2)
         return jnp.exp(log_size) * octaves**2
 
 
