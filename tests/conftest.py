@@ -72,6 +72,26 @@ def browser():
         yield driven
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _watched():
+    """Commands of this process answer before the eyes of `known.answers`."""
+    from known.answers import watched_answers  # after the hook that checks shapes
+
+    with watched_answers():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _as_schemas_say(_watched):
+    """No answer in JSON has a key, or a type, that its schema has not."""
+    from known.answers import wrong
+
+    yield
+    told = [*wrong]
+    wrong.clear()
+    assert not told, told
+
+
 def _shared(*parts: str) -> Path:
     path = SHARED.joinpath(*parts)
     if not path.is_file():

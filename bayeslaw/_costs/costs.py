@@ -345,6 +345,9 @@ class Bill:
         return ", ".join(words)
 
 
+AMOUNTS = " ".join(f"{field.name}?" for field in fields(Bill))  # keys of a known bill
+
+
 def format_money(amount: float) -> str:
     """Write an amount as people read it: 12,340; 3.42."""
     return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"

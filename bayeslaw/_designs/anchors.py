@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import LABEL
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import (
     MAX_KHAT,
@@ -30,6 +31,7 @@ from bayeslaw._designs.criteria import Choosing, Variance
 from bayeslaw._designs.evidence import already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import (
+    CHOSEN,
     KINDS,
     GainName,
     Goal,
@@ -106,6 +108,26 @@ class Anchors:
     warnings: list[str]
     choice: dict[str, Any] | None = None
     days: float | None = None
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "picks": [
+            {
+                "row run": LABEL,
+                "rows": list[LABEL],
+                "replicate": int,
+                "cost gain gain_error goal_sd": float,
+            }
+        ],
+        "check": {
+            "picks outcomes": int,
+            "goal_sd error goal_sd_approximate correction khat": float,
+            "reliable": bool,
+            "chance? regret? flops? flops_error? share_with_a_plan?": float,
+        },
+        "plan": "flops_before flops_after money_before? money_after?",
+        "choice": CHOSEN,
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

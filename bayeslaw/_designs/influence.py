@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,6 +55,11 @@ class Influence:
 
     rows: pd.DataFrame
     probability: float
+
+    KEYS: ClassVar = {
+        "probability": ...,
+        "rows": [{"domain kind name": str, "probability shift k_hat D": float}],
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -109,6 +109,8 @@ class Check:
     reason: str
     reasons: tuple[str, ...]
     pit: Float[np.ndarray, " run"]
+
+    KEYS: ClassVar = {"*": ..., "next": (str, "What to do, by the verdict.")}
 
     @property
     def next(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import CHANCE, POSITIVE, checked
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._forecasts.forecast import ONE_SD, quantiles_of, warn_of_distance
 from bayeslaw._forecasts.recipes import compare_pair, fill_starts
 from bayeslaw._law.law import Law
@@ -96,6 +97,26 @@ class RecipeChoice:
     preview: bool
     notes: list[str]
     warnings: list[str]
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "rows": [{"recipe": str, "runs": int, f"probability {INTERVAL}": float}],
+        "pairs": [
+            {
+                "recipe other": str,
+                "probability law_probability": float,
+                "difference tokens? tokens_saved?": INTERVAL,
+                "seeds_at_goal seeds_of_table": int | None,
+            }
+        ],
+        "choices": {
+            "forecast? measured?": {
+                "recipe": str,
+                "regret": "mean low high",
+                "rank_correlation": INTERVAL,
+            }
+        },
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

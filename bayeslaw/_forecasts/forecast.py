@@ -26,6 +26,10 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+# columns of a forecast
+FORECAST = (
+    "median low high log_sd law_low law_high accuracy? accuracy_low? accuracy_high?"
+)
 ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 
 

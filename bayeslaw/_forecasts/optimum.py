@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
@@ -66,6 +67,24 @@ class Optimum:
     prob: float
     unit: str
     warnings: list[str]
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "rows": [
+            {
+                "budget N N_low N_high D D_low D_high": float,
+                "tokens_per_parameter": float,
+                "tokens_per_parameter_low tokens_per_parameter_high": float,
+                "loss loss_low loss_high new_run_low new_run_high": float,
+                "refused": str | None,
+            }
+        ],
+        "exponent": INTERVAL,
+        "parabolas": [
+            {"flops N N_low N_high loss": float, "runs": int, "refused": str | None}
+        ],
+        "curves": [{"budget": float, "N low median high": list[float]}],
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

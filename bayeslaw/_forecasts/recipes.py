@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import CHANCE, COST, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._forecasts.forecast import quantiles_of, warn_of_distance
@@ -38,6 +39,7 @@ RECIPE = "recipe"  # column that names recipes
 LOSS = "loss"  # the loss that is compared, without a source
 WHAT = "the table of recipes"
 ENDS = ("median", "low", "high")
+CHANCES = "probability law_probability"  # of the lower loss
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,24 @@ class Recipes:
     unit: str
     notes: list[str]
     warnings: list[str]
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "rows": [
+            {
+                "recipe": str,
+                "cost probability N? D? replay? ptpp?": float,
+                "losses": {"**": INTERVAL},
+            }
+        ],
+        "pairs": [
+            {
+                "recipe other": str,
+                CHANCES: float,
+                "domains": {"**": {CHANCES: float, "difference": INTERVAL}},
+            }
+        ],
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

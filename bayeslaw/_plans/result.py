@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.terminal import printable
-from bayeslaw._costs.costs import Bill
-from bayeslaw._tables.beyond import Distance, describe_place, read_places
+from bayeslaw._costs.costs import AMOUNTS, COST_LIMITS, Bill
+from bayeslaw._tables.beyond import PLACE, Distance, describe_place, read_places
+
+# keys of a choice of tokens and replay, and of its probabilities
+CHOICE = {"atpp D replay flops": float, "cost?": AMOUNTS}
+CHANCES = "probability probability_target? probability_forgetting?"
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,60 @@ class Plan:
     warnings: list[str]
     cost: dict[str, float] | None = None
     distance: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "plug_in": {"*": CHOICE, "probability": float},
+        "promises": [
+            {"name unit": str, "limit probability mean low high worth": float}
+        ],
+        "frontier": [{"*": CHOICE, "confidence": float}],
+        "region": {"atpp replay": list[float], "probability": list[list[float]]},
+        "tradeoff": {
+            "atpp": float,
+            "replay": list[float],
+            "bands": {"**": {"limit": float, "unit": str, INTERVAL: list[float]}},
+        },
+        "truth": {
+            "share_with_a_plan regret perfect_information": float,
+            "quantiles": list[float],
+            "atpp replay": list[float] | None,
+        },
+        "candidates": [{"*": CHOICE, "N ptpp probability": float, "feasible": bool}],
+        "explanation": {
+            "message": str,
+            "best": {"*": CHOICE, CHANCES: float},
+            "relax": [
+                {
+                    "*": CHOICE,
+                    "promise unit": str,
+                    "limit probability_alone needed": float,
+                    "enough?": {"*": CHOICE, "limit": float, "words": str},
+                    "comfortable?": {"*": CHOICE, "limit": float},
+                }
+            ],
+            "caps": [{"*": CHOICE, "cap": str, "limit needed": float}],
+            "shown": CHOICE,
+        },
+        "settings": {
+            "baseline asked": dict[str, float],
+            "max_tokens max_target_tokens min_replay max_replay": float,
+            "".join(f"{name}? " for name in COST_LIMITS): float,
+            "costs?": str,
+            "fitted notes": list[str],
+            "new_run": bool,
+            "draws seed": int,
+            "soft?": {"prices excess": dict[str, float], "cost training": float},
+            "errors?": {
+                "sentence": str,
+                "names": list[str],
+                "correlation": list[list[float]],
+                "probability_if_independent D_if_independent": float,
+            },
+        },
+        "cost": AMOUNTS,
+        "distance": {"**": PLACE},
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -33,6 +33,8 @@ class WhatIf:
 
     plans: Mapping[str, Plan]
     changes: Mapping[str, Mapping[str, Any]]
+
+    KEYS: ClassVar = {"**": {"changes": dict[str, str], "plan": Plan}}
 
     def table(self) -> pd.DataFrame:
         """Show a row for each scenario: ``feasible``, ``N``, ``D``, ``atpp``,

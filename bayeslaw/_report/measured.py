@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,11 @@ class Measured:
     checks: Mapping[str, Check]
     kept: Sequence[Kept] | None
     pictures: Mapping[str, figures.Picture]
+
+    KEYS: ClassVar = {
+        "checks": ...,
+        "plan": [{"name": str, "measured": float, "kept": bool}],
+    }
 
     def beside(self, expected: Expected) -> str:
         """Write what was measured of a limit, beside what was expected."""

@@ -95,6 +95,10 @@ class Distance(NamedTuple):
         )
 
 
+# keys of a place in JSON (`tell_distance`)
+PLACE = {"*": Distance, "inside": bool, "tested": float}
+
+
 def distances(
     table: pd.DataFrame,
     runs: pd.DataFrame,

@@ -17,7 +17,13 @@ from bayeslaw._base.numbers import (
     format_count,
     parse_number,
 )
-from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    LOSS_SD,
+    SHARE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+)
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import (
     BOTH,
@@ -91,9 +97,33 @@ NUMERIC = {
 }
 POSITIVE = {"N", "D", "U", "ptpp", "pretrain_tokens"}
 POSITIVE |= {n for n in NUMERIC if "loss" in n and n != LOSS_SD}
+NOT_NEGATIVE = ("cost", "step", "lr", LOSS_SD)
 # large: in 240,000 the comma groups thousands
 COUNTS = ("N", "D", "U", "pretrain_tokens", "step", "cost")
+COUNTED = ("N", "D", "ptpp")  # at most `LARGEST_COUNT`
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
+
+
+def row_schema() -> dict[str, Any]:
+    """Make the JSON schema of a row of a table under the schema's names. A number may
+    be text, ``"8.1B"`` or ``"34%"``; an empty cell is null. Other columns are allowed.
+    """
+    cell = {"type": ["number", "string", "null"]}
+    share = cell | {"minimum": 0, "maximum": 1}
+    columns: dict[str, Any] = {name: dict(cell) for name in (*TEXT, *NUMERIC)}
+    for name, what in NUMERIC.items():
+        column = columns[name]
+        column["description"] = what
+        column |= {"exclusiveMinimum": 0} if name in POSITIVE else {}
+        column |= {"minimum": 0} if name in NOT_NEGATIVE else {}
+        column |= {"maximum": LARGEST_COUNT} if name in COUNTED else {}
+    columns["replay"] |= share
+    return {
+        "description": "A row of the run table: a run, or a checkpoint of one.",
+        "type": "object",
+        "properties": columns,
+        "patternProperties": {f"^{SHARE}.": share},
+    }
 
 
 def read_runs(
@@ -596,9 +626,9 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
                 f'rows out (--where "{name} > 0")'
             )
             faults["not positive"] = x <= 0, do
-        if name in ("cost", "step", "lr", LOSS_SD):
+        if name in NOT_NEGATIVE:
             faults["negative"] = x < 0, f"{name} must be at least 0"
-        if name in ("N", "D", "ptpp"):
+        if name in COUNTED:
             do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
             faults["more than there can be"] = x > LARGEST_COUNT, do
         if name == "replay" or is_share(name):

@@ -18,7 +18,16 @@ from typer.core import TyperCommand, TyperOption
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import buying, fits, forecasts, laws, plans, reporting, running
+from bayeslaw.cli import (
+    buying,
+    fits,
+    forecasts,
+    laws,
+    plans,
+    reporting,
+    running,
+    schema,
+)
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
@@ -84,6 +93,7 @@ COMMANDS = (
     plans.whatif,
     buying.anchors,
     reporting.report,
+    schema.schema,
 )
 
 

@@ -142,9 +142,14 @@ def write_picture(
 
 def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
     if as_json:
-        print(json.dumps(finite(record), allow_nan=False))
+        print_answer(json.dumps(finite(record), allow_nan=False))
     else:
         show()
+
+
+def print_answer(text: str) -> None:
+    """Print an answer in JSON, which `bayeslaw schema` describes."""
+    print(text)
 
 
 def emit_answer(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import POSITIVE, Kind, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import LABEL
 from bayeslaw._costs.costs import format_days
 from bayeslaw._designs.appraisal import Appraisal, appraise_picks
 from bayeslaw._designs.buying.campaign import (
@@ -35,7 +36,7 @@ from bayeslaw._designs.buying.campaign import (
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import gaussian
 from bayeslaw._designs.gaussian import Pick
-from bayeslaw._designs.goals.goal import KINDS, GainName, gain_for, read_goal
+from bayeslaw._designs.goals.goal import CHOSEN, KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits, choose
 from bayeslaw._plans.question import FORGETTING, TARGET
@@ -116,6 +117,14 @@ class NextRuns:
     gain: GainName
     campaign: NextArguments
     days: float | None = None
+
+    KEYS: ClassVar = {
+        "rows odd failed": list[LABEL],
+        "goal_sd goal_sd_after spent budget stop gain days": ...,
+        "known_from": (str, "Name of the posterior; priors before the first batch."),
+        "plan": {"tokens replay flops margin": float, "reaches": bool},
+        "choice": CHOSEN,
+    }
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
         """Find the next purchase after these rows are measured, too: the rows of

@@ -61,6 +61,8 @@ def unit_of(gain: str, costs: Costs | None) -> str:
     return KINDS[gain].unit
 
 
+# keys of a choice in JSON (`OptionDraws.now`)
+CHOSEN = {"best": str, "chance regret chance_after? regret_after?": float}
 KINDS: dict[str, GoalKind] = {
     "variance": GoalKind("squared log loss", 0.01),
     "information": GoalKind("nats about new runs at the goal", 0.01),

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -82,6 +82,15 @@ class InferenceCheck:
     not_converged: int
     left_out: str
     seconds: float
+
+    KEYS: ClassVar = {
+        "shares by_chains not_converged left_out seconds": ...,
+        "replicates": int,
+        "uniform": (bool, "Whether the shares of every quantity are uniform."),
+        "limit": (float, "P-value below which a quantity is not."),
+        "p_values": dict[str, float],
+        "reason": str,
+    }
 
     @property
     def replicates(self) -> int:

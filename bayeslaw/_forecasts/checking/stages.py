@@ -14,7 +14,7 @@ import math
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -77,6 +77,13 @@ class StagesCheck:
     column: str | None
     stages: tuple[Stage, ...]
     skipped: tuple[str, ...] = ()
+
+    KEYS: ClassVar = {
+        "column stages skipped": ...,
+        "largest factor probability factor90": float,
+        "stages_for_90": int,
+        "reason": str,
+    }
 
     @property
     def largest(self) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
@@ -67,6 +67,8 @@ class Review:
 
     subject: str
     checks: tuple[Finding, ...]
+
+    KEYS: ClassVar = {"*": ..., "verdict": (Verdict, "The worst of the checks'.")}
 
     def __getitem__(self, name: str) -> Finding:
         """Return the check of this name.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.problem import (
@@ -35,7 +36,17 @@ from bayeslaw._plans.mixing.search import (
     reach,
     search,
 )
-from bayeslaw._tables.beyond import describe_place, read_places
+from bayeslaw._tables.beyond import PLACE, describe_place, read_places
+
+# keys in JSON of a limit, and of the question
+LIMIT = {"name": str, f"limit probability {INTERVAL}": float}
+QUESTION = {
+    "confidence max_epochs D? max_tokens?": float,
+    "weights least largest unique_tokens": dict[str, float],
+    "covariates": dict[str, dict[str, float]],
+    "new_run": bool,
+    "draws seed": int,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +113,21 @@ class MixturePlan:
     warnings: list[str]
     mean: dict[str, float] = field(default_factory=dict)
     distance: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "limits": [LIMIT],
+        "along": {
+            "**": {
+                "share probability": list[float],
+                "losses": {"**": {INTERVAL: list[float]}},
+            }
+        },
+        "region": {"shares?": list[list[float]], "probability?": list[float]},
+        "settings": QUESTION,
+        "mean": INTERVAL,
+        "distance": {"**": PLACE},
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the plan to JSON types."""
@@ -378,6 +404,16 @@ class BestMixture:
     settings: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     distance: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "loss": INTERVAL,
+        "optimum": {"**": INTERVAL},
+        "free": {"**": "low high"},
+        "limits": [LIMIT],
+        "settings": QUESTION,
+        "distance": {"**": PLACE},
+    }
 
     def to_dict(self) -> dict:
         """Convert the answer to JSON types."""

@@ -98,6 +98,14 @@ class Comparing:
         }
 
 
+# columns of a comparison, with the law's name
+SCORES = {
+    "name errors sampler failed_stages reason": str,
+    "score weight probability coverage mae interval_score90 drift": float,
+    "rhat ess divergences draws": float,
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Laws, with scores of their forecasts of left-out stages.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.schema import CELLS
 from bayeslaw._designs.anchors import Anchors, anchors
-from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._forecasts.forecast import FORECAST, forecast
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
@@ -52,6 +53,15 @@ class PriorPage:
     plan: Plan | None
     first: Anchors
     offered: pd.DataFrame
+
+    KEYS: ClassVar = {
+        "report": str,
+        "prior_only": Literal[True],
+        "warnings plan": ...,
+        "forecast": [FORECAST],
+        "first_runs": Anchors,
+        "offered": [CELLS],
+    }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""

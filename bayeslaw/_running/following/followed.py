@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.terminal import printable
 from bayeslaw._running.following.course import UNITS
 
@@ -26,6 +27,9 @@ REASONS = {
         "more tokens trained than logged"
     ),
 }
+
+BEFORE = "before_median before_low before_high"
+FINAL = "final_median final_low final_high"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +96,20 @@ class Followed:
     khat: float
     effective_draws: float
     notes: tuple[str, ...]
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "final final_before": f"D? step? {INTERVAL}",
+        "verdict": (str, "Whether the run is as foreseen, unusual or surprising."),
+        "foreseen": [f"D? step? {BEFORE}"],
+        "path": [f"D? step? {BEFORE} {INTERVAL}"],
+        "replays": [f"replay probability {INTERVAL}"],
+        "schedules": [
+            {"schedule": str, f"D? step? probability saved {INTERVAL}": float}
+        ],
+        "history": [f"at loss probability surprise {INTERVAL} {FINAL}"],
+        "least": "at loss rise",
+    }
 
     @property
     def verdict(self) -> str:
@@ -207,6 +225,18 @@ class Following:
     probability_before: float
     surprise: float
     decision: Decision
+
+    KEYS: ClassVar = {
+        "*": Followed,
+        "until confidence within probability probability_before surprise": ...,
+        "decision": Literal["go on", "stop early", "stop", "wait"],
+        "reason": str,
+        "stop_at saved needed replay replay_probability schedule_probability": float,
+        "schedule": str | None,
+        "look_again sure_by_then least_at": float,
+        "regret": dict[str, float] | None,
+        "domains": {"**": Followed},
+    }
 
     def __getitem__(self, name: str) -> Followed:
         return self.domains[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,13 @@ class PlanChange:
     kept: dict[str, float]
     regret_before: float | None
     regret: float | None
+
+    KEYS: ClassVar = {
+        "*": ...,
+        "kept": "probability? probability_target? probability_forgetting?",
+        "moved": bool,
+        "still_keeps": bool | None,
+    }
 
     @property
     def moved(self) -> bool:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
 from bayeslaw._base.numbers import format_chance, format_level
+from bayeslaw._base.schema import CELLS
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
@@ -151,6 +152,13 @@ class Surprise:
     p_value: float
     rows: pd.DataFrame
     groups: pd.DataFrame
+
+    KEYS: ClassVar = {
+        "n coverage p_value": ...,
+        "miss": (float, "Mean log of losses over their forecasts."),
+        "rows": [{"median low high loss miss z": float, **CELLS}],
+        "groups": [{"by level": str, "rows": int, "miss sd p_value": float}],
+    }
 
     @property
     def worst(self) -> pd.DataFrame:
@@ -360,6 +368,13 @@ class Attribution:
     close: float = 0.4
     close_sd: float = 0.35
     most: float = 0.5
+
+    KEYS: ClassVar = {
+        "shift sd together": ...,
+        "told": (bool, "Whether the new rows tell the shift."),
+        "reason": str,
+        "groups": [{"by level": str, "rows": int, "adds alone khat": float}],
+    }
 
     @property
     def is_told(self) -> bool:

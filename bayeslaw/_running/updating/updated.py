@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,13 @@ from bayeslaw._running.updating.plans import PlanChange
 from bayeslaw._running.updating.rows import RowChanges
 from bayeslaw._running.updating.surprise import Attribution, Surprise, above
 
+WEIGHTS = "weight_before weight_after drift_before drift_after"
+# keys in JSON of a value before and after, and of how it moved
+SHIFT = {
+    "before before_low before_high after after_low after_high": float,
+    "sd shift expected": float,
+    "moved beyond": bool,
+}
 Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
 
 
@@ -52,6 +59,14 @@ class UpdatedDomain:
     laws: pd.DataFrame
     forecasts: pd.DataFrame
     attribution: Attribution | None
+
+    KEYS: ClassVar = {
+        "rows": {"new changed gone same": int},
+        "surprise attribution": ...,
+        "parameters": [{"parameter": str, **SHIFT}],
+        "laws": [{"law": str, WEIGHTS: float}],
+        "forecasts": [{"run": str | int, "width": float, **SHIFT}],
+    }
 
     @property
     def headline(self) -> pd.Series:
@@ -98,6 +113,13 @@ class Updated:
     domains: Mapping[str, UpdatedDomain]
     plan: PlanChange | None
     prob: float = 0.9
+
+    KEYS: ClassVar = {
+        "action": Action,
+        "verdict": (str, "What happened, in words."),
+        "prob plan": ...,
+        "domains": {"**": UpdatedDomain},
+    }
 
     def __getitem__(self, name: str) -> UpdatedDomain:
         return self.domains[name]
