@@ -133,12 +133,10 @@ def _object(
             about = said[0] if said else described.get(name)
             properties[name] = made | ({"description": about} if about else {})
             required += [name] if word == name else []
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(dict.fromkeys(required)),
-        "additionalProperties": others,
-    }
+    schema = {"type": "object", "additionalProperties": others}
+    if not properties:
+        return schema
+    return schema | {"properties": properties, "required": [*dict.fromkeys(required)]}
 
 
 def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:

@@ -65,7 +65,7 @@ class UpdatedDomain:
         "surprise attribution": ...,
         "parameters": [{"parameter": str, **SHIFT}],
         "laws": [{"law": str, WEIGHTS: float}],
-        "forecasts": [{"run": str | int, "width": float, **SHIFT}],
+        "forecasts": [{"index": str, "width": float, **SHIFT}],
     }
 
     @property
