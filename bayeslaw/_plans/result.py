@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.terminal import printable
@@ -136,7 +137,8 @@ class Plan:
         },
         "settings": {
             "baseline asked": dict[str, float],
-            "max_tokens max_target_tokens min_replay max_replay": float,
+            "max_tokens min_replay max_replay": float,
+            " ".join(name.replace("unique", "max") for name in SUPPLIES): float,
             "".join(f"{name}? " for name in COST_LIMITS): float,
             "costs?": str,
             "fitted notes": list[str],
