@@ -143,11 +143,15 @@ def state_power(p):
 
 
 def state_rise(p):
-    before, r = X["source_loss_before"], X["replay"]
+    return risen(p, X["replay"], p["S1"])
+
+
+def risen(p, r, level):
+    before = X["source_loss_before"]
     replayed = r * X["D"] / (X["ptpp"] * X["N"])
     share = p["a"] * X["N"] ** p["g"] * (X["ptpp"] / 30) ** p["z"]
     share = share * np.exp(-p["kappa"] * r**0.6)
-    left = (p["S1"] - before) * share * (1 + replayed / p["delta"]) ** -p["beta"]
+    left = (level - before) * share * (1 + replayed / p["delta"]) ** -p["beta"]
     return before + left - p["G"] * before * np.log(1 + replayed)
 
 
@@ -206,6 +210,12 @@ def mixture_exponential(p):
     return size_and_data(p) + p["K"] * np.exp(of_code + of_books)
 
 
+def mixture_rise(p):
+    own, code, books = (X[f"share_{name}"] for name in ("web", "code", "books"))
+    level = (code * p["S1_code"] + books * p["S1_books"]) / (1 - own)
+    return risen(p, own, level)
+
+
 def mixture_state(p):
     way = 1 - (1 + X["D"] * X["N"] ** p["h"] / p["D1"]) ** -p["beta"]
     end = p["c"] * X["source_loss_before"]
@@ -223,6 +233,7 @@ FORMULAS = {
     "mixture-coupled": mixture_coupled,
     "mixture-dcpt": mixture_dcpt,
     "mixture-exponential": mixture_exponential,
+    "mixture-rise": mixture_rise,
     "mixture-state": mixture_state,
     "mixture-tokens": mixture_tokens,
     "anneal": lambda p: (

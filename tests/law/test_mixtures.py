@@ -57,6 +57,33 @@ def test_the_state_law_of_two_domains_is_the_targets_exactly():
     )
 
 
+def test_the_rise_of_two_domains_is_the_source_s_exactly():
+    """Also with nothing but the source, where no level of another domain is reached."""
+    mixture, plain = law("mixture-rise", ("source", "target")), law("state-rise")
+    runs = runs_of(("source", "target")).assign(ptpp=30.0, source_loss_before=2.5)
+    runs.loc[0, ["share_source", "share_target"]] = 1.0, 0.0
+    runs["replay"] = runs["share_source"]
+    parameters = dict(plain.plausible)
+    ours = parameters | {"S1_target": parameters.pop("S1")}
+    np.testing.assert_allclose(
+        mixture.loss(arrays(runs), mixture.from_paper(ours)),
+        plain.loss(arrays(runs), plain.from_paper(plain.plausible)),
+        rtol=1e-9,
+    )
+
+
+def test_levels_of_domains_are_weighed_by_their_shares():
+    """Half of each of two others is half way between all of the one and the other."""
+    three = law("mixture-rise", ("source", "fr", "de"))
+    told = dict(three.plausible) | {"S1_fr": 3.5, "S1_de": 4.5}
+    shares = {"share_source": 0.2, "share_fr": [0.8, 0.4, 0], "share_de": [0, 0.4, 0.8]}
+    runs = pd.DataFrame({"N": 1e8, "D": 1e9, "ptpp": 30, **shares})
+    runs["source_loss_before"] = 2.5
+    fr, both, de = three.loss(arrays(runs), three.from_paper(told))
+    assert de > fr + 0.01
+    np.testing.assert_allclose(both, (fr + de) / 2, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize("domains", [("a", "b"), SEVEN])
 def test_a_law_of_mixtures_is_one_for_any_number_of_domains(name, domains):
@@ -73,7 +100,8 @@ def test_a_law_of_mixtures_is_one_for_any_number_of_domains(name, domains):
 @pytest.mark.parametrize("name", MIXTURES)
 def test_a_name_means_the_law_of_the_tables_domains(name):
     """By the table's shares, the evaluated domain first where it is one of them."""
-    table = runs_of(SEVEN).assign(loss_before=3.0, source_loss_before=2.5)
+    before = {"ptpp": 30.0, "loss_before": 3.0, "source_loss_before": 2.5}
+    table = runs_of(SEVEN).assign(**before)
     assert share_domains(find_law(name, table).covariates) == SEVEN
     of_github = find_law(name, table.assign(domain="github"))
     assert share_domains(of_github.covariates)[0] == "github"

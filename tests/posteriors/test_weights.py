@@ -192,9 +192,24 @@ def test_the_state_law_of_the_table_s_own_domain_competes():
     assert default_laws(source.drop(columns="ptpp")) == ["state-source"]
     blind = default_laws(target.drop(columns="source_loss_before"))
     assert not any(name.startswith("state-") for name in blind)
+    # a domain of another name than the source is a target, though it has no loss_before
+    named = target.drop(columns="loss_before").assign(domain="math")
+    assert default_laws(named) == ["state-power"]
     # the target's law does not read the target's own loss before adaptation
     unread = target.drop(columns="loss_before").assign(domain="target")
     assert default_laws(unread) == ["state-power"]
+
+
+def test_mixtures_of_checkpoints_have_laws_that_start_from_their_losses():
+    """By default these alone; without the columns that they read, laws of mixtures."""
+    runs = bayeslaw.datasets.load("microcpt-mixtures")
+    of_source, of_french = (runs[runs["domain"] == name] for name in ("source", "fr"))
+    others = ["mixture-coupled", "mixture-exponential"]
+    assert candidate_laws(of_source) == [*others, "mixture-rise"]
+    assert default_laws(of_source) == ["mixture-rise"]
+    assert default_laws(of_french) == ["mixture-state"]
+    assert default_laws(of_source.drop(columns="ptpp")) == others
+    assert default_laws(of_french.drop(columns="source_loss_before")) == others
 
 
 def test_laws_of_stages_need_several_sizes_too():

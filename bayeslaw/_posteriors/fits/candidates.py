@@ -55,13 +55,16 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     runs = runs.loc[:, runs.notna().groupby(domains).any().all()]
     mixtures = [runs[c].nunique() for c in runs if is_share(c)]
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
-        return ["mixture-coupled", "mixture-exponential"]
+        of_state = _choose_state_law(runs, "mixture-state", "mixture-rise")
+        return ["mixture-coupled", "mixture-exponential", *of_state]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     is_staged = levels.get("ptpp", 0) > 1
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
-        of_state = _state_laws(runs)
+        # replayed tokens count relative to those of pre-training
+        of_source = "state-rise" if "ptpp" in runs else "state-source"
+        of_state = _choose_state_law(runs, "state-power", of_source)
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
         of_size = ["dcpt"] if is_read else []
         of_stage = [*FORMS, _stage_law(runs)] if of_size and is_staged else []
@@ -106,17 +109,21 @@ def _stage_law(runs: pd.DataFrame) -> str:
     return "ptpp-rise" if of_source else "ptpp-tokens"
 
 
-def _state_laws(runs: pd.DataFrame) -> list[str]:
-    """Choose the law of checkpoint state: for the source if ``loss_before`` equals
-    ``source_loss_before``, else for the target.
+def _choose_state_law(
+    runs: pd.DataFrame, of_target: str, of_source: str
+) -> list[str]:
+    """Choose the law of checkpoint state, if the table has its columns. It is that of
+    the source if ``loss_before`` equals ``source_loss_before``; without ``loss_before``
+    if the domain is named so, or not named.
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []
-    of_target = "domain" in runs and bool((runs["domain"] == "target").any())
-    of_source = LOSS_BEFORE not in runs or np.allclose(
-        runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE], equal_nan=True
-    )
-    if of_target or not of_source:
-        return ["state-power"]
-    # replayed tokens count relative to those of pre-training
-    return ["state-rise" if "ptpp" in runs else "state-source"]
+    domains = set(runs["domain"]) if "domain" in runs else {"source"}
+    if LOSS_BEFORE in runs and "target" not in domains:
+        losses = runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE]
+        is_source = np.allclose(*losses, equal_nan=True)
+    else:
+        is_source = domains == {"source"}
+    name = of_source if is_source else of_target
+    is_read = {c for c in catalogue.law(name).covariates if not is_share(c)} <= set(runs)
+    return [name] if is_read else []
