@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
-from bayeslaw._law.columns import share_domains
+from bayeslaw._law.columns import is_share, share_domains
 from bayeslaw._plans.mixing.mixture import (
     MixtureArguments,
     MixturePlan,
@@ -29,7 +29,7 @@ from bayeslaw._plans.mixing.problem import (
     pose,
 )
 from bayeslaw._plans.mixing.search import onto_simplex
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
     MAP,
     confidence_slider,
@@ -246,7 +246,9 @@ def explored_mixture(
     """
     size = float(runs["N"].max())
     most = float(runs["D"].max())
-    problem = pose(MixtureQuestion(fits, N=size, seed=seed), most)
+    checkpoint = _read_last_checkpoint(fits, runs)
+    question = MixtureQuestion(fits, N=size, covariates=checkpoint, seed=seed)
+    problem = pose(question, most)
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.low, problem.largest)
     x = math.log(most)
@@ -255,6 +257,26 @@ def explored_mixture(
     return MixturePart(
         _build_sliders(problem, limits, start, Costs().flops_per_token(size))
     )
+
+
+def _read_last_checkpoint(
+    fits: Mapping[str, Posterior], runs: pd.DataFrame
+) -> dict[str, dict[str, float]]:
+    """Read what laws read beside size, tokens and shares, by column and evaluation set:
+    values of the largest model at its last stage.
+    """
+    along = [column for column in ("N", "ptpp") if column in runs]
+    last = runs.sort_values(along, kind="stable").groupby("domain").last()
+    read = [c for c in columns_read(*fits.values()) if not is_share(c)]
+    return {
+        column: {
+            name: float(last.at[name, column])
+            for name, fit in fits.items()
+            if column in columns_read(fit)
+        }
+        for column in read
+        if column not in ("N", "D")
+    }
 
 
 @dataclass(frozen=True, eq=False)

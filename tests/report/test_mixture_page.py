@@ -33,14 +33,14 @@ def simulated() -> pd.DataFrame:
 
 
 @contextmanager
-def quick_fits():
+def quick_fits(law="mixture-coupled"):
     """Previews in place of chains and averages."""
 
     def preview(runs, fitted, *_):
         with warnings.catch_warnings():
             # without the largest size there are two
             warnings.filterwarnings("ignore", message="column 'N' has two levels only")
-            return bayeslaw.fit(runs[fitted], "mixture-coupled", preview=True)
+            return bayeslaw.fit(runs[fitted], law, preview=True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_file, "fit_laws", preview)
@@ -95,6 +95,28 @@ def test_without_a_plan_mixtures_of_the_largest_model_can_be_tried(tmp_path):
     assert data["N"] == 1e9
     assert data["start"]["shares"] == pytest.approx([1 / 3] * 3)
     assert data["probability"] is None
+
+
+def test_mixtures_of_a_checkpoint_are_tried_from_its_last_stage(tmp_path):
+    """Laws that read the checkpoint's losses get those of the largest model's last one."""
+    runs = bayeslaw.datasets.load("microcpt-mixtures")
+    of_seed = (runs["seed"] == 0) & (runs["step"] >= 100)
+    runs = runs[of_seed & runs["domain"].isin(["fr", "de"])]
+    # of sizes near the law's reference run, whose losses they are not
+    runs = runs.assign(N=runs["N"] * 1e5, D=runs["D"] * 1e5)
+    with quick_fits("mixture-state"):
+        page = bayeslaw.report(runs, tmp_path, law="mixture-state", quick=True)
+    data = data_of(page)
+    last = runs[(runs["N"] == data["N"]) & (runs["ptpp"] == 93)]
+    of_french = last[last["domain"] == "fr"].head(1)
+    shares = dict(zip(data["domains"], data["start"]["shares"], strict=True))
+    started = of_french.assign(
+        D=np.exp(data["start"]["x"]), **{f"share_{d}": s for d, s in shares.items()}
+    )
+    forecast = page.fits["fr"].log_loss(started, noise=True)
+    of_set = [limit["name"] for limit in data["limits"]].index("fr")
+    start = float(data["sliders"][of_set]["value"])
+    assert start == pytest.approx(np.exp(np.median(forecast)), rel=5e-3)
 
 
 def test_a_budget_may_be_asked_for_on_the_page(tmp_path):

@@ -109,9 +109,7 @@ def _stage_law(runs: pd.DataFrame) -> str:
     return "ptpp-rise" if of_source else "ptpp-tokens"
 
 
-def _choose_state_law(
-    runs: pd.DataFrame, of_target: str, of_source: str
-) -> list[str]:
+def _choose_state_law(runs: pd.DataFrame, of_target: str, of_source: str) -> list[str]:
     """Choose the law of checkpoint state, if the table has its columns. It is that of
     the source if ``loss_before`` equals ``source_loss_before``; without ``loss_before``
     if the domain is named so, or not named.
@@ -125,5 +123,7 @@ def _choose_state_law(
     else:
         is_source = domains == {"source"}
     name = of_source if is_source else of_target
-    is_read = {c for c in catalogue.law(name).covariates if not is_share(c)} <= set(runs)
+    is_read = {c for c in catalogue.law(name).covariates if not is_share(c)} <= set(
+        runs
+    )
     return [name] if is_read else []
