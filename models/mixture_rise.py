@@ -14,7 +14,7 @@ from functools import cache
 from bayeslaw._law.law import Covariates, Law, Values
 
 from . import _state
-from ._mixture import EXAMPLE, columns, per_domain
+from ._mixture import EXAMPLE, columns
 from .state_rise import LAW as RISE
 from .state_rise import gap_left, pretrained_further
 
@@ -34,7 +34,10 @@ def law_of(domains: tuple[str, ...]) -> Law:
     own, *others = shares
     exponents = {one.name: one for one in RISE.exponents}
     level = exponents.pop("S1")
-    levels = per_domain(level.name, domains[1:], level.prior, "S")
+    levels = [
+        replace(level, name=f"{level.name}_{name}", latex=rf"S_\mathrm{{{name}}}")
+        for name in domains[1:]
+    ]
 
     def as_replay(x: Covariates) -> Covariates:
         """Take the share of the domain of pre-training as the replay."""

@@ -267,10 +267,11 @@ def _read_last_checkpoint(
     """
     along = [column for column in ("N", "ptpp") if column in runs]
     last = runs.sort_values(along, kind="stable").groupby("domain").last()
+    values = last.to_dict()
     read = [c for c in columns_read(*fits.values()) if not is_share(c)]
     return {
         column: {
-            name: float(last.at[name, column])
+            name: values[column][name]
             for name, fit in fits.items()
             if column in columns_read(fit)
         }

@@ -72,6 +72,11 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
         curves = [_curve(i, rng) for i in range(4)]
         return pd.concat(curves, ignore_index=True)
     grid = mixture_grid() if share_domains(law.covariates) else ptpp_grid()
+    if share_domains(law.covariates) and not columns <= set(grid):
+        # mixtures of checkpoints: these are from the other grid
+        checkpoints = ptpp_grid().sample(len(grid), random_state=1)
+        shares = grid.filter(like="share_").set_index(checkpoints.index)
+        grid = pd.concat([checkpoints, shares], axis=1)
     if law.reference.get("N") == 334e6:
         ranges = FINETUNING
     else:
