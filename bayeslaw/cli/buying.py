@@ -29,6 +29,7 @@ from bayeslaw.cli.parsing import (
     levels_of,
     load_fit,
     load_sources,
+    number,
     prior_of,
     read_question,
     read_table,
@@ -135,6 +136,7 @@ def anchors(options: AnchorsOptions) -> None:
     options = with_file(options, options.candidates)
     check_writable(options.output)
     goal_texts = _check(options)
+    budget = number("budget", options.budget)
     # runs to forecast, with the candidates' column names, or the question of a plan
     file = table_of_goal(goal_texts)
     if file is None:
@@ -155,7 +157,7 @@ def anchors(options: AnchorsOptions) -> None:
     if options.prior_only:
         posterior, source = _priors_of_anchors(options, table, goal)
     settings: dict[str, Any] = {
-        "budget": options.budget,
+        "budget": budget,
         "gain": options.gain,
         "seed": options.seed,
         "costs": costs_of(options),

@@ -202,8 +202,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/constraint.py", "baseline * (1 + limit)", "baseline + limit"),
     (
         f"{_PLANNING}/question.py",
-        "self.unique_target_tokens * self.epochs",
-        "self.unique_target_tokens",
+        "tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)",
+        "tokens",
     ),
     (
         f"{_PLANNING}/question.py",
