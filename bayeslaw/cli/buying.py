@@ -135,8 +135,7 @@ def anchors(options: AnchorsOptions) -> None:
 
     options = with_file(options, options.candidates)
     check_writable(options.output)
-    goal_texts = _check(options)
-    budget = number("budget", options.budget)
+    budget, goal_texts = _check(options)
     # runs to forecast, with the candidates' column names, or the question of a plan
     file = table_of_goal(goal_texts)
     if file is None:
@@ -205,10 +204,10 @@ def anchors(options: AnchorsOptions) -> None:
     emit_answer(picked, options.as_json, rows, **more)
 
 
-def _check(options: AnchorsOptions) -> list[str]:
+def _check(options: AnchorsOptions) -> tuple[float, list[str]]:
     """Check that all that is needed is given, typed or in the file beside the
     candidates, and nothing that does not suit the way to begin: a fit, ``--next`` or
-    ``--prior-only``. Return the goal.
+    ``--prior-only``. Return the budget and the goal.
     """
     if not options.goal:
         raise LawError(
@@ -248,7 +247,7 @@ def _check(options: AnchorsOptions) -> list[str]:
             "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
             "--prior-only for what the first runs are worth"
         )
-    return options.goal
+    return number("budget", options.budget), options.goal
 
 
 def _priors_of_anchors(
