@@ -194,7 +194,7 @@ class ChoiceArguments(SamplingArguments):
     law: Law | str | None = None
     _: KW_ONLY
     spread: float = 0.3
-    preview: bool = False
+    preview: bool = True
     prob: float | str = 0.9
     confidence: float | str = 0.9
 
@@ -224,7 +224,8 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
         Sd of the logarithm of a recipe's factor of a term, before any run; of a floor in
         its own units, and a third of it for exponents.
     preview
-        Draw by importance sampling, without chains: a few seconds.
+        Draw by importance sampling. Chains (``False``) take minutes, and disagreed where
+        they were tried (docs/howto/recipes.md).
     prob
         Probability inside the intervals.
     confidence
@@ -247,7 +248,7 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
     >>> goal = {"N": 7e9, "D": 140e9}
     >>> chosen = bayeslaw.choose_recipe(
     ...     pd.concat([slow, fast], ignore_index=True), "optimizer", goal, "chinchilla",
-    ...     preview=True, on_failure="ignore",
+    ...     on_failure="ignore",
     ... )
     >>> chosen.rows[0]["recipe"]
     'muon'

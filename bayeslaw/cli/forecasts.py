@@ -226,10 +226,6 @@ class RecipesOptions(CostOptions, SavedFitOptions):
         min=0,
         max=1,
     )
-    preview: bool = option(
-        "With --by: importance sampling in place of chains; seconds, and marked.",
-        default=False,
-    )
     accept_diagnostics: bool = option(
         "With --by: keep a fit whose diagnostics fail.", default=False
     )
@@ -252,8 +248,8 @@ def recipes(options: RecipesOptions) -> None:
     if options.by is not None:
         _choose_recipe(options)
         return
-    if options.law or options.where or options.preview:
-        raise LawError("--law, --where and --preview belong to --by COLUMN")
+    if options.law or options.where:
+        raise LawError("--law and --where belong to --by COLUMN")
     options = with_file(options, options.table)
     if (options.table is None) == (not options.at):
         raise RunTableError("give a table of recipes, or each as --at; not both")
@@ -291,7 +287,6 @@ def _choose_recipe(options: RecipesOptions) -> None:
             options.by or "",
             goal_at(options.at or []),
             options.law,
-            preview=options.preview,
             prob=options.prob,
             confidence=options.confidence,
             seed=options.seed,

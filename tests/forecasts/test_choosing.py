@@ -83,9 +83,7 @@ def test_the_record_is_json_and_says_what_a_choice_risks(chosen):
 def test_one_command_compares_the_recipes_of_a_table(chosen, tmp_path):
     path = tmp_path / "runs.csv"
     two_optimizers().to_csv(path, index=False)
-    words = (
-        f"recipes {path} --by optimizer --at N=1.6B,D=64B --law chinchilla --preview"
-    )
+    words = f"recipes {path} --by optimizer --at N=1.6B,D=64B --law chinchilla"
     done = CliRunner().invoke(
         app, [*words.split(), "--accept-diagnostics", "--json"], catch_exceptions=False
     )

@@ -324,9 +324,9 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     if (offer.cost <= remaining).any():
         picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
     rest, _ = appraise_picks(approximation, criterion, picks)
-    is_worthwhile = rest.sds[-1] <= (1 - LEAST_FALL) * rest.sds[0]
+    is_worthwhile = bool(rest.sds[-1] <= (1 - LEAST_FALL) * rest.sds[0])
     if isinstance(criterion, Choosing):
-        is_worthwhile = rest.gain.sum() >= LEAST_FALL * criterion.total
+        is_worthwhile = bool(rest.gain.sum() >= LEAST_FALL * criterion.total)
     unsure = rest.sds[0] if choice is None else choice["regret"]
     stop = why_stop(campaign, aim.gain, unsure, rest, is_known, is_worthwhile)
     # What to buy now: cheap runs go first, since their results may change the choice of
