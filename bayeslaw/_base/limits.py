@@ -62,14 +62,20 @@ RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
 class Supply(NamedTuple):
     """Data of which a plan takes no more tokens than there are.
 
-    ``words``: its name in answers. ``shares``: the share of a run's tokens that is taken
-    from it, without replay and with nothing else; linear between. ``is_repeated``:
-    whether a token may be seen in each of several epochs.
+    ``words``: its name in answers. ``domain``: of the data. ``shares``: the share of a
+    run's tokens that is taken from it, without replay and with nothing else; linear
+    between. ``is_repeated``: whether a token may be seen in each of several epochs.
     """
 
     words: str
+    domain: str
     shares: tuple[float, float]
     is_repeated: bool
+
+    @property
+    def setting(self) -> str:
+        """Name the plan's setting that says how many of its tokens may be seen."""
+        return f"max_{self.domain}_tokens"
 
     def share(self, replay: Any) -> Any:
         """Compute the share of the tokens that is taken from it, of any shape."""
@@ -78,7 +84,9 @@ class Supply(NamedTuple):
 
 
 # argument of `plan` -> the data of which it says how many unique tokens there are
-SUPPLIES = {"unique_target_tokens": Supply("unique target tokens", (1.0, 0.0), True)}
+SUPPLIES = {
+    "unique_target_tokens": Supply("unique target tokens", "target", (1.0, 0.0), True)
+}
 
 # keyword of `plan`, or column of its covariates -> kind
 KINDS: dict[str, Kind] = {

@@ -431,8 +431,8 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         settings |= {name: value.number(most) for name, most in limits.items()}
     settings |= {
         **{
-            name.replace("unique", "max"): problem.supplies.get(name)
-            for name in SUPPLIES
+            supply.setting: problem.supplies.get(name)
+            for name, supply in SUPPLIES.items()
         },
         "min_replay": problem.min_replay,
         "max_replay": problem.max_replay,

@@ -138,7 +138,7 @@ class Plan:
         "settings": {
             "baseline asked": dict[str, float],
             "max_tokens min_replay max_replay": float,
-            " ".join(name.replace("unique", "max") for name in SUPPLIES): float,
+            " ".join(supply.setting for supply in SUPPLIES.values()): float,
             "".join(f"{name}? " for name in COST_LIMITS): float,
             "costs?": str,
             "fitted notes": list[str],

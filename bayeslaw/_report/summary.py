@@ -124,11 +124,11 @@ def summary(plan: Plan, unit: str) -> Summary:
         for p in plan.promises
     )
     budget = _describe_spending(plan)
-    for name in SUPPLIES:
-        most = plan.settings[name.replace("unique", "max")]
+    for supply in SUPPLIES.values():
+        most = plan.settings[supply.setting]
         if most is not None:
-            domain = name.split("_")[1]
-            budget.append(f"with at most {format_count(most)} tokens of the {domain}")
+            tokens = f"{format_count(most)} tokens of the {supply.domain}"
+            budget.append(f"with at most {tokens}")
     has_plan = plan.D is not None
     subject = "plan" if has_plan else "most probable choice"
     shown = {} if has_plan else (plan.explanation or {})["shown"]

@@ -25,7 +25,7 @@ from known import straight_plans as known
 from known.straight_plans import BILLION, PTPP, N
 
 UNIQUE = "unique_target_tokens"
-SOURCE_TOKENS = Supply("source tokens", (0.0, 1.0), is_repeated=False)
+SOURCE_TOKENS = Supply("source tokens", "source", (0.0, 1.0), is_repeated=False)
 SEARCH = 1e-3  # log tokens that the search over replay may leave
 PLAN = Choice(BILLION + 1.7, 0.55, 0.0)
 
