@@ -213,9 +213,8 @@ def best_settings(
         for name, ends in ranges.items()
     }
     if not isinstance(phases, Phases):
-        # each must be read
-        asked = [(source, target, source_weight, seed, (name,)) for name in ranges]
-        *_, sides = [sides_of(*question) for question in asked]
+        each = [(name,) for name in ranges]
+        sides = sides_of(source, target, source_weight, seed, *each)
         run = {name: finite_number(name, value) for name, value in phases.items()}
         columns = {name: {name: grid} for name, grid in grids.items()}
         return _minimise_loss(sides, grids, columns, run, when="")

@@ -303,13 +303,13 @@ def sides_of(
     target: Posterior | None,
     source_weight: float,
     seed: int,
-    reads: tuple[str, ...],
+    *reads: tuple[str, ...],
 ) -> tuple[WeightedDomain, ...]:
     """Pair the independent draws of both domains at random, and set the weights of eq.
     5.
 
-    ``reads``: columns that the question is about; at least one law must read one of
-    them.
+    ``reads``: groups of columns that the question is about; at least one law must read
+    one of each.
     """
     runtime.start()
     if not 0 <= finite_number("source_weight", source_weight) <= 1:
@@ -336,10 +336,11 @@ def sides_of(
         parts = tuple(take_draws(of_domain, order))
         sides.append(WeightedDomain(name, weights[name], parts, len(order)))
     covariates = {c for piece in chain(*pieces.values()) for c in piece.covariates}
-    if not covariates & set(reads):
-        raise PlanError(
-            f"no law here reads {' or '.join(reads)}, on which the answer depends"
-        )
+    for group in reads:
+        if not covariates & set(group):
+            raise PlanError(
+                f"no law here reads {' or '.join(group)}, on which the answer depends"
+            )
     return tuple(sides)
 
 

@@ -241,21 +241,27 @@ class Bowl:
 
     def octaves(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
         """Count the octaves from the best setting, where the others are at their best."""
-        log_best = jnp.log(e[self.best()])
-        for column, middle in self.moving:
-            away = jnp.log(x[column]) - math.log(middle)
-            log_best = log_best + e[self.best(column)] * away
+        log_best = self._move(jnp.log(e[self.best()]), self.best, x, e)
         return (jnp.log(x[self.column]) - log_best) / math.log(2)
 
     def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
         octaves = self.octaves(x, e)
         for other in self.others:
             octaves = octaves - e[self.turn(other)] * other.octaves(x, e)
-        log_size = jnp.zeros(())
+        return jnp.exp(self._move(jnp.zeros(()), self.cost, x, e)) * octaves**2
+
+    def _move(
+        self,
+        log_value: AnyArray,
+        parameter: Callable[[str], str],
+        x: Covariates,
+        e: Values,
+    ) -> AnyArray:
+        """Add the powers of the moving columns, by the names of their parameters."""
         for column, middle in self.moving:
             away = jnp.log(x[column]) - math.log(middle)
-            log_size = log_size + e[self.cost(column)] * away
-        return jnp.exp(log_size) * octaves**2
+            log_value = log_value + e[parameter(column)] * away
+        return log_value
 
 
 class Beside(NamedTuple):
