@@ -21,7 +21,7 @@ from bayeslaw._base.limits import CHANCE, POSITIVE, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._forecasts.forecast import ONE_SD, quantiles_of, warn_of_distance
-from bayeslaw._forecasts.recipes import compare_pair, fill_starts
+from bayeslaw._forecasts.recipes import ENDS, LOSS, compare_pair, fill_starts
 from bayeslaw._law.law import Law
 from bayeslaw._law.variants.recipes import between_recipes, contrasts_of
 from bayeslaw._posteriors.answer import format_probability
@@ -34,7 +34,6 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-LOSS = "loss"
 MOST_SEEDS = 1000
 MOST_CELLS = 200  # of a table, in the seeds that it needs
 # multiples of the goal's tokens at which losses are compared, an eighth of an e-fold apart
@@ -278,7 +277,7 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
     warn_of_distance(fitted, offered)
     at_goal = fitted.log_loss(offered)
     new = fitted.log_loss(offered, noise=True, seed=seed)
-    ends = pd.DataFrame(quantiles_of(at_goal, new, prob))[["median", "low", "high"]]
+    ends = pd.DataFrame(quantiles_of(at_goal, new, prob))[[*ENDS]]
     best = at_goal.argmin(axis=1)
     rows = [
         {"recipe": name, "runs": int((names == name).sum())}
@@ -358,7 +357,7 @@ def _summarise(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, Any]
     at = [0.5, (1 - prob) / 2, (1 + prob) / 2]
     values = np.quantile(draws, at, method="inverted_cdf").tolist()
     numbers = [value if np.isfinite(value) else None for value in values]
-    return dict(zip(("median", "low", "high"), numbers, strict=True))
+    return dict(zip(ENDS, numbers, strict=True))
 
 
 def _one_sd(errors: Float[np.ndarray, "draw run"]) -> Float[np.ndarray, " run"]:

@@ -60,11 +60,11 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     is_staged = levels.get("ptpp", 0) > 1
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
-        # With one size only the checkpoint's own losses inform about it. But for a
-        # handful of mixes at one size, dcpt gives the curve in replay.
         # replayed tokens count relative to those of pre-training
         of_source = "state-rise" if "ptpp" in runs else "state-source"
         of_state = _choose_state_law(runs, "state-power", of_source)
+        # With one size only the checkpoint's own losses inform about it. But for a
+        # handful of mixes at one size, dcpt gives the curve in replay.
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
         of_size = ["dcpt"] if is_read else []
         of_stage = [*FORMS, _stage_law(runs)] if of_size and is_staged else []
@@ -123,7 +123,5 @@ def _choose_state_law(runs: pd.DataFrame, of_target: str, of_source: str) -> lis
     else:
         is_source = domains == {"source"}
     name = of_source if is_source else of_target
-    is_read = {c for c in catalogue.law(name).covariates if not is_share(c)} <= set(
-        runs
-    )
-    return [name] if is_read else []
+    columns = {c for c in catalogue.law(name).covariates if not is_share(c)}
+    return [name] if columns <= set(runs) else []
