@@ -39,9 +39,9 @@ def schema_of(kind: Any) -> dict[str, Any]:
     records.
 
     A dictionary in place of a type states keys. Names separated by spaces share a type,
-    and without a dictionary they are of numbers;
-    a name that ends in ``?`` may be missing or null; ``**`` is the type of any other
-    key, and ``*`` stands for all keys of a record. A type with its description is a
+    and without a dictionary they are of numbers; a name that ends in ``?`` may be
+    missing or null; ``**`` is the type of any other key, and ``*`` stands for all keys
+    of a record. A type with its description is a
     pair. A list states the type of its items. A record's ``KEYS`` states its JSON where
     that is not its fields; there ``...`` is a field's own type, and all fields of ``*``.
 

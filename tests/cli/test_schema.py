@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
@@ -104,8 +105,6 @@ ROWS = [
 @pytest.mark.parametrize(("row", "is_read"), ROWS)
 def test_the_schema_of_a_row_refuses_what_reading_refuses(row, is_read):
     """Values of numbers, by the schema and by the check that reading makes."""
-    import pandas as pd
-
     assert Draft202012Validator(schema()).is_valid(row) == is_read
     table = pd.DataFrame([row, row])
     try:

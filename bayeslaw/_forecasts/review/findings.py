@@ -168,7 +168,8 @@ def review_reach(
     It passes inside the runs' range, and beyond it as far as held-out runs tested.
 
     ``goal``: runs to forecast. ``times_tested``: how far held-out runs reach beyond the
-    largest of the others, a factor by axis. ``fit``: name of a fit of the runs in a command, if there is one.
+    largest of the others, a factor by axis. ``fit``: name of a fit of the runs in a
+    command, if there is one.
     """
     reached = distances(runs, goal, AXES, above=0)
     outside = {axis: far for axis, far in reached.items() if far.factor > INSIDE}
