@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,18 @@ def format_factor(x: float) -> str:
     if text != "1.0":
         return text
     return f"{max(x, 1.01) if x > 1 else x:.2f}"
+
+
+def format_interval(
+    ends: Mapping[str, Any], form: str | Callable[[Any], str], prob: float | None = None
+) -> str:
+    """Write ``median``, ``low`` and ``high``: ``2.27 (2.25 to 2.28)``; with the
+    probability inside, ``2.27 (2.25 to 2.28, 90%)``.
+    """
+    write = form if callable(form) else f"{{:{form}}}".format
+    middle, low, high = (write(ends[end]) for end in ("median", "low", "high"))
+    inside = "" if prob is None else f", {prob:.0%}"
+    return f"{middle} ({low} to {high}{inside})"
 
 
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}

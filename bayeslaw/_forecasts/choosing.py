@@ -5,7 +5,7 @@ corpora), by one law that differs between them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,19 +16,26 @@ from scipy.special import ndtr, ndtri
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import CHANCE, POSITIVE, checked
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
-from bayeslaw._forecasts.forecast import ONE_SD, quantiles_of, warn_of_distance
-from bayeslaw._forecasts.recipes import ENDS, LOSS, compare_pair, fill_starts
+from bayeslaw._base.shown import Shown
+from bayeslaw._forecasts.forecast import quantiles_of, warn_of_distance
+from bayeslaw._forecasts.forgetting import progress_lost
+from bayeslaw._forecasts.recipes import (
+    ENDS,
+    LOSS,
+    compare_pair,
+    describe_pair,
+    fill_starts,
+)
 from bayeslaw._law.law import Law
 from bayeslaw._law.variants.recipes import between_recipes, contrasts_of
 from bayeslaw._posteriors.answer import format_probability
 from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._posteriors.fits.fit import SamplingArguments, fit
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._tables.fitting import domains_mixed
+from bayeslaw._tables.fitting import domains_mixed, names_by
+from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -40,16 +47,14 @@ MOST_CELLS = 200  # of a table, in the seeds that it needs
 MULTIPLES = np.exp(np.arange(-40, 57) / 8)
 
 
-@dataclass(frozen=True)
-class RecipeChoice:
+@dataclass(frozen=True, repr=False)
+class RecipeChoice(Shown):
     """Recipes of a table, compared at a goal. Every field can be stored in JSON.
 
     Parameters
     ----------
-    by
-        Column that names the recipes.
-    law
-        Name of the law.
+    by, law
+        The column that names the recipes, and the name of the law.
     goal
         The run at which recipes are compared, by column.
     rows
@@ -61,28 +66,23 @@ class RecipeChoice:
         ``law_probability`` that the first has the lower loss of the law at the goal, and
         ``probability`` for one run of each; ``difference``, the ratio of the laws'
         losses minus 1; ``tokens`` with which the other reaches the loss of the first at
-        the goal, and ``tokens_saved``, those beyond the goal's (each with ``median``,
-        ``low``, ``high``; None where more than a thousand times the tokens do not
-        suffice, or the law reads no tokens); and the seeds still needed to name the
-        better with ``confidence``: ``seeds_at_goal`` more runs of both at the goal, or
-        ``seeds_of_table`` more of each of their rows (None for over 1000).
+        the goal, and ``tokens_saved``, those beyond the goal's (None where more than a
+        thousand times the tokens do not suffice, or the law reads no tokens); and the
+        seeds still needed to name the better with ``confidence``: ``seeds_at_goal`` more
+        runs of both at the goal, or ``seeds_of_table`` more of each of their rows (None
+        for over 1000).
     choices
         What two ways to choose risk: by the ``forecast``, and by the losses ``measured``
         at the largest runs that all recipes have (None without such runs). Each has the
         chosen ``recipe``; its ``regret``, the ratio of the law's loss to that of the best
-        recipe at the goal minus 1 (``mean``, ``low``, ``high``); and the
-        ``rank_correlation`` (Spearman) of its order with the order at the goal
-        (``median``, ``low``, ``high``).
-    prob
-        Probability inside the intervals.
-    confidence
-        Probability with which ``seeds_at_goal`` and ``seeds_of_table`` name the better.
+        recipe at the goal minus 1; and the ``rank_correlation`` (Spearman) of its order
+        with the order at the goal.
+    prob, confidence
+        Probability inside the intervals, and with which seeds name the better.
     preview
         Whether draws were importance-sampled, without chains.
-    notes
-        Changes to the given table.
-    warnings
-        Reasons to distrust the posterior.
+    notes, warnings
+        Changes to the given table, and reasons to distrust the posterior.
     """
 
     by: str
@@ -111,15 +111,11 @@ class RecipeChoice:
         "choices": {
             "forecast? measured?": {
                 "recipe": str,
-                "regret": "mean low high",
+                "regret": f"mean {INTERVAL}",
                 "rank_correlation": INTERVAL,
             }
         },
     }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return asdict(self)
 
     def table(self) -> pd.DataFrame:
         """Format a row for each recipe, as text."""
@@ -127,7 +123,7 @@ class RecipeChoice:
             {
                 self.by: row["recipe"],
                 "runs": row["runs"],
-                "loss": f"{row['median']:.4g} ({row['low']:.4g} to {row['high']:.4g})",
+                "loss": format_interval(row, ".4g"),
                 "best": format_probability(row["probability"]),
             }
             for row in self.rows
@@ -138,45 +134,30 @@ class RecipeChoice:
         """Describe each pair and the risk of the choice, a line each."""
         lines = []
         for pair in self.pairs:
-            better, worse, gap = pair["recipe"], pair["other"], pair["difference"]
-            line = (
-                f"{better} beats {worse} with probability "
-                f"{format_probability(pair['law_probability'])} on average, "
-                f"{format_probability(pair['probability'])} run against run: "
-                f"{gap['median']:+.2%} ({gap['low']:+.2%} to {gap['high']:+.2%}, "
-                f"{self.prob:.0%})"
-            )
+            parts = [format_interval(pair["difference"], "+.2%", self.prob)]
             if pair["tokens"] is not None:
-                middle, low, high = map(_format_tokens, pair["tokens"].values())
-                line += (
-                    f"; {worse} needs {middle} tokens for that loss ({low} to {high})"
+                tokens = format_interval(pair["tokens"], _format_tokens)
+                parts.append(
+                    f"tokens that {pair['other']} needs for that loss: {tokens}"
                 )
             seeds = [pair["seeds_at_goal"], pair["seeds_of_table"]]
             if seeds != [0, 0]:
                 goal, table = (f"over {MOST_SEEDS}" if n is None else n for n in seeds)
-                line += (
-                    f"; to be {self.confidence:.0%} sure: {goal} more seeds of both at "
+                parts.append(
+                    f"to be {self.confidence:.0%} sure: {goal} more seeds of both at "
                     f"the goal, or {table} of each of their rows"
                 )
-            lines.append(f"{line}.")
+            lines.append(describe_pair(pair, parts))
         for how, choice in self.choices.items():
             if choice is not None:
-                regret, rank = choice["regret"], choice["rank_correlation"]
+                regret = choice["regret"]
+                rank = format_interval(choice["rank_correlation"], ".2f")
                 lines.append(
                     f"The {how} losses choose {choice['recipe']}: expected regret "
                     f"{regret['mean']:.2%} (up to {regret['high']:.2%}), rank correlation "
-                    f"at the goal {rank['median']:.2f} ({rank['low']:.2f} to "
-                    f"{rank['high']:.2f})."
+                    f"at the goal {rank}."
                 )
         return "\n".join([*lines, *["A PREVIEW."] * self.preview, *self.notes])
-
-    def __repr__(self) -> str:
-        first, *_ = self.sentence().splitlines()
-        return f"RecipeChoice({first})"
-
-    def _repr_html_(self) -> str:
-        """Show recipes and pairs in notebooks."""
-        return table_html(self.table()) + paragraphs(self.sentence())
 
 
 def _format_tokens(tokens: float | None) -> str:
@@ -259,69 +240,71 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
     runs, goal = as_runs(arguments.runs), as_runs(arguments.at)
     if len(goal) != 1:
         raise RunTableError(f"the goal is one run, not {len(goal)}")
-    names = _read_recipes(runs, by)
+    names, mixed = names_by(runs, by, "recipe"), domains_mixed(runs)
+    if mixed is not None and by != "domain":
+        raise RunTableError(f"recipes are compared on one domain, but {mixed}")
     law, levels = law_for(arguments.law, runs), sorted(names.unique())
     contrasts = contrasts_of(by, levels)
-    columns = [str(c) for c in contrasts]
-    told_apart = runs.assign(**{c: names.map(contrasts[c]) for c in columns})
-    settings = {f.name: getattr(arguments, f.name) for f in fields(SamplingArguments)}
+    told_apart = runs.assign(**{str(c): names.map(contrasts[c]) for c in contrasts})
     fitted = fit(
         told_apart,
-        between_recipes(law, columns, spread),
+        between_recipes(law, list(map(str, contrasts)), spread),
         preview=arguments.preview,
-        **settings,
+        **{f.name: getattr(arguments, f.name) for f in fields(SamplingArguments)},
     )
     # a row for each recipe, equal in all but the contrasts: one draw is of all recipes
-    offered = goal.merge(contrasts, how="cross")
-    offered, notes = fill_starts(offered, fitted, seed)
+    offered, notes = fill_starts(goal.merge(contrasts, how="cross"), fitted, seed)
     warn_of_distance(fitted, offered)
-    at_goal = fitted.log_loss(offered)
-    new = fitted.log_loss(offered, noise=True, seed=seed)
-    ends = pd.DataFrame(quantiles_of(at_goal, new, prob))[[*ENDS]]
-    best = at_goal.argmin(axis=1)
-    rows = [
-        {"recipe": name, "runs": int((names == name).sum())}
-        | {"probability": float((best == i).mean()), **ends.iloc[i].to_dict()}
-        for i, name in enumerate(levels)
-    ]
-    # the law's losses and the errors at each cell of the table, and along the tokens
+    # law and new runs: at the goal, and at each cell of the table
     cells = told_apart.drop_duplicates(list(fitted.law.covariates))
     cells = cells.iloc[:: -(-len(cells) // MOST_CELLS)]
-    at_cells = fitted.log_loss(cells)
-    sds = _one_sd(fitted.log_loss(cells, noise=True, seed=seed) - at_cells)
-    sds_at_goal, recipe_of_cell = _one_sd(new - at_goal), cells[by].astype(str)
-    tokens = goal["D"].iloc[0] * MULTIPLES if "D" in law.covariates else None
-    curves = None if tokens is None else _along_tokens(fitted, offered, tokens)
+    (at_goal, new), (at_cells, new_cells) = (
+        (fitted.log_loss(x), fitted.log_loss(x, noise=True, seed=seed))
+        for x in (offered, cells)
+    )
     pairs = []
     for two in combinations(range(len(levels)), 2):
         pair = compare_pair(levels, two, {LOSS: at_goal}, {LOSS: new}, prob)
         first, other = levels.index(pair["recipe"]), levels.index(pair["other"])
         del pair["domains"]
-        gap = at_goal[:, first] - at_goal[:, other]
+        gap, level = at_goal[:, first] - at_goal[:, other], at_goal[:, first]
         pair |= {"difference": _summarise(np.expm1(gap), prob)}
         pair |= {"tokens": None, "tokens_saved": None}
-        if curves is not None and tokens is not None:
-            reached = tokens_to_reach(curves[:, other], at_goal[:, first], tokens)
+        if "D" in law.covariates:
+            tokens = float(goal["D"].iloc[0]) * MULTIPLES
+            curve = fitted.log_loss(
+                offered.iloc[[other] * len(tokens)].assign(D=tokens)
+            )
+            reached = tokens[-1] * (1 - progress_lost(level, tokens, curve))
+            reached = np.where(curve.min(axis=1) <= level, reached, np.inf)
             pair["tokens"] = _summarise(reached, prob)
             pair["tokens_saved"] = _summarise(reached - goal["D"].iloc[0], prob)
-        is_read = recipe_of_cell.isin([pair["recipe"], pair["other"]]).to_numpy()
-        for key, seen, errors in (
-            ("seeds_at_goal", at_goal[:, two], sds_at_goal[[*two]]),
-            ("seeds_of_table", at_cells[:, is_read], sds[is_read]),
+        is_read = names[cells.index].isin([pair["recipe"], pair["other"]]).to_numpy()
+        for key, law_losses, losses in (
+            ("seeds_at_goal", at_goal[:, two], new[:, two]),
+            ("seeds_of_table", at_cells[:, is_read], new_cells[:, is_read]),
         ):
-            pair[key] = seeds_needed(gap, seen, errors, confidence)
+            pair[key] = seeds_needed(gap, law_losses, losses, confidence)
         pairs.append(pair)
-    forecast_order = at_goal.mean(axis=0)
-    measured = _largest_runs(runs, names, law.covariates)
+    orders = {
+        "forecast": at_goal.mean(axis=0),
+        "measured": _largest_runs(runs, names, law.covariates),
+    }
+    ends, best = quantiles_of(at_goal, new, prob), at_goal.argmin(axis=1)
     return RecipeChoice(
         by=by,
         law=law.name,
         goal={c: float(goal[c].iloc[0]) for c in law.covariates if c in goal},
-        rows=[rows[i] for i in np.argsort(forecast_order)],
+        rows=[
+            {"recipe": levels[i], "runs": int((names == levels[i]).sum())}
+            | {"probability": float((best == i).mean())}
+            | {end: float(ends[end][i]) for end in ENDS}
+            for i in np.argsort(orders["forecast"])
+        ],
         pairs=pairs,
         choices={
             how: None if order is None else _judge(levels, order, at_goal, prob)
-            for how, order in (("forecast", forecast_order), ("measured", measured))
+            for how, order in orders.items()
         },
         prob=prob,
         confidence=confidence,
@@ -329,27 +312,6 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
         notes=notes,
         warnings=list(fitted.warnings),
     )
-
-
-def _read_recipes(runs: pd.DataFrame, by: str) -> pd.Series:
-    """Read the recipe of each run as text; refuse a table that does not compare any."""
-    if by not in runs:
-        raise RunTableError(
-            f"the table has no column {by!r} that names recipes; "
-            f"it has: {', '.join(map(str, runs.columns))}"
-        )
-    if runs[by].isna().any():
-        row = runs.index[runs[by].isna()][0]
-        raise RunTableError(f"row {row}, column {by!r}: empty; name every run's recipe")
-    names = runs[by].astype(str)
-    if names.nunique() < 2:
-        raise RunTableError(
-            f"column {by!r} has one recipe only ({names.iloc[0]!r}): give two or more"
-        )
-    mixed = domains_mixed(runs)
-    if mixed is not None and by != "domain":
-        raise RunTableError(f"recipes are compared on one domain, but {mixed}")
-    return names
 
 
 def _summarise(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, Any]:
@@ -360,72 +322,32 @@ def _summarise(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, Any]
     return dict(zip(ENDS, numbers, strict=True))
 
 
-def _one_sd(errors: Float[np.ndarray, "draw run"]) -> Float[np.ndarray, " run"]:
-    """Measure the sd of heavy-tailed errors by their central 68%."""
-    low, high = np.quantile(errors, ONE_SD, axis=0)
-    return (high - low) / 2
-
-
-def _along_tokens(
-    fitted: Posterior, offered: pd.DataFrame, tokens: Float[np.ndarray, " token"]
-) -> Float[np.ndarray, "draw recipe token"]:
-    """Compute each recipe's log loss at numbers of tokens."""
-    rows = offered.loc[offered.index.repeat(len(tokens))].reset_index(drop=True)
-    curves = fitted.log_loss(rows.assign(D=np.tile(tokens, len(offered))))
-    return curves.reshape(-1, len(offered), len(tokens))
-
-
-def tokens_to_reach(
-    curve: Float[np.ndarray, "draw token"],
-    level: Float[np.ndarray, " draw"],
-    tokens: Float[np.ndarray, " token"],
-) -> Float[np.ndarray, " draw"]:
-    """Find the fewest tokens at which each draw's log loss is down to a level; infinite
-    if none are.
-    """
-    is_down = curve <= level[:, None]
-    after = np.maximum(is_down.argmax(axis=1), 1)
-    draw = np.arange(len(curve))
-    above, below = curve[draw, after - 1], curve[draw, after]
-    share = np.clip((above - level) / np.where(above > below, above - below, 1.0), 0, 1)
-    log_tokens = np.log(tokens)
-    found = np.exp((1 - share) * log_tokens[after - 1] + share * log_tokens[after])
-    return np.where(is_down.any(axis=1), found, np.inf)
-
-
 def seeds_needed(
     delta: Float[np.ndarray, " draw"],
-    of_law: Float[np.ndarray, "draw cell"],
-    sds: Float[np.ndarray, " cell"],
+    law: Float[np.ndarray, "draw cell"],
+    new: Float[np.ndarray, "draw cell"],
     confidence: float,
 ) -> int | None:
     """Find how many more runs of each cell let one name the sign of ``delta`` with this
-    probability, before they are made; None for over `MOST_SEEDS`.
+    probability, before they are made; None for over `MOST_SEEDS`. ``law``, ``new``: log
+    losses of the law and of a run.
 
     In a Gaussian approximation: runs that explain the share q of the variance s^2 of
     delta move its mean by normal(0, q s^2), and leave (1 - q) s^2.
     """
     if max((delta > 0).mean(), (delta < 0).mean()) >= confidence:
         return 0
-    mean, variance = delta.mean(), delta.var()
-    away = of_law - of_law.mean(axis=0)
-    covariance = away.T @ away / len(away)
-    common = away.T @ (delta - mean) / len(away)
-    normal = ndtri((np.arange(400) + 0.5) / 400)
-
-    def is_enough(seeds: int) -> bool:
-        seen = covariance + np.diag(np.maximum(sds, 1e-9) ** 2 / seeds)
-        explained = min(common @ np.linalg.solve(seen, common), (1 - 1e-9) * variance)
-        moved = np.abs(mean + np.sqrt(explained) * normal)
-        return bool(ndtr(moved / np.sqrt(variance - explained)).mean() >= confidence)
-
-    if not is_enough(MOST_SEEDS):
-        return None
-    low, high = 0, MOST_SEEDS  # not enough, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+    errors = np.maximum(quantiles_of(law, new - law, 0.9)["log_sd"], 1e-9)
+    mean, variance, away = delta.mean(), delta.var(), (law - law.mean(axis=0)) / errors
+    values, axes = np.linalg.eigh(away.T @ away / len(away))
+    common = axes.T @ (away.T @ (delta - mean) / len(away))
+    seeds = np.arange(1, MOST_SEEDS + 1)[:, None]
+    explained = (common**2 / (values + 1 / seeds)).sum(axis=1, keepdims=True)
+    explained = np.minimum(explained, (1 - 1e-9) * variance)
+    moved = mean + np.sqrt(explained) * ndtri((np.arange(400) + 0.5) / 400)
+    chance = ndtr(np.abs(moved) / np.sqrt(variance - explained)).mean(axis=1)
+    is_enough = chance >= confidence
+    return int(is_enough.argmax()) + 1 if is_enough.any() else None
 
 
 def _largest_runs(
@@ -434,14 +356,12 @@ def _largest_runs(
     """Average the log losses of each recipe at the largest runs (by N D) that all have,
     in the order of the names; None without such runs.
     """
-    keys = [runs[c] for c in columns]
-    log_losses = runs["loss"].map(np.log)
-    means = log_losses.groupby([*keys, names.rename("recipe")]).mean()
-    common = means.unstack("recipe").dropna()
+    keys = {c: at_levels(runs[c].to_numpy(float), ROUNDING) for c in columns}
+    table = runs.assign(**keys, recipe=names, loss=np.log(runs["loss"]))
+    common = table.groupby([*columns, "recipe"])["loss"].mean().unstack().dropna()
     if common.empty:
         return None
-    at = common.index.to_frame()
-    size = at[[c for c in ("N", "D") if c in at]].prod(axis=1)
+    size = common.index.to_frame().filter(["N", "D"]).prod(axis=1)
     return common.iloc[int(size.argmax())].to_numpy()
 
 
@@ -456,12 +376,10 @@ def _judge(
     """
     chosen, count = int(order.argmin()), len(levels)
     regret = np.expm1(at_goal[:, chosen] - at_goal.min(axis=1))
-    _, low, high = _summarise(regret, prob).values()
     ranks, of_order = at_goal.argsort(axis=1).argsort(axis=1), order.argsort().argsort()
     squares = ((ranks - of_order) ** 2).sum(axis=1)
-    correlation = 1 - 6 * squares / (count * (count**2 - 1))
     return {
         "recipe": levels[chosen],
-        "regret": {"mean": float(regret.mean()), "low": low, "high": high},
-        "rank_correlation": _summarise(correlation, prob),
+        "regret": {**_summarise(regret, prob), "mean": float(regret.mean())},
+        "rank_correlation": _summarise(1 - 6 * squares / (count**3 - count), prob),
     }

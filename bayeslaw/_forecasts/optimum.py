@@ -20,7 +20,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -107,11 +107,8 @@ class Optimum:
         """Describe the answer in words."""
         sentences = [row["refused"] for row in self.rows if row["refused"]]
         if self.exponent is not None:
-            a = self.exponent
-            sentences.append(
-                f"The best N grows as the budget to the {a['median']:.3f} "
-                f"({a['low']:.3f} to {a['high']:.3f}, {self.prob:.0%})."
-            )
+            power = format_interval(self.exponent, ".3f", self.prob)
+            sentences.append(f"The best N grows as the budget to the {power}.")
         usable = [p for p in self.parabolas if p["refused"] is None]
         if usable:
             last = usable[-1]

@@ -5,7 +5,7 @@ request at equal compute.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import CHANCE, COST, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
+from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._forecasts.forecast import quantiles_of, warn_of_distance
@@ -42,8 +42,8 @@ ENDS = ("median", "low", "high")
 CHANCES = "probability law_probability"  # of the lower loss
 
 
-@dataclass(frozen=True)
-class Recipes:
+@dataclass(frozen=True, repr=False)
+class Recipes(Shown):
     """Compared recipes. Every field can be stored in JSON.
 
     Parameters
@@ -95,10 +95,6 @@ class Recipes:
         ],
     }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return asdict(self)
-
     def table(self) -> pd.DataFrame:
         """Format a row for each recipe, as text."""
         lines = []
@@ -109,8 +105,7 @@ class Recipes:
                 line["replay"] = f"{row['replay']:.0%}"
             line[f"cost ({self.unit})"] = f"{row['cost']:.3g}"
             for domain, loss in row["losses"].items():
-                ends = f"{loss['low']:.4g} to {loss['high']:.4g}"
-                line[domain] = f"{loss['median']:.4g} ({ends})"
+                line[domain] = format_interval(loss, ".4g")
             line["best"] = format_probability(row["probability"])
             lines.append(line)
         return pd.DataFrame(lines)
@@ -122,30 +117,22 @@ class Recipes:
             is_both = len(pair["domains"]) > 1
             parts = []
             for name, domain in pair["domains"].items():
-                low, middle, high = (
-                    domain["difference"][e] for e in ("low", "median", "high")
-                )
-                part = f"{middle:+.2%} ({low:+.2%} to {high:+.2%}, {self.prob:.0%})"
+                part = format_interval(domain["difference"], "+.2%", self.prob)
                 if is_both:
                     chance = format_probability(domain["probability"])
                     part = f"{name} {part}, better with {chance}"
                 parts.append(part)
-            lines.append(
-                f"{pair['recipe']} beats {pair['other']}"
-                f"{' on both losses' if is_both else ''} with probability "
-                f"{format_probability(pair['probability'])} run against run, "
-                f"{format_probability(pair['law_probability'])} on average: "
-                f"{'; '.join(parts)}."
-            )
+            lines.append(describe_pair(pair, parts, " on both losses" * is_both))
         return "\n".join([*lines, *self.notes])
 
-    def __repr__(self) -> str:
-        first, *_ = self.sentence().splitlines()
-        return f"Recipes({first})"
 
-    def _repr_html_(self) -> str:
-        """Show recipes and pairs in notebooks."""
-        return table_html(self.table()) + paragraphs(self.sentence())
+def describe_pair(pair: Mapping[str, Any], parts: Sequence[str], what: str = "") -> str:
+    """Describe which of two recipes beats the other, and by how much."""
+    return (
+        f"{pair['recipe']} beats {pair['other']}{what} with probability "
+        f"{format_probability(pair['probability'])} run against run, "
+        f"{format_probability(pair['law_probability'])} on average: {'; '.join(parts)}."
+    )
 
 
 def recipes(

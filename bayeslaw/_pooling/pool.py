@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.learning import Misfit
@@ -412,23 +412,8 @@ def _read_domains(
     """Read each row's domain as text. Refuse a table that cannot be pooled by it, and
     warn if it hardly determines the spread between domains.
     """
-    if by not in runs:
-        raise RunTableError(
-            f"the table has no column {by!r} to pool by; "
-            f"it has: {', '.join(map(str, runs.columns))}"
-        )
-    empty = runs.index[runs[by].isna()]
-    if len(empty):
-        raise RunTableError(
-            f"row {empty[0]}, column {by!r}: empty; every row belongs to a domain"
-        )
-    names = runs[by].astype(str)
+    names = fitting.names_by(runs, by, "domain")
     count = names.nunique()
-    if count < 2:
-        raise RunTableError(
-            f"column {by!r} has one domain only ({names.iloc[0]!r}): "
-            "there is none to pool it with; use fit"
-        )
     # A law of mixtures begins with the domain of the loss, so that each domain has
     # another law. A formula, or a file of one's own, names the shares that it reads.
     sets = sorted(set(names) & set(share_domains(law.covariates)))

@@ -244,6 +244,31 @@ def domains_mixed(runs: pd.DataFrame) -> str | None:
     )
 
 
+def names_by(runs: pd.DataFrame, by: str, what: str) -> pd.Series:
+    """Read as text which domain, or recipe (``what``), each row is of by a column.
+
+    Raises
+    ------
+    RunTableError
+        There is no such column, or it is empty somewhere or the same everywhere.
+    """
+    if by not in runs:
+        raise RunTableError(
+            f"the table has no column {by!r} that names {what}s; "
+            f"it has: {', '.join(map(str, runs.columns))}"
+        )
+    if runs[by].isna().any():
+        row = runs.index[runs[by].isna()][0]
+        raise RunTableError(f"row {row}, column {by!r}: empty; name every run's {what}")
+    names = runs[by].astype(str)
+    if names.nunique() < 2:
+        raise RunTableError(
+            f"column {by!r} has one {what} only ({names.iloc[0]!r}): give two or more, "
+            "or use fit"
+        )
+    return names
+
+
 def check_fittable(
     law: Law,
     runs: pd.DataFrame,

@@ -1,5 +1,4 @@
-"""Let a law differ between recipes, such as optimizers: one law for a table of several,
-in which each recipe's terms and exponents are near common ones.
+"""Let a law differ between recipes, such as optimizers: one law for a table of several.
 
 For recipe l, each term is multiplied by exp(r_l), and each exponent by exp(q_l). The
 logarithms of the factors of all recipes sum to zero and are exchangeable: r = H z, where
@@ -41,26 +40,20 @@ class Varied(NamedTuple):
     contrasts: tuple[str, ...]
 
     def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
-        moved = {name: e[name] * self._factor(name, x, e) for name in self.exponents}
-        return self.basis(x, {**e, **moved}) * self._factor(self.coefficient, x, e)
+        def factor(name: str) -> Any:
+            return jnp.exp(sum(e[f"{name}_{c}"] * x[c] for c in self.contrasts))
 
-    def _factor(self, name: str, x: Covariates, e: Values) -> Any:
-        return jnp.exp(sum(e[f"{name}_{c}"] * x[c] for c in self.contrasts))
+        moved = {name: e[name] * factor(name) for name in self.exponents}
+        return self.basis(x, {**e, **moved}) * factor(self.coefficient)
 
 
 class Contrast(NamedTuple):
-    """Basis that is a column itself."""
+    """Basis that is a column itself: the floor's difference between recipes, in nats."""
 
     column: str
 
     def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
         return x[self.column]
-
-
-def _floor_difference(floor: str, contrast: str, sd: float) -> Term:
-    name = f"{floor}_{contrast}"
-    prior = normal(0.0, sd, WHY)
-    return Term(name, Contrast(contrast), prior, name, in_nats=False)
 
 
 def contrasts_of(by: str, levels: Sequence[str]) -> pd.DataFrame:
@@ -70,42 +63,40 @@ def contrasts_of(by: str, levels: Sequence[str]) -> pd.DataFrame:
 
 
 def between_recipes(law: Law, contrasts: Sequence[str], spread: float) -> Law:
-    """Make the law with terms and exponents of its own for each recipe.
-
-    Parameters
-    ----------
-    contrasts
-        The columns of `contrasts_of`.
-    spread
-        Sd of the logarithm of a recipe's factor of a term.
+    """Give each recipe, told apart by the columns of `contrasts_of`, terms and exponents
+    of its own. ``spread``: sd of the logarithm of a recipe's factor of a term.
     """
     columns, names = tuple(contrasts), tuple(e.name for e in law.exponents)
-    terms, sizes = [], dict.fromkeys(names, spread * SHARE_OF_EXPONENTS)
+    terms, sds = [], dict.fromkeys(names, spread * SHARE_OF_EXPONENTS)
+    zeros: dict[str, float] = {}
     for t in law.terms:
-        if t.is_floor:
-            # The floor stays as it is, because the sampler's coordinates begin with it.
-            # What recipes differ in is added, in nats.
-            sd = spread * t.prior.median
-            terms += [t, *(_floor_difference(t.coefficient, c, sd) for c in columns)]
+        if not t.is_floor:
+            varied = Varied(t.basis, t.coefficient, names, columns)
+            terms.append(replace(t, basis=varied))
+            sds[t.coefficient] = spread
             continue
-        terms.append(replace(t, basis=Varied(t.basis, t.coefficient, names, columns)))
-        sizes[t.coefficient] = spread
-    differences = tuple(
-        Exponent(f"{name}_{c}", normal(0.0, sd, WHY), c, also=law.covariates)
-        for name, sd in sizes.items()
+        # the sampler's coordinates begin with the floor, which stays as it is
+        terms.append(t)
+        prior = normal(0.0, spread * t.prior.median, WHY)
+        for c in columns:
+            name = f"{t.coefficient}_{c}"
+            terms.append(Term(name, Contrast(c), prior, name, in_nats=False))
+            zeros[name] = 0.0
+    factors = {
+        f"{name}_{c}": Exponent(
+            f"{name}_{c}", normal(0.0, sd, WHY), c, also=law.covariates
+        )
+        for name, sd in sds.items()
         for c in columns
-    )
-    added = [t.coefficient for t in terms if isinstance(t.basis, Contrast)]
-    added += [e.name for e in differences]
-    zeros = dict.fromkeys(columns, 0.0)
+    }
     return replace(
         law,
         name=f"{law.name} by recipe",
         covariates=(*law.covariates, *columns),
         terms=tuple(terms),
-        exponents=(*law.exponents, *differences),
-        reference={**law.reference, **zeros},
-        plausible={**law.plausible, **dict.fromkeys(added, 0.0)},
+        exponents=(*law.exponents, *factors.values()),
+        reference={**law.reference, **dict.fromkeys(columns, 0.0)},
+        plausible={**law.plausible, **zeros, **dict.fromkeys(factors, 0.0)},
         publish=Beside(law.publish),
         unpublish=Beside(law.unpublish),
         reduces_to=(),
