@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bayeslaw._inference.discrepancy.drift import DriftPrior, DriftPriors, draw_drift
-from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference import noise
+from bayeslaw._inference.discrepancy import drift
 from bayeslaw._tables.rates.areas import areas
 
 
@@ -17,7 +17,7 @@ def test_an_argument_of_another_shape_is_refused():
 def test_axes_of_one_name_have_one_length():
     """Scale and degrees of freedom are of the same draws."""
     with pytest.raises(Exception, match="dof"):
-        RunNoise(np.ones(4), np.ones(5))
+        noise.RunNoise(np.ones(4), np.ones(5))
 
 
 class OneAxisMore(np.random.Generator):
@@ -30,6 +30,6 @@ class OneAxisMore(np.random.Generator):
 def test_a_result_is_checked_too():
     """Three axes are no draws by side."""
     rng = OneAxisMore(np.random.PCG64(0))
-    prior = DriftPrior(DriftPriors().tau, 60 * (0.0,))
+    prior = drift.DriftPrior(drift.DriftPriors().tau, 60 * (0.0,))
     with pytest.raises(Exception, match="return"):
-        draw_drift(np.ones((2, 60)), prior, 3, rng)
+        drift.draw_drift(np.ones((2, 60)), prior, 3, rng)

@@ -41,8 +41,8 @@ class Phases:
     ----------
     pretraining
         Rates at steps 1, 2, ..., shape (step,), as `bayeslaw._tables.rates.schedules`
-        makes them; None if pre-training is unknown (laws of `open_weights`), and then
-        its last rate counts as 0.
+        makes them; None if pre-training is unknown (for laws that do not
+        read its areas), and then its last rate counts as 0.
     adaptation
         Rates of the adaptation phase, shape (step,); None for a curve of pre-training
         only.

@@ -7,26 +7,28 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from arviz_base import from_dict
 
 from bayeslaw import (
     Anchors,
-    Fit,
     PlanError,
     RunTableError,
     anchors,
     appraise,
     candidates,
-    law,
 )
-from bayeslaw._designs.menu import menu
-from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._posteriors.averaging.record import Member
-from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.outcomes import noise_of
-from bayeslaw._posteriors.posterior import Piece
-from bayeslaw._tables.simulate import ptpp_grid
-from known.lines import DRAWS, GOAL, SIGMA, Known, _bent, _line, buy, straight, table
+from known.lines import (
+    DRAWS,
+    GOAL,
+    SIGMA,
+    Known,
+    _bent,
+    _line,
+    buy,
+    grid,
+    posterior_of,
+    straight,
+    table,
+)
 
 
 def test_points_along_a_run_cost_the_run_and_bring_those_before():
@@ -97,33 +99,6 @@ def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
     assert made.check["correction"] == pytest.approx(1.0, abs=0.06)
 
 
-@pytest.mark.parametrize("kind", ["fit", "average"])
-def test_a_fit_and_an_average_tell_what_their_rows_shared(kind):
-    """Else twenty runs of one checkpoint would count as twenty."""
-    chinchilla, some = law("chinchilla"), np.linspace(0.001, 0.002, 40)
-    values = {n: np.ones(40) for n in chinchilla.priors}
-    values |= {
-        "sigma": 3 * some,
-        "dof": np.full(40, 5.0),
-        "tau_checkpoint": 4 * some,
-        "run_length": np.full(40, 0.2),
-    }
-    if kind == "fit":
-        (piece,) = Fit(
-            chinchilla,
-            from_dict({"posterior": {k: v[None] for k, v in values.items()}}),
-        ).pieces()
-    else:
-        known = training_range({"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])})
-        values |= {"drift": np.zeros((40, 8))}
-        piece = Member(chinchilla, 1.0, None, known, values).piece
-    noise = noise_of(all_draws([piece]))
-    assert noise.tau_checkpoint == pytest.approx(4 * some)
-    assert noise.sigma == pytest.approx(3 * some)
-    assert noise.run_length == pytest.approx(0.2)
-    assert piece.values["sigma"] == pytest.approx(5 * some)
-
-
 def test_replicates_are_allowed_and_counted():
     made = buy(straight(), table(x=[3.0, 0.0], cost=1.0), 10.0, replicates=3)
     again = [p for p in made.picks if p["row"] == 1]
@@ -159,10 +134,12 @@ def test_runs_that_tell_laws_apart_are_bought():
         "slope": 0.1 + 1e-3 * rng.standard_normal(half),
     }
     values |= {"sigma": np.full(half, SIGMA), "dof": np.full(half, 30.0)}
-    pieces = Piece(_line, values, ("x",)), Piece(_bent, values, ("x",))
+    line, bend = (posterior_of(f, values, ("x",)) for f in (_line, _bent))
     offered = table(x=[1.0, 2.0], cost=[1.0, 20.0])
-    average = buy(Known(*pieces), offered, 20.0, replicates=1, checks=60)
-    one = buy(Known(pieces[0]), offered, 20.0, replicates=1)
+    average = buy(
+        Known(*line.pieces(), *bend.pieces()), offered, 20.0, replicates=1, checks=60
+    )
+    one = buy(line, offered, 20.0, replicates=1)
     assert [p["row"] for p in average.picks] == [2]
     assert average.goal_sd_before > 0.25  # the laws are .6 apart there
     assert average.goal_sd_after < 0.1 * average.goal_sd_before
@@ -237,7 +214,7 @@ def test_gains_that_may_be_chance_one_by_one_are_bought_where_they_are_none_toge
         return sum(parts) + draw["rest"] * is_goal
 
     made = buy(
-        Known(Piece(parts_of, values, ("x",))),
+        posterior_of(parts_of, values, ("x",)),
         table(x=[float(k) for k in range(10)], cost=1.0),
         10.0,
         table(x=[99.0]),
@@ -281,8 +258,8 @@ def test_same_seed_same_numbers_and_a_record_that_survives_json():
 
 
 def test_generated_candidates_are_priced_by_run_and_by_checkpoint():
-    grid = ptpp_grid().query("N < 1e9 and ptpp < 100")
-    made = candidates(grid, ptpp=(15, 279), replay=(0.2,), atpp=(1, 10))
+    runs = grid().query("N < 1e9 and ptpp < 100")
+    made = candidates(runs, ptpp=(15, 279), replay=(0.2,), atpp=(1, 10))
     assert len(made) == 2 * 2 * 2
     assert made["run"].nunique() == 4
     row = made.query("N == 241e6 and ptpp == 279 and D == 2.41e9").iloc[0]
@@ -293,33 +270,34 @@ def test_generated_candidates_are_priced_by_run_and_by_checkpoint():
     assert set(known["checkpoint"]) == {"241M-15", "517M-15"}
     assert known["loss_before"].notna().all()
     assert made.query("ptpp == 279")["loss_before"].isna().all()
-    apart = candidates(grid, replay=(0.2,), atpp=(1, 10), along_run=False)
+    apart = candidates(runs, replay=(0.2,), atpp=(1, 10), along_run=False)
     assert apart["run"].is_unique
 
 
 def test_candidates_take_tokens_in_place_of_tokens_per_parameter():
     """As people write them; each size has the same tokens."""
-    grid = ptpp_grid().query("N < 1e9 and ptpp < 100")
-    made = candidates(grid, ptpp=15, replay=0.2, D=["1B", "5B"])
+    runs = grid().query("N < 1e9 and ptpp < 100")
+    made = candidates(runs, ptpp=15, replay=0.2, D=["1B", "5B"])
     assert set(zip(made["N"], made["D"], strict=True)) == {
         (size, tokens) for size in (241e6, 517e6) for tokens in (1e9, 5e9)
     }
     assert made["cost"].tolist() == (6 * made["N"] * made["D"]).tolist()
     assert made["run"].nunique() == 2
-    assert candidates(grid, D=1e9, along_run=False)["run"].is_unique
-    same = candidates(grid, N=241e6, replay=0.2, atpp=10)
+    assert candidates(runs, D=1e9, along_run=False)["run"].is_unique
+    same = candidates(runs, N=241e6, replay=0.2, atpp=10)
     pd.testing.assert_frame_equal(
-        same, candidates(grid, N=241e6, replay=0.2, D=2.41e9), check_like=True
+        same, candidates(runs, N=241e6, replay=0.2, D=2.41e9), check_like=True
     )
     with pytest.raises(RunTableError, match="not both"):
-        candidates(grid, atpp=1, D=1e9)
+        candidates(runs, atpp=1, D=1e9)
     with pytest.raises(RunTableError, match=r"D \(adaptation .* tokens\): -1 is not"):
-        candidates(grid, D=-1)
+        candidates(runs, D=-1)
 
 
-def test_rows_without_a_run_are_runs_of_their_own_priced_at_6_n_d():
-    offered = menu(table(N=[1e9, 1e9], D=[1e9, 2e9]))
-    assert offered.cost.tolist() == [[6e18], [12e18]]
+def test_rows_without_a_price_cost_6_n_d():
+    offered = table(x=[3.0, 0.0], N=1e9, D=[1e9, 2e9])
+    made = buy(straight(), offered, 2e19, replicates=1)
+    assert {p["row"]: p["cost"] for p in made.picks} == {1: 6e18, 2: 12e18}
 
 
 GOOD = {"x": [0.0, 1.0], "cost": [1.0, 2.0]}
@@ -370,4 +348,4 @@ def test_rows_of_one_name_are_refused():
 @pytest.mark.parametrize("given", [{"atpp": (0, 1)}, {"N": ()}, {"replay": (0.2, 1.5)}])
 def test_levels_no_run_can_have_are_refused(given):
     with pytest.raises(RunTableError, match="not a level a run can have"):
-        candidates(ptpp_grid(), **given)
+        candidates(grid(), **given)

@@ -7,20 +7,18 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bayeslaw import Anchors, PlanError, RunTableError, anchors
-from bayeslaw._designs.criteria import Choosing
-from bayeslaw._designs.evidence import domain_of, gaussian
-from bayeslaw._designs.gaussian import Precision, precision_of
+from bayeslaw._designs import criteria, evidence, gaussian
 from bayeslaw._designs.goals.goal import asked_of
 from bayeslaw._designs.menu import menu
-from bayeslaw._posteriors.posterior import Piece
-from known.lines import SIGMA, Known, buy, straight, table
+from known.lines import SIGMA, Known, buy, posterior_of, straight, table
 
 TWO = pd.DataFrame({"x": [2.0, 3.0]})
 
 
 def of_goal(posterior, offered, goal, gain, **settled):
-    view = domain_of(posterior, offered, goal, None)
-    return asked_of(view, posterior, goal, gain, **settled)
+    """What is asked of a goal, and the posterior's draws at its rows."""
+    view = evidence.domain_of(posterior, menu(offered), goal, None)
+    return asked_of(view, posterior, goal, gain, **settled), view.goal
 
 
 # -- which recipe is best --------------------------------------------------------------
@@ -30,12 +28,12 @@ def of_goal(posterior, offered, goal, gain, **settled):
 def test_the_gain_of_choosing_between_two_is_the_integral_over_outcomes(gap):
     """Each of variance 4 less 1 / 2 of it known: E max(d - gap, 0) with d the learned part of their difference."""
     rows = np.array([[0.02, 0.0], [0.0, 0.01]])
-    criterion = Choosing.between(rows, np.array([1.0, 1.0 + gap]))
+    criterion = criteria.Choosing.between(rows, np.array([1.0, 1.0 + gap]))
     learned = np.hypot(0.02 * np.sqrt(1 - 1 / 2), 0.01 * np.sqrt(1 - 1 / 5))
     exact, _ = quad(
         lambda d: (d - gap) * norm.pdf(d, scale=learned), gap, gap + 12 * learned
     )
-    known, nothing = (Precision(np.diag(p)) for p in ([2.0, 5.0], [1.0, 1.0]))
+    known, nothing = (gaussian.Precision(np.diag(p)) for p in ([2.0, 5.0], [1.0, 1.0]))
     assert criterion.value(known) == pytest.approx(exact, rel=1e-6)
     assert criterion.value(nothing) == pytest.approx(0.0, abs=1e-14)
     everything = np.hypot(0.02, 0.01)
@@ -47,11 +45,11 @@ def test_the_gain_of_choosing_between_two_is_the_integral_over_outcomes(gap):
 
 def test_gains_of_single_runs_are_those_of_their_precision():
     posterior = straight()
-    offered = menu(table(x=[0.0, 1.0, 4.0], cost=1.0))
-    goal = of_goal(posterior, offered, TWO, "best")
-    approximation = gaussian(offered, goal.domains)
+    offered = table(x=[0.0, 1.0, 4.0], cost=1.0)
+    goal, _ = of_goal(posterior, offered, TWO, "best")
+    approximation = evidence.gaussian(menu(offered), goal.domains)
     criterion = goal.criterion(approximation)
-    start = precision_of(approximation.offer, [])
+    start = gaussian.precision_of(approximation.offer, [])
     gains = criterion.gains(start, approximation.offer)
     for run in range(3):
         after = start + approximation.offer.information((run, 0))
@@ -111,13 +109,12 @@ def test_the_choice_is_told_before_and_after():
 
 def test_rows_of_one_recipe_are_judged_together():
     goal = pd.DataFrame({"x": [1.0, 3.0, 5.0], "recipe": ["a", "b", "a"]})
-    offered = menu(table(x=[0.0], cost=1.0))
-    domain = domain_of(straight(), offered, goal, None)
-    asked = of_goal(straight(), offered, goal, "best")
+    offered = table(x=[0.0], cost=1.0)
+    asked, at_rows = of_goal(straight(), offered, goal, "best")
     (judged,) = asked.domains
     assert asked.options.names == ["a", "b"]
-    assert judged.goal[:, 0] == pytest.approx(domain.goal[:, [0, 2]].mean(axis=1))
-    assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 1])
+    assert judged.goal[:, 0] == pytest.approx(at_rows[:, [0, 2]].mean(axis=1))
+    assert judged.goal[:, 1] == pytest.approx(at_rows[:, 1])
 
 
 def test_rows_are_recipes_by_what_the_law_reads():
@@ -125,12 +122,11 @@ def test_rows_are_recipes_by_what_the_law_reads():
     goal = pd.DataFrame(
         {"x": [1.0, 1.0, 2.0, 2.000001], "loss": [1.0, 2.0, 3.0, 4.0]}, index=[5, 6, 7, 8]
     )  # fmt: skip
-    offered = menu(table(x=[0.0], cost=1.0))
-    domain = domain_of(straight(), offered, goal, None)
-    asked = of_goal(straight(), offered, goal, "best")
+    offered = table(x=[0.0], cost=1.0)
+    asked, at_rows = of_goal(straight(), offered, goal, "best")
     (judged,) = asked.domains
     assert asked.options.names == ["x=1", "x=2 (row 7)", "x=2 (row 8)"]
-    assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 2])
+    assert judged.goal[:, 1] == pytest.approx(at_rows[:, 2])
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,8 @@ def lines_and_bends() -> Known:
     def bend(draw, x):
         return draw["level"] + 0.04 * x["x"] ** 2
 
-    return Known(Piece(line, leaves(), ("x",)), Piece(bend, leaves(), ("x",)))
+    laws = (posterior_of(law, leaves(), ("x",)) for law in (line, bend))
+    return Known(*(piece for law in laws for piece in law.pieces()))
 
 
 def test_runs_are_bought_where_laws_differ():
@@ -204,7 +201,14 @@ def bowl(draws: int = 2000) -> Known:
     def law(draw, x):
         return draw["level"] + (x["replay"] - draw["best"]) ** 2
 
-    return Known(Piece(law, values, ("replay",)))
+    return posterior_of(law, values, ("replay",))
+
+
+def best_of(posterior, offered, goal, **settled):
+    """The optimum of each draw."""
+    asked, _ = of_goal(posterior, offered, goal, "optimum", **settled)
+    (view,) = asked.domains
+    return view.goal[:, 0]
 
 
 def sweep(*levels: float) -> pd.DataFrame:
@@ -213,17 +217,13 @@ def sweep(*levels: float) -> pd.DataFrame:
 
 def test_the_optimum_of_a_parabola_is_found_between_the_levels_of_a_sweep():
     posterior, goal = bowl(), sweep(0.7, 0.0, 0.3, 0.45, 0.9)
-    offered = menu(table(replay=[0.0], cost=1.0))
-    (view,) = of_goal(posterior, offered, goal, "optimum").domains
-    found = view.goal[:, 0]
+    found = best_of(posterior, table(replay=[0.0], cost=1.0), goal)
     assert found == pytest.approx(posterior.pieces()[0].values["best"], abs=1e-9)
 
 
 def test_an_optimum_beyond_the_sweep_is_at_its_end():
     posterior, goal = bowl(), sweep(0.42, 0.6, 0.8)
-    offered = menu(table(replay=[0.0], cost=1.0))
-    (view,) = of_goal(posterior, offered, goal, "optimum").domains
-    found = view.goal[:, 0]
+    found = best_of(posterior, table(replay=[0.0], cost=1.0), goal)
     best = posterior.pieces()[0].values["best"]
     assert found == pytest.approx(np.maximum(best, 0.42))
 
@@ -241,9 +241,8 @@ def test_an_optimum_at_an_end_in_every_draw_is_told():
 
 def test_an_optimum_may_be_settled_by_the_runs_of_a_sequence():
     posterior, goal = bowl(), sweep(0.9, 0.95, 1.0)
-    offered = menu(table(replay=[0.0], cost=1.0))
-    settled = of_goal(posterior, offered, goal, "optimum", may_be_settled=True)
-    assert np.ptp(settled.domains[0].goal) == 0
+    offered = table(replay=[0.0], cost=1.0)
+    assert np.ptp(best_of(posterior, offered, goal, may_be_settled=True)) == 0
 
 
 def test_runs_for_an_optimum_are_a_pair_whose_difference_tells_it():
@@ -276,13 +275,12 @@ def test_a_goal_that_is_no_sweep_is_refused(goal, says):
 def test_tokens_are_swept_in_e_folds():
     # the law does not read the other
     goal = pd.DataFrame({"x": [1.0, 2.0, 4.0], "other": [1, 2, 3]})
-    offered = menu(table(x=[1.0], cost=1.0))
+    offered = table(x=[1.0], cost=1.0)
     with pytest.raises(RunTableError, match="above 0"):
-        of_goal(straight(), offered, goal.assign(x=[0.0, 1.0, 2.0]), "optimum")
-    (view,) = of_goal(straight(), offered, goal, "optimum").domains
-    found = view.goal
+        best_of(straight(), offered, goal.assign(x=[0.0, 1.0, 2.0]))
+    found = best_of(straight(), offered, goal)
     slope = straight().pieces()[0].values["slope"]
-    assert found[:, 0] == pytest.approx(np.where(slope > 0, 0.0, np.log(4.0)))
+    assert found == pytest.approx(np.where(slope > 0, 0.0, np.log(4.0)))
 
 
 def test_a_plan_has_no_recipes():

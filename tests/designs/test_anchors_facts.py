@@ -4,11 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayeslaw
 from bayeslaw._designs import criteria, evidence, gaussian, search
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._posteriors import outcomes
 from bayeslaw._posteriors.draws import all_draws
+from known import saved
 from known.lines import straight
 
 RNG = np.random.default_rng(17)
@@ -72,6 +74,23 @@ def test_a_new_run_s_error_is_taken_apart():
     assert (outcomes.noise_of(measured).run_length == 0.9).all()
 
 
+@pytest.mark.parametrize("kind", ["fit", "average"])
+def test_a_fit_and_an_average_tell_what_their_rows_shared(kind):
+    """Else twenty runs of one checkpoint would count as twenty."""
+    some = np.linspace(0.001, 0.002, 40)
+    shared = {"sigma": 3 * some, "tau_checkpoint": 4 * some}
+    values = saved.values(40) | shared | {"run_length": np.full(40, 0.2)}
+    law, runs = bayeslaw.law("chinchilla"), saved.runs()
+    made = {"fit": saved.make_fit(law, values, runs)}
+    made["average"] = saved.make_average([(law, values)], runs)
+    (piece,) = made[kind].pieces()
+    told = outcomes.noise_of(all_draws([piece]))
+    assert told.tau_checkpoint == pytest.approx(4 * some)
+    assert told.sigma == pytest.approx(3 * some)
+    assert told.run_length == pytest.approx(0.2)
+    assert piece.values["sigma"] == pytest.approx(5 * some)
+
+
 def test_what_a_setting_shares_is_a_row_s_own_unless_it_is_told_apart():
     """A candidate is of a setting that nobody has run; of rows that are there one knows
     which are equal.
@@ -130,49 +149,6 @@ def wide(draws):
 NOISE_FIELDS = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
 
 
-def test_checkpoints_are_paid_once():
-    offer = gaussian.Offer(
-        np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
-        np.array([0, 0, 1]),
-        np.array([10.0, 20.0]),
-        np.ones((3, 2, 1)),
-        np.tile(np.eye(2), (3, 1, 1)),
-        1,
-    )
-    assert offer.price_picks([]) == 0
-    assert offer.price_picks([(0, 1)]) == 12
-    assert offer.price_picks([(0, 1), (1, 0), (0, 1)]) == 2 + 3 + 2 + 10
-    assert offer.price_picks([(0, 0), (2, 1)]) == 1 + 6 + 30
-    limits = search.Limits(13.5, 1, 9)
-    assert search.what_fits(offer, [(0, 0)], limits) == (True, False)  # run 0 is bought
-    assert search.what_fits(offer, [(0, 0)], limits._replace(replicates=2)) == (
-        *(True, True),
-    )
-    assert search.what_fits(offer, [(0, 0)], limits._replace(budget=11.5)) == (
-        *(False, False),
-    )
-
-
-def test_the_covariance_of_what_a_pick_measures_comes_from_all_its_points():
-    """A' R^-1 A of the first points alone, at each stop, with errors that are shared."""
-    loadings, root = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 3, 3))
-    noise = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(3)
-    cost = np.ones((2, 3))
-    offer = gaussian.Offer(cost, np.array([0, 1]), np.zeros(2), loadings, noise, 1)
-    for run in range(2):
-        for stop in range(3):
-            some = slice(0, stop + 1)
-            at = loadings[run, some]
-            expected = at.T @ np.linalg.solve(noise[run, some, some], at)
-            np.testing.assert_allclose(offer.information((run, stop)).shared, expected)
-    start = np.eye(4)
-    both = gaussian.precision_of(offer, [(0, 1), (1, 2)])
-    added = [offer.information(pick).shared for pick in ((0, 1), (1, 2))]
-    np.testing.assert_allclose(both.marginal, start + added[0] + added[1])
-    twice = gaussian.precision_of(offer, [(0, 1), (0, 1)])
-    np.testing.assert_allclose(twice.marginal, np.eye(4) + 2 * added[0])
-
-
 def test_information_is_half_the_log_of_determinants():
     """About everything, and about a goal whose measurement is known or not."""
     root = RNG.standard_normal((4, 4))
@@ -187,16 +163,6 @@ def test_information_is_half_the_log_of_determinants():
     after = at @ np.linalg.solve(matrix, at) + 0.3
     about_goal = criteria.Information(goal).value(precision)
     assert about_goal == pytest.approx(np.log(before / after) / 2)
-
-
-def test_variance_is_the_mean_of_the_goals_and_none_before_data():
-    rows = RNG.standard_normal((3, 4))
-    goal = criteria.Variance(rows)
-    assert goal.total == pytest.approx(np.mean([row @ row for row in rows]))
-    before = gaussian.Precision(np.eye(4))
-    assert goal.value(before) == pytest.approx(0)
-    known = gaussian.Precision(4 * np.eye(4))
-    assert goal.value(known) == pytest.approx(0.75 * goal.total)
 
 
 def test_a_plan_s_saving_is_the_mean_of_what_limits_will_cost():
@@ -238,31 +204,6 @@ def test_a_list_is_in_order_of_gain_for_cost():
     # 8 + 6 of plain gain against 6 + 7 + 2 by cost
     assert set(search.choose(offer, goal, limits)) == {(1, 0), (3, 0), (0, 0)}
     assert search.choose(offer, goal, limits._replace(picks=1)) == [(2, 0)]
-
-
-def test_exchanges_begin_at_the_best_of_all_greedy_lists(monkeypatch):
-    """Or they would have to mend more than they can."""
-    offer = apart(1.0, 4.0, 5.0)
-    goal = criteria.Variance(np.diag(np.sqrt([2.0, 3.0, 4.0])))
-    begun = []
-
-    def as_it_is(offer, criterion, limits, picks):
-        begun.append(set(picks))
-        return list(picks)
-
-    monkeypatch.setattr(search, "exchange", as_it_is)
-    # by cost 2 + 3, by gain 4
-    search.choose(offer, goal, search.Limits(5.0, 1, 9))
-    assert begun == [{(0, 0), (1, 0)}]
-
-
-def test_exchanges_sell_what_stands_in_the_way_of_better():
-    """A cheap run bought first leaves too little for the best one; it is dropped again."""
-    offer = apart(1.0, 5.0)
-    goal = criteria.Variance(np.diag([1.0, 3.0]))
-    limits = search.Limits(5.0, 1, 9)
-    assert search.exchange(offer, goal, limits, [(0, 0)]) == [(1, 0)]
-    assert search.exchange(offer, goal, limits, [(1, 0)]) == [(1, 0)]
 
 
 def test_principal_coordinates_are_as_few_as_the_tolerance_allows():

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import anchors
-from bayeslaw._posteriors.posterior import Piece
-from known.lines import DRAWS, SIGMA, Known, buy, exact_sd, straight, table
+from known.lines import DRAWS, SIGMA, buy, exact_sd, posterior_of, straight, table
 
 
 def test_expected_sds_are_those_of_bayesian_linear_regression():
@@ -46,7 +45,7 @@ def test_the_check_shows_where_the_approximation_fails():
         "dof": np.full(DRAWS, 1e9),
     }
     made = anchors(
-        Known(Piece(bent, values, ("bend",))), table(bend=[0.0], cost=1.0), pd.DataFrame({"bend": [1.0]}), 1.0,
+        posterior_of(bent, values, ("bend",)), table(bend=[0.0], cost=1.0), pd.DataFrame({"bend": [1.0]}), 1.0,
         replicates=1, checks=100,
     )  # fmt: skip
     assert made.check is not None

@@ -7,16 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import bayeslaw
 from bayeslaw import PlanError, RunTableError, anchors, candidates
 from bayeslaw._designs.goals import plan as plan_goal
 from bayeslaw._designs.menu import menu
-from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._plans import example
-from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece
-from bayeslaw._tables.simulate import ptpp_grid
 from bayeslaw.cli.parsing import read_question
-from known.lines import Known, spread
+from known.lines import grid, posterior_of, spread
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +31,7 @@ QUESTION = example.QUESTION | {
 def test_runs_are_bought_for_what_they_save_the_plan(plan_posteriors):
     """The expected saving is that of plans made again under simulated outcomes, and a run is bought only if it pays."""
     target, source = plan_posteriors
-    offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
+    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     made = anchors(
         target, offered, QUESTION, 2e19, source=source, checks=24, max_picks=4
     )
@@ -59,7 +55,7 @@ def test_where_no_plan_is_sure_enough_runs_are_bought_that_may_lead_to_one(
 ):
     """At its best the plan keeps 77% where 90% are asked: runs are chosen by what they tell there, and outcomes simulated say how often that is enough."""
     target, source = plan_posteriors
-    offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
+    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     hopeless, near = (
         anchors(
             target,
@@ -86,51 +82,12 @@ def test_where_no_plan_is_sure_enough_runs_are_bought_that_may_lead_to_one(
 def test_certainty_saves_a_plan_only_where_it_is_roughly_known(plan_posteriors):
     """Of a loss known to an sd s, kept by z of them, at price p, certainty saves where p s < 2 z: a plan that may lie anywhere has no price."""
     target, source = plan_posteriors
-    offered = menu(
-        candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
-    )
+    offered = menu(candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20)))
     goal = plan_goal.cheapest_plan(target, source, QUESTION)
     domains = plan_goal.domains_of(goal, offered, None)
     assert plan_goal.can_save(goal, domains)
     wide = [replace(domain, goal=100 * domain.goal) for domain in domains]
     assert not plan_goal.can_save(goal, wide)
-
-
-def test_a_run_beyond_the_data_teaches_a_plan_what_a_refit_learns_of_the_drift():
-    """With a candidate at distance c beyond the runs and the plan at g, tau^2 (g - c)^2 is left on each side: along a line a candidate would teach all."""
-    law = bayeslaw.law("chinchilla")
-    n, most = 1e9, 1e10
-    known = training_range({"N": np.array([n, n]), "D": np.array([1e9, most])})
-    rng = np.random.default_rng(0)
-    draws, tau = 8000, 0.01
-    values = {name: np.full(draws, p.median) for name, p in law.priors.items()}
-    values |= {"sigma": np.full(draws, 1e-4), "dof": np.full(draws, 1e6)}
-    values[DRIFT] = tau * rng.standard_normal((draws, 2 * len(known.axes)))
-    piece = LogLoss(law, None, known).piece(values)
-    tokens = most * np.e**3
-    run = pd.DataFrame({"N": [n], "D": [tokens]})
-    log_loss = piece.at({c: run[c].to_numpy() for c in ("N", "D")})
-    limit = float(np.quantile(np.exp(log_loss), 0.95))
-    question = {
-        "N": n,
-        "ptpp": 279,
-        "max_target_loss": limit,
-        "max_forgetting": 0.99,
-        "baseline_loss": 9.0,
-        "draws": draws,
-    }
-    source = spread(example.SOURCE_LAW, example.SOURCE, 1e-4, draws, 1)
-    goal = plan_goal.cheapest_plan(Known(piece), source, question)
-    assert goal.is_reached
-
-    offered = menu(run.assign(D=most * np.e, replay=0.0, ptpp=279.0))
-    target, _ = plan_goal.domains_of(goal, offered, None)
-    taught, wanted = target.log_loss[:, 0], target.goal[:, 0]
-    slope = np.cov(taught, wanted)[0, 1] / taught.var()
-    left = np.var(wanted - slope * taught)
-    # at one N, along D, D/N and N D: the candidate is one e-fold out, the plan more
-    out = np.log(np.exp(goal.choice.log_tokens) / most)
-    assert left == pytest.approx(3 * tau**2 * (out - 1) ** 2, rel=0.1)
 
 
 ILL_POSED = {
@@ -154,13 +111,10 @@ def test_a_checkpoint_without_a_loss_is_named():
         }
     )
     offered = candidates(runs, N=[1e8, 2e8], atpp=[10.0])
-    names = ("loss_before",)
-    posterior = Known(
-        Piece(
-            lambda draw, x: draw["level"] + jnp.log(x["loss_before"]),
-            {"level": np.linspace(-0.1, 0.1, 64)},
-            names,
-        )
+    posterior = posterior_of(
+        lambda draw, x: draw["level"] + jnp.log(x["loss_before"]),
+        {"level": np.linspace(-0.1, 0.1, 64)},
+        ("loss_before",),
     )
     with pytest.raises(
         RunTableError,
@@ -172,7 +126,7 @@ def test_a_checkpoint_without_a_loss_is_named():
 @pytest.mark.parametrize("message", ILL_POSED)
 def test_a_plan_that_cannot_be_improved_or_posed_is_refused(plan_posteriors, message):
     target, source = plan_posteriors
-    offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1,))
+    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1,))
     with pytest.raises(PlanError, match=message):
         anchors(target, offered, ILL_POSED[message], 1e19, source=source)
 
@@ -208,7 +162,7 @@ def test_runs_are_chosen_for_a_limit_over_another_run(plan_posteriors):
         "baseline_run": {"D": 2e9, "replay": 0.5},
         "max_forgetting": "0%",
     }
-    offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
+    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     goal = plan_goal.cheapest_plan(target, source, question)
     _, of_source = plan_goal.domains_of(goal, menu(offered), None)
     _, limit = goal.problem.constraints

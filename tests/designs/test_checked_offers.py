@@ -12,15 +12,14 @@ from bayeslaw._designs.goals import plan as plan_goal
 from bayeslaw._plans import example
 from bayeslaw._report import page as page_file
 from bayeslaw._report.buying import why_not_offered
-from bayeslaw._tables.simulate import ptpp_grid
 from bayeslaw.cli import buying
 from bayeslaw.cli.app import app
 from known import saved
-from known.lines import spread
+from known.lines import grid, spread
 
 QUESTION = {"N": 8.1e9, "ptpp": 279.0}
 LAW = ["N", "D", "replay", "ptpp"]
-GRID = ptpp_grid()
+GRID = grid()
 
 
 def without(column):

@@ -9,7 +9,7 @@ import pytest
 import bayeslaw
 from bayeslaw import Costs, candidates
 from bayeslaw._designs import criteria, evidence, gaussian, search
-from bayeslaw._designs.menu import Menu, days_of, menu
+from bayeslaw._designs import menu as menus
 from bayeslaw._inference.noise import RunNoise
 
 RUNS, STOPS, RANK, DRAWS = 4, 3, 3, 60
@@ -22,7 +22,7 @@ NOISE = RunNoise(
 )
 
 
-def offered(rng) -> Menu:
+def offered(rng) -> menus.Menu:
     """Four runs of three points, priced by tokens, two of a checkpoint to be paid for."""
     D = np.cumsum(rng.lognormal(0, 0.8, (RUNS, STOPS)), axis=1) * 1e9
     table = pd.DataFrame(
@@ -34,7 +34,7 @@ def offered(rng) -> Menu:
             "checkpoint_cost": np.repeat([0.0, 0.0, 1e9, 1e9], STOPS),
         }
     )
-    return menu(table)
+    return menus.menu(table)
 
 
 def exact_draws(covariance, rng):
@@ -142,7 +142,7 @@ def test_points_before_one_that_is_had_are_free_and_taken():
     table = pd.DataFrame(
         {"run": "a", "D": [1e9, 2e9, 4e9], "cost": [1.0, 2.0, 4.0]}, index=[5, 6, 7]
     )
-    whole = menu(table)
+    whole = menus.menu(table)
     unsold = whole.without(np.array([False, True, False]))
     assert unsold.cost.tolist() == [[0.0, 0.0, 2.0]]
     assert unsold.measured_by((0, 2)).tolist() == [0, 2]
@@ -155,12 +155,12 @@ def test_days_are_of_the_tokens_that_are_still_to_be_trained():
     costs = Costs(hardware="8xH100", price=2.5)
     runs = pd.DataFrame({"N": [1e9, 1e9], "ptpp": [30.0, 30.0], "D": [1e9, 4e9]})
     offer = candidates(runs, N=[1e9], ptpp=[30], atpp=[1, 4], costs=costs)
-    whole = menu(offer, costs)
+    whole = menus.menu(offer, costs)
     unsold = whole.without(np.array([True, False]))
     three = costs.of_tokens(1e9, 3e9)
     assert unsold.cost[0, 1] == pytest.approx(three.money)
-    assert days_of(unsold, [(0, 1)], costs) == pytest.approx(three.days)
-    assert days_of(whole, [(0, 1)], costs) == pytest.approx(
+    assert menus.days_of(unsold, [(0, 1)], costs) == pytest.approx(three.days)
+    assert menus.days_of(whole, [(0, 1)], costs) == pytest.approx(
         costs.of_tokens(1e9, 4e9).days
     )
 
@@ -176,7 +176,7 @@ def test_next_runs_goes_on_with_a_run_where_it_could_not_pay_for_it_whole():
     runs["cost"] = 6 * runs["N"] * runs["D"]
     is_had = runs["D"] / runs["N"] < 70
     measured = runs[is_had].assign(row=runs.index[is_had])[["row", "loss"]]
-    spent = menu(runs).price(is_had.to_numpy())
+    spent = menus.menu(runs).price(is_had.to_numpy())
     last = runs[~is_had].iloc[1]
     rest = last["cost"] - 6 * last["N"] ** 2 * 20.0
     goal = pd.DataFrame({"N": [9e8], "D": [9e11]})

@@ -1,7 +1,6 @@
 """Runs bought batch by batch: from nothing to an answer, and the same if broken off."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,14 +8,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
-from bayeslaw._designs.appraisal import Appraisal
-from bayeslaw._designs.buying.campaign import laws_for, what_is_known
-from bayeslaw._designs.buying.next_runs import FIRST_SHARE, TRIFLE, why_stop
 from bayeslaw._designs.evidence import covariance, less_drift
-from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.posterior import DRIFT, LogLoss
-from bayeslaw._posteriors.prior import from_priors
+from known import saved
 
 LAWS = ["chinchilla"]
 BUDGET = 2e20
@@ -62,7 +56,7 @@ def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequenc
     first = sequence[0]
     assert first.posterior.name == "prior of chinchilla"
     assert first.spent == 0
-    assert first.runs["cost"].sum() <= FIRST_SHARE * BUDGET
+    assert first.runs["cost"].sum() <= 0.2 * BUDGET
     # enough to fit five values of the law and two rows more
     assert len(first.runs) >= len(bayeslaw.law("chinchilla").priors) + 2
 
@@ -75,7 +69,7 @@ def test_a_fifth_of_the_budget_also_pays_for_the_checkpoints(measured_pool):
     first = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS).runs
     bought = offered.loc[first["row"]]
     checkpoints = 6e18 * bought["checkpoint"].nunique()
-    assert first["cost"].sum() + checkpoints <= FIRST_SHARE * BUDGET
+    assert first["cost"].sum() + checkpoints <= 0.2 * BUDGET
 
 
 def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
@@ -96,7 +90,7 @@ def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
 
 def test_nothing_is_bought_that_costs_a_trifle_of_the_budget(sequence):
     cheapest = min(batch.runs["cost"].min() for batch in sequence[:-1])
-    assert cheapest >= TRIFLE * BUDGET
+    assert cheapest >= 2e-3 * BUDGET
 
 
 def test_broken_off_anywhere_a_sequence_ends_as_it_would_have(sequence, measured_pool):
@@ -275,32 +269,20 @@ def test_a_reference_run_moves_the_priors_of_the_laws_that_read_it(measured_pool
 # -- what is known ---------------------------------------------------------------------
 
 
-def test_draws_of_the_prior_have_the_priors_quantiles(measured_pool):
-    offered, _ = measured_pool
-    (chinchilla,) = laws_for(offered, LAWS)
-    (piece,) = from_priors([chinchilla], offered, seed=3).pieces()
-    for name, prior in chinchilla.priors.items():
-        share = np.mean(piece.values[name] < prior.quantile(0.3))
-        assert share == pytest.approx(0.3, abs=0.04)  # 4 sds of 2,000 draws
-    plain = bayeslaw.prior_predictive(chinchilla, offered, draws=4000)
-    with_misfit = from_priors([chinchilla], offered, seed=3).log_loss(offered)
-    # the misfit's prior is of percents: it hardly widens the law's
-    np.testing.assert_allclose(
-        with_misfit.std(axis=0), np.log(plain).std(axis=0), rtol=0.12
-    )
-
-
 def test_with_too_few_runs_for_stages_one_law_is_fitted_and_before_it_priors(
     measured_pool,
 ):
-    offered, _ = measured_pool
-    laws = laws_for(offered, LAWS)
-    few = np.isin(np.arange(len(offered)), [0, 7, 14, 21, 28, 35])
-    fewer = np.arange(len(offered)) < 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert what_is_known(offered, few, laws, 0).name == "chinchilla"
-    assert what_is_known(offered, fewer, laws, 0).name == "prior of chinchilla"
+    offered, goal = measured_pool
+    rows = offered.iloc[[0, 7, 14, 21, 28, 35]].reset_index(names="row")
+    names = {}
+    for count in (2, 6):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            now = bayeslaw.next_runs(
+                offered, goal, BUDGET, laws=LAWS, measured=rows.head(count)
+            )
+        names[count] = now.posterior.name
+    assert names == {2: "prior of chinchilla", 6: "chinchilla"}
 
 
 # -- drift -----------------------------------------------------------------------------
@@ -316,13 +298,13 @@ def test_the_process_of_drift_has_the_variance_that_a_refit_leaves():
 
 def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
     law = bayeslaw.law("chinchilla")
-    known = training_range({"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])})
+    runs = pd.DataFrame({"N": [1e8, 1e9], "D": [1e9, 1e10], "loss": 2.0})
     rng = np.random.default_rng(0)
     draws, tau = 20_000, 0.01
     values = {n: np.full(draws, p.median) for n, p in law.priors.items()}
     values |= {"sigma": np.full(draws, 1e-3), "dof": np.full(draws, 1e6)}
-    values[DRIFT] = tau * rng.standard_normal((draws, 2 * len(known.axes)))
-    piece = LogLoss(law, None, known).piece(values)
+    values["drift"] = tau * rng.standard_normal((draws, 8))
+    (piece,) = saved.make_average([(law, values)], runs).pieces()
     parts = all_draws([piece])
 
     # Distances beyond, of the candidate and of the goal: D, D/N (of which the runs have
@@ -407,20 +389,6 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
     run = pd.DataFrame({"N": [SIZE], "D": [last.plan["tokens"]]})
     kept = last.posterior.log_loss(run, noise=True, seed=3) <= np.log(LIMIT)
     assert kept.mean() == pytest.approx(0.9, abs=0.02)
-
-
-def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(plan_sequence):
-    """Saved FLOPs against those that the rest costs, times what is asked for."""
-    costs, sds = np.array([2e18, 3e18]), [0.1, 0.09, 0.09]
-    asked = replace(plan_sequence[0].campaign, least=4.0)
-
-    def stop(saved: float) -> str:
-        gains = np.array([saved, 0.0])
-        rest = Appraisal([(0, 0), (1, 0)], costs, gains, 0 * gains, sds)
-        return why_stop(asked, "plan", 0.09, rest, True, True)
-
-    assert stop(21e18) == ""
-    assert "would save the plan 1.9e+19 FLOPs and cost 5e+18" in stop(19e18)
 
 
 def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):

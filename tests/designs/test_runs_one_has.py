@@ -6,32 +6,20 @@ import pandas as pd
 import pytest
 
 from bayeslaw import anchors, candidates
-from bayeslaw._posteriors.posterior import Piece
+from known.lines import posterior_of
 
 DRAWS = 400
 
 
-class Fitted:
+def fitted(runs, columns=("N", "D")):
     """Log loss linear in log D, fitted to a table that it keeps."""
 
-    name, warnings = "fitted", ()
+    def line(draw, x):
+        return draw["level"] + draw["slope"] * jnp.log(x["D"] / 1e9)
 
-    def __init__(self, runs):
-        rng = np.random.default_rng(0)
-        level, slope = 0.02 * rng.standard_normal((2, DRAWS))
-        values = {"level": level, "slope": slope, "sigma": np.full(DRAWS, 0.003)}
-        self.runs = runs
-        self._pieces = (Piece(_line, values, ("N", "D")),)
-
-    def pieces(self):
-        return self._pieces
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        raise NotImplementedError
-
-
-def _line(draw, x):
-    return draw["level"] + draw["slope"] * jnp.log(x["D"] / 1e9)
+    level, slope = 0.02 * np.random.default_rng(0).standard_normal((2, DRAWS))
+    values = {"level": level, "slope": slope, "sigma": np.full(DRAWS, 0.003)}
+    return posterior_of(line, values, columns, runs)
 
 
 HAD = pd.DataFrame(
@@ -52,7 +40,7 @@ def bought(posterior, table, **options):
 
 def test_candidates_made_from_a_table_do_not_bring_its_runs_back():
     table = candidates(HAD, atpp=[1, 10, 20, 40], along_run=False)
-    anew, again = bought(Fitted(None), table), bought(Fitted(HAD), table)
+    anew, again = bought(fitted(None), table), bought(fitted(HAD), table)
     assert {p["row"] for p in anew.picks} & {1, 2, 3}
     assert {p["row"] for p in again.picks} == {4}
     assert again.warnings[0].startswith("3 of 4 candidates are not offered")
@@ -63,14 +51,14 @@ def test_a_file_s_rounding_does_not_hide_a_run():
     table = candidates(HAD, atpp=[10], along_run=False)
     rounded = HAD.assign(D=HAD["D"] * (1 + 1e-13))
     assert (
-        bought(Fitted(rounded), table).sentence()
+        bought(fitted(rounded), table).sentence()
         == "Buy nothing: all runs on offer are had already."
     )
 
 
 def test_a_run_that_goes_further_than_one_has_is_offered():
     table = candidates(HAD, atpp=[1, 10, 20, 40])
-    made = bought(Fitted(HAD), table, replicates=1)
+    made = bought(fitted(HAD), table, replicates=1)
     assert [p["row"] for p in made.picks] == [4]
     assert made.picks[0]["rows"] == [1, 2, 3, 4]
     assert made.spent == pytest.approx(6 * 1e8 * 4e9)
@@ -80,26 +68,24 @@ def test_a_run_that_the_fit_has_goes_on_for_the_difference():
     """The same run by its name; another of the same settings is made anew."""
     table = candidates(HAD, atpp=[1, 10, 20, 40])
     (name,) = table["run"].unique()
-    made = bought(Fitted(HAD.assign(run=name)), table, replicates=3)
+    made = bought(fitted(HAD.assign(run=name)), table, replicates=3)
     assert [p["rows"] for p in made.picks] == [[4]]
     assert made.spent == pytest.approx(6 * 1e8 * (4e9 - 2e9))
-    anew = bought(Fitted(HAD.assign(run="another")), table, replicates=1)
+    anew = bought(fitted(HAD.assign(run="another")), table, replicates=1)
     assert [p["rows"] for p in anew.picks] == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("more", [{"seed": 7}, {"loss": 2.9}])
 def test_another_seed_and_runs_named_to_be_made_again_are_offered(more):
     table = candidates(HAD, atpp=[10], along_run=False).assign(**more)
-    made = bought(Fitted(HAD.assign(seed=0)), table, replicates=2)
+    made = bought(fitted(HAD.assign(seed=0)), table, replicates=2)
     assert [p["replicate"] for p in made.picks] == [1, 2]
     assert made.warnings == []
 
 
 def test_what_only_the_law_knows_tells_runs_apart():
     """A law of one's own may read any column."""
-    posterior = Fitted(HAD.assign(width=1.0))
-    (piece,) = posterior.pieces()
-    posterior._pieces = (Piece(_line, piece.values, ("N", "D", "width")),)
+    posterior = fitted(HAD.assign(width=1.0), ("N", "D", "width"))
     table = candidates(HAD, atpp=[10], along_run=False)
     assert bought(posterior, table.assign(width=2.0)).picks
     assert not bought(posterior, table.assign(width=1.0)).picks
@@ -107,4 +93,4 @@ def test_what_only_the_law_knows_tells_runs_apart():
 
 def test_the_same_seed_is_had():
     table = candidates(HAD, atpp=[10], along_run=False).assign(seed=0)
-    assert bought(Fitted(HAD.assign(seed=0)), table).picks == []
+    assert bought(fitted(HAD.assign(seed=0)), table).picks == []

@@ -8,10 +8,8 @@ import sbc
 from numpyro.infer.util import potential_energy
 
 import bayeslaw
-from bayeslaw._inference import coordinates, density
-from bayeslaw._inference.likelihood import model
-from bayeslaw._inference.table import pad
-from bayeslaw._tables import fitting
+from bayeslaw._inference import coordinates, density, likelihood
+from known.problems import problem
 
 LAWS = [
     "chinchilla",
@@ -30,14 +28,13 @@ def case(request):
     law = bayeslaw.law(request.param)
     of_curves = {"design": sbc.design(law)} if "S1_cpt" in law.covariates else {}
     runs = bayeslaw.simulate(law, seed=3, **of_curves)
-    x, y = fitting.covariates(law, runs), np.log(runs["loss"].to_numpy())
     rng = np.random.default_rng(1)
     names = density.site_names(law)
     u = coordinates.unconstrain(
         law, {n: jnp.asarray(p.draw(rng, 20)) for n, p in law.priors.items()}
     )
     u |= {n: jnp.asarray(rng.normal(-4, 0.3, 20)) for n in ("sigma", "dof_above_2")}
-    return law, pad(x, y), coordinates.contrast_points(law, x), names, u
+    return *problem(law, runs), names, u
 
 
 def test_coordinates_are_a_bijection(case):
@@ -80,7 +77,9 @@ def test_padding_and_coordinates_leave_the_density_alone(case):
 
     def both(sites):
         z = coordinates.from_sites(law, at, sites)
-        plain = potential_energy(model, (law, x, jnp.asarray(table.y[:n])), {}, sites)
+        plain = potential_energy(
+            likelihood.model, (law, x, jnp.asarray(table.y[:n])), {}, sites
+        )
         logdet = coordinates.to_sites(law, at, z)[1]
         return density.potential(
             law, table, at, jnp.stack([z[k] for k in names])

@@ -69,3 +69,6 @@ def test_smoothed_weights_are_those_of_arviz(draws, spread):
     assert k == pytest.approx(float(of_arviz), rel=1e-9)
     away = smooth - expected  # a constant, as one of the two adds up to 1
     np.testing.assert_allclose(away, away[0], rtol=0, atol=1e-9)
+    weight, khat = diagnostics.pareto_smoothed(log_weight)
+    assert khat == k
+    np.testing.assert_allclose(weight, np.exp(expected) / np.exp(expected).sum())

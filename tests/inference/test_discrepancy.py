@@ -1,34 +1,23 @@
-"""A law's smooth misfit: its basis, its marginal likelihood, and what is learned of it."""
+"""A law's smooth misfit: its basis by formulas typed here, its marginal likelihood by dense
+Gaussian regression, and what is learned of it.
+"""
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
-from bayeslaw._inference.discrepancy import marginal
-from bayeslaw._inference.discrepancy.axes import AXES, axis_names, position
-from bayeslaw._inference.discrepancy.learning import independent_rows, learn
-from bayeslaw._inference.discrepancy.marginal import Marginal
-from bayeslaw._inference.discrepancy.process import (
-    process_from_dict,
-    process_of,
-    process_to_dict,
-)
-from bayeslaw._inference.table import sharing
-from bayeslaw._posteriors.fits.misfit import TrainingRuns
-from known.marginals import columns_of, linear_of
+from bayeslaw._inference.discrepancy import axes, learning, marginal
+from bayeslaw._inference.discrepancy.process import Spectrum, process_of
 
-RNG = np.random.default_rng(7)
-
-
-def grid(sizes=8, budgets=9):
-    """Sizes and tokens of a table, each of shape (run,)."""
-    N, D = np.meshgrid(np.geomspace(1e8, 1e10, sizes), np.geomspace(1e9, 3e11, budgets))
-    return {"N": N.ravel(), "D": D.ravel()}
-
-
-COLUMNS = grid()
+RNG = np.random.default_rng(21)
+RUNS = 40
+COLUMNS = {
+    "N": np.exp(RNG.uniform(18, 22, RUNS)),
+    "D": np.exp(RNG.uniform(20, 25, RUNS)),
+    "replay": RNG.uniform(0.0, 0.9, RUNS),
+}
+PROCESS = process_of(COLUMNS)
 LIMITS = {
     "N": (1e8, 1e10),
     "D": (1e9, 1e11),
@@ -36,29 +25,169 @@ LIMITS = {
     "ptpp": (10.0, 100.0),
     "loss_before": (2.0, 4.0),
 }
-PROCESS = process_of(COLUMNS)
-CENTRE = np.array([np.log(p.args[0]) for p in PROCESS.priors.values()])
 
 
-def learned(residual, seed=0, draws=200, **groups):
-    """The misfit of a law that is known to be right but for ``residual``, shape (run,);
-    ``groups``: one-hot by kind.
-    """
+# -- the basis -------------------------------------------------------------------------
+
+
+def test_positions_in_their_units():
+    at = {
+        "N": np.array([1.0, np.e**2]),
+        "D": np.array([np.e**4, 1e-20]),
+        "ptpp": np.array([1.0, np.e**2]),
+        "loss_before": np.array([1.0, np.exp(0.45)]),
+        "source_loss_before": np.array([1.0, np.exp(0.9)]),
+        "replay": np.array([1 - np.exp(-0.9), 1.0]),
+        "mine": np.array([np.e**2, np.e**6]),
+    }
+    expected = {
+        "N": [0, 1],
+        "D": [2, np.log(1e-12) / 2],
+        "ptpp": [0, 1],
+        "loss_before": [0, 1],
+        "source_loss_before": [0, 2],
+        "replay": [-1, np.log(1e-3) / 0.9],
+        "mine": [1, 3],
+    }
+    for name, places in expected.items():
+        np.testing.assert_allclose(axes.position(name, at, np), places, atol=1e-12)
+    assert axes.varies(np.array([0.0, 2e-6]))
+    assert not axes.varies(np.array([0.0, 0.5e-6]))
+    assert not axes.varies(np.array([0.0, 0.5]), 0.5)
+
+
+def test_axes_come_in_one_order_whatever_the_columns():
+    columns = ("replay", "mine", "N", "S1_pt", "loss_before", "D", "ptpp", "S2_cpt")
+    assert axes.axis_names(columns) == (
+        *("loss_before", "D", "N", "ptpp", "S1_pt", "replay", "mine"),
+    )
+    both = ("loss_before", "source_loss_before", "target_loss")
+    assert axes.axis_names(both) == ("source_loss_before",)
+
+
+def functions(reach, density, least, most):
+    return min(max(int(np.ceil(reach * density)), least), most)
+
+
+@pytest.mark.parametrize(
+    ("columns", "margin"),
+    [(COLUMNS, 1.0), (COLUMNS | {"loss_before": RNG.uniform(2, 4, RUNS)}, 0.7)],
+)
+def test_a_process_reaches_its_margin_beyond_the_data(columns, margin):
+    process = process_of(columns)
+    for axis in process.axes:
+        x = axes.position(axis.name, columns, np)
+        ends = x.min() - margin, x.max() + margin
+        assert (axis.low, axis.high) == pytest.approx(ends)
+        reach = ends[1] - ends[0]
+        assert axis.length == pytest.approx(reach)
+        assert axis.functions == functions(reach, 1.6, 4, 18)
+        assert axis.pair_functions == functions(reach, 1.0, 3, 9)
+    pairs = {frozenset(process.axes[k].name for k in pair) for pair in process.pairs}
+    wanted = [("N", "D"), ("D", "replay"), ("N", "replay")]
+    if margin == 0.7:
+        # a law that starts from a loss has few sizes to learn from
+        wanted = [("loss_before", "replay"), ("D", "replay")]
+    assert pairs == {frozenset(pair) for pair in wanted}
+
+
+def test_priors_of_scales():
+    """All pieces together are .5% of the loss, or 2.8% of a law of checkpoint state."""
+    priors = PROCESS.priors
+    assert len(PROCESS.pieces) == 6
+    for name in PROCESS.pieces:
+        assert priors[name].args == pytest.approx((0.005 / np.sqrt(6), 1.0))
+    for axis in PROCESS.axes:
+        assert priors[f"length {axis.name}"].args == (1.0, 0.5)
+    state = process_of({"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]})
+    assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(2), 1.0))
+
+
+def test_what_does_not_vary_is_no_axis():
+    """Nor are areas along a run, which are its own course."""
+    columns = {"N": COLUMNS["N"], "S1_pt": np.exp(RNG.uniform(0, 4, RUNS))}
+    assert [axis.name for axis in process_of(columns).axes] == ["N", "S1_pt"]
+    along = process_of(columns, along_run=True)
+    assert [axis.name for axis in along.axes] == ["N"]
+    assert process_of({"N": np.full(5, 1e9), "D": np.full(5, 2e10)}) is None
+
+
+def test_prior_variances_are_spectral_densities():
+    """sqrt(2 pi) l exp(-l^2 w^2 / 2) along each axis, times the piece's variance."""
+    names = list(PROCESS.priors)
+    log_scales = RNG.normal(-0.5, 0.4, len(names))
+    scale = dict(zip(names, np.exp(log_scales), strict=True))
+    axes = {axis.name: axis for axis in PROCESS.axes}
+
+    def spectral(name, count):
+        frequency = np.pi * np.arange(count) / axes[name].length
+        length = scale[f"length {name}"]
+        return np.sqrt(2 * np.pi) * length * np.exp(-((length * frequency) ** 2) / 2)
+
+    expected = []
+    for piece in PROCESS.pieces:
+        if " x " in piece:
+            one, other = (
+                spectral(name, axes[name].pair_functions) for name in piece.split(" x ")
+            )
+            expected.append(scale[piece] ** 2 * np.outer(one, other).ravel())
+        else:
+            expected.append(scale[piece] ** 2 * spectral(piece, axes[piece].functions))
+    spectrum = PROCESS.spectrum
+    value, slope = spectrum.log_variances(log_scales), spectrum.slopes(log_scales)
+    np.testing.assert_allclose(value, np.log(np.concatenate(expected)))
+    many = np.stack([log_scales - 0.3, log_scales])
+    np.testing.assert_allclose(spectrum.log_variances(many)[1], value)
+    for k in range(len(names)):
+        step = 1e-5 * np.eye(len(names))[k]
+        ends = [spectrum.log_variances(log_scales + sign * step) for sign in (1, -1)]
+        np.testing.assert_allclose(slope[:, k], (ends[0] - ends[1]) / 2e-5, atol=1e-6)
+
+
+def cosines(axis, at, count):
+    """Functions of an axis, cos(pi k x / length), of norm one; shape (row, function)."""
+    share = (axes.position(axis.name, at, np) - axis.low) / axis.length
+    wave = np.arange(count)
+    height = np.where(wave == 0, 1.0, np.sqrt(2)) / np.sqrt(axis.length)
+    return height * np.cos(np.pi * wave * share[:, None])
+
+
+def test_functions_are_cosines_and_those_of_a_pair_their_products():
     features = PROCESS.features(COLUMNS, np)
-    rows = independent_rows(features, groups, None, None, 1.0)
-    known = 1e-9 * RNG.standard_normal((draws, len(residual)))
-    return learn(PROCESS, rows, residual, lambda block: known[block], draws, seed=seed)
+    first = PROCESS.axes[0]
+    alone = cosines(first, COLUMNS, first.functions)
+    np.testing.assert_allclose(features[:, : first.functions], alone, atol=1e-12)
+    before = sum(axis.functions for axis in PROCESS.axes)
+    size = PROCESS.sizes[len(PROCESS.axes)]
+    both = (PROCESS.axes[i] for i in PROCESS.pairs[0])
+    waves = [cosines(axis, COLUMNS, axis.pair_functions) for axis in both]
+    product = np.einsum("ri,rj->rij", *waves).reshape(RUNS, -1)
+    np.testing.assert_allclose(features[:, before : before + size], product, atol=1e-12)
 
 
-# -- the basis ---------------------------------------------------------------------------------------------------------
+def test_a_piece_has_the_squared_exponential_kernel_inside_the_data():
+    """The covariance of the basis with its prior variances is the kernel's, to 2% of its
+    variance, of one unit and one in log loss.
+    """
+    axis = PROCESS.axes[0]
+    log_scales = np.log([p.args[0] for p in PROCESS.priors.values()])
+    names = list(PROCESS.priors)
+    for name in (f"length {axis.name}", axis.name):
+        log_scales[names.index(name)] = 0.0
+    variances = np.exp(PROCESS.spectrum.log_variances(log_scales)[: axis.functions])
+    x = np.linspace(axis.low + 1.0, axis.high - 1.0, 25)
+    waves = axis.cosines(x, np)
+    expected = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    middle = (slice(8, 17), slice(8, 17))  # away from the ends, which reflect
+    found = (waves * variances) @ waves.T
+    np.testing.assert_allclose(found[middle], expected[middle], atol=0.02)
 
 
-def test_basis_is_the_same_in_numpy_and_jax_for_any_shape():
-    found = PROCESS.features({c: jnp.asarray(v) for c, v in COLUMNS.items()}, jnp)
-    np.testing.assert_allclose(found, PROCESS.features(COLUMNS, np), atol=1e-12)
-    one = PROCESS.features({c: np.float64(v[5]) for c, v in COLUMNS.items()}, np)
-    np.testing.assert_allclose(one, PROCESS.features(COLUMNS, np)[5], atol=1e-12)
-    assert one.shape == (PROCESS.size,)
+def test_beyond_the_margin_a_piece_stays():
+    """What a law errs beyond the data is drift's."""
+    far = {"N": [1e12, 1e13, 1e14], "D": [3e14, 3e15, 3e16], "replay": [0.5] * 3}
+    features = PROCESS.features({c: np.array(x) for c, x in far.items()}, np)
+    np.testing.assert_allclose(features, features[:1].repeat(3, axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +200,9 @@ def test_basis_is_the_same_in_numpy_and_jax_for_any_shape():
     ],
 )
 def test_along_tokens_is_the_same_misfit(names):
-    """What a plan evaluates, tokens alone, is the sum over all basis functions, inside the runs and beyond."""
+    """What a plan evaluates, tokens alone, is the sum over all basis functions, inside the
+    runs and beyond.
+    """
     inside = {c: RNG.uniform(*LIMITS[c], 40) for c in names}
     process = process_of(inside)
     weights = RNG.standard_normal(process.size)
@@ -88,95 +219,58 @@ def test_along_tokens_is_the_same_misfit(names):
         )
 
 
-def test_recurrence_is_the_cosine():
-    axis = PROCESS.axes[0]
-    x = np.linspace(axis.low, axis.high, 40)
-    waves = np.arange(axis.functions)
-    height = np.where(waves == 0, 1.0, np.sqrt(2.0)) / np.sqrt(axis.length)
-    expected = height * np.cos(np.pi * waves * ((x - axis.low) / axis.length)[:, None])
-    np.testing.assert_allclose(axis.cosines(x, np), expected, atol=1e-12)
+# -- the marginal likelihood -----------------------------------------------------------
+
+GROUPS = np.eye(4)[np.arange(RUNS) % 4]
+ROW_SD = np.where(np.arange(RUNS) % 3, 0.0, 0.01)
+GROWTH = np.linspace(1.0, 2.0, RUNS)  # of errors, relative to those of the largest runs
+DRAWN = np.random.default_rng(5).standard_normal((30, 3))
+LAW = 0.002 * DRAWN @ RNG.standard_normal((3, RUNS))
 
 
-def test_a_piece_has_the_squared_exponential_kernel_inside_the_data():
-    """The covariance of the basis with its prior variances is the kernel's, to 2% of its variance."""
-    axis = PROCESS.axes[0]
-    log_scales = CENTRE.copy()
-    names = list(PROCESS.priors)
-    log_scales[names.index(f"length {axis.name}")] = 0.0  # one unit
-    log_scales[names.index(axis.name)] = 0.0  # one in log loss
-    variances = np.exp(PROCESS.spectrum.log_variances(log_scales)[: axis.functions])
-    x = np.linspace(axis.low + 1.0, axis.high - 1.0, 25)
-    waves = axis.cosines(x, np)
-    expected = np.exp(-0.5 * (x[:, None] - x) ** 2)
-    middle = slice(8, 17)  # away from the ends, which reflect
-    np.testing.assert_allclose(
-        ((waves * variances) @ waves.T)[middle, middle],
-        expected[middle, middle],
-        atol=0.02,
-    )
-
-
-def test_beyond_the_margin_a_piece_stays():
-    """What a law errs beyond the data is drift's."""
-    out = {"N": np.array([1e12, 1e13, 1e14]), "D": np.array([3e14, 3e15, 3e16])}
-    features = PROCESS.features(out, np)
-    np.testing.assert_allclose(features, features[:1].repeat(3, axis=0), rtol=1e-6)
-
-
-def test_axes_of_laws():
-    assert axis_names(("N", "D")) == ("D", "N")
-    assert axis_names(("N", "D", "replay", "loss_before", "source_loss_before")) == (
-        "source_loss_before", "D", "N", "replay",
-    )  # fmt: skip
-    assert axis_names(("N", "D", "U")) == ("D", "N", "U")
-    x = position("D", {"D": np.array([1e9, 1e9 * np.exp(AXES.count_unit)])}, np)
-    assert np.diff(x) == pytest.approx(1.0)
-
-
-def test_a_process_survives_json_and_keys_programs():
-    again = process_from_dict(process_to_dict(PROCESS))
-    assert again == PROCESS
-    assert hash(again) == hash(PROCESS)
-
-
-def test_no_process_where_the_runs_do_not_differ():
-    assert process_of({"N": np.full(5, 1e9), "D": np.full(5, 2e10)}) is None
-
-
-# -- the marginal likelihood -------------------------------------------------------------------------------------------
+def rows_of(groups):
+    """Rows whose errors fade, with errors that the table states for some."""
+    features = PROCESS.features(COLUMNS, np)
+    rows = learning.independent_rows(features, groups, None, None, 1.0)
+    return rows._replace(row_sd=ROW_SD, scale=GROWTH)
 
 
 @pytest.fixture(scope="module", params=[marginal.MANY, 0])
 def problem(request):
-    """Effects of groups among the columns, and eliminated."""
-    y = 0.02 * np.sin(np.log(COLUMNS["D"])) + 0.003 * RNG.standard_normal(72)
-    groups = np.eye(8)[np.arange(72) % 8]
-    rows = independent_rows(
-        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
-    )
-    law = y + 0.001 * RNG.standard_normal((50, 1)) * np.log(COLUMNS["N"])
+    """Effects of groups among the columns, and eliminated; rows weighed."""
+    rows = rows_of({"checkpoint": GROUPS})
+    residuals = rows.combine(0.01 * RNG.standard_normal(RUNS) + LAW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(marginal, "MANY", request.param)
-        found = Marginal.of(PROCESS, rows, law)
+        found = marginal.Marginal.of(PROCESS, rows, residuals)
     assert found.is_single.any() == (request.param == 0)
+    found.weigh(RNG.uniform(0.5, 2.0, RUNS))
     return found
 
 
-def test_marginal_likelihood_is_that_of_the_dense_normal(problem):
-    """Differences of log densities at three scales agree with scipy's multivariate normal."""
-    found, expected = [], []
-    for shift in (0.0, 0.3, -0.4):
-        at = problem.centre + shift * np.linspace(-1, 1, len(problem.centre))
-        prior = -0.5 * np.sum(((at - problem.centre) / problem.spread) ** 2)
-        found.append(problem.log_density(at) - prior)
-        variances = np.exp(problem.spectrum.log_variances(at))
-        columns = columns_of(problem)
-        noise = np.exp(2 * at[problem._sigma]) / problem.weight
-        covariance = (columns * variances) @ columns.T + np.diag(noise)
-        expected.append(
-            stats.multivariate_normal(np.zeros(72), covariance).logpdf(problem.residual)
-        )
-    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-6)
+def dense(problem, at):
+    """Covariances of the rows at these scales: of misfit, groups and stated errors, of
+    the law, and of the noise.
+    """
+    scales = dict(zip(problem.names, np.exp(at), strict=True))
+    of_pieces = PROCESS.spectrum.log_variances(at[: len(PROCESS.priors)])
+    features = PROCESS.features(COLUMNS, np)
+    linear = (features * np.exp(of_pieces)) @ features.T
+    linear = linear + scales["tau checkpoint"] ** 2 * GROUPS @ GROUPS.T
+    linear = linear + np.diag((ROW_SD / GROWTH) ** 2)
+    law = np.cov((LAW / GROWTH).T)
+    return linear, law, np.diag(scales["sigma"] ** 2 / problem.weight)
+
+
+def test_log_density_is_that_of_the_dense_normal_and_the_prior(problem):
+    told, expected = [], []
+    for shift in (0.0, 0.4, -0.7):
+        at = problem.centre + shift * np.cos(np.arange(len(problem.centre)))
+        told.append(problem.log_density(at))
+        rows = stats.multivariate_normal(np.zeros(RUNS), sum(dense(problem, at)))
+        of_prior = stats.norm(problem.centre, problem.spread).logpdf(at).sum()
+        expected.append(rows.logpdf(problem.residual) + of_prior)
+    np.testing.assert_allclose(np.diff(told), np.diff(expected), rtol=1e-6)
 
 
 def test_gradient_is_that_of_differences(problem):
@@ -192,7 +286,7 @@ def test_gradient_is_that_of_differences(problem):
 
 
 def test_scales_far_out_have_a_density_too(problem):
-    """Where the noise is so small beside the pieces that rounding hides it; importance sampling may try them."""
+    """Where the noise is so small beside the pieces that rounding hides it."""
     far = np.where(np.array(problem.names) == "sigma", np.log(1e-9), np.log(10.0))
     log_p, slope = problem.gradient(far)
     assert np.isfinite(log_p)
@@ -200,62 +294,139 @@ def test_scales_far_out_have_a_density_too(problem):
     assert log_p < problem.log_density(problem.centre)
 
 
+def test_what_is_left_of_a_row_is_its_mean_square(problem):
+    """Over sigma squared, by dense regression: residual squared plus the fit's variance."""
+    at = problem.centre + 0.1
+    linear, law, noise = dense(problem, at)
+    signal = linear + law
+    gain = signal @ np.linalg.inv(signal + noise)
+    left = problem.residual - gain @ problem.residual
+    variance = np.diag(signal - gain @ signal)
+    sigma = np.exp(at[problem.names.index("sigma")])
+    expected = problem.precision * (left**2 + variance) / sigma**2
+    np.testing.assert_allclose(problem.scaled_squares(at), expected, rtol=1e-6)
+
+
 def test_weights_are_drawn_from_their_conditional(problem):
-    """Mean and sd of the misfit at the runs agree with the dense formulas of Gaussian regression."""
-    at, linear = problem.centre, linear_of(problem)
+    """Mean and sd of misfit, groups and stated errors together, given one of the law's
+    draws, are those of dense Gaussian regression.
+    """
+    at = problem.centre
     projected = problem.project(np.tile(problem.residual, (4000, 1)))
-    np.testing.assert_allclose(
-        projected[0], problem.residual @ (linear * problem.weight[:, None])
-    )
-    drawn = problem.draw_linear(at, projected, np.random.default_rng(3)) @ linear.T
-    variances = np.exp(problem.spectrum.log_variances(at)[: problem.linear])
-    prior = (linear * variances) @ linear.T
-    noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
-    gain = np.linalg.solve(prior + noise, prior).T
-    sd = np.sqrt(np.diag(prior - gain @ prior))
-    np.testing.assert_allclose(
-        drawn.mean(axis=0), gain @ problem.residual, atol=5 * sd.max() / np.sqrt(4000)
-    )
-    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.08)
+    drawn = problem.draw_linear(at, projected, np.random.default_rng(3))
+    # at the rows: features, groups, and the errors of the rows that state one
+    stated = np.diag(ROW_SD / GROWTH)[:, ROW_SD > 0]
+    columns = np.hstack([PROCESS.features(COLUMNS, np), GROUPS, stated])
+    at_rows = drawn @ columns.T
+    linear, _, noise = dense(problem, at)
+    gain = linear @ np.linalg.inv(linear + noise)
+    sd = np.sqrt(np.diag(linear - gain @ linear))
+    expected = gain @ problem.residual
+    away = 5 * sd.max() / np.sqrt(4000)
+    np.testing.assert_allclose(at_rows.mean(axis=0), expected, atol=away)
+    np.testing.assert_allclose(at_rows.std(axis=0), sd, rtol=0.08)
 
 
 @pytest.mark.parametrize("fewest", [marginal.MANY, 0])
-def test_columns_that_no_run_reaches_keep_their_priors(fewest, monkeypatch):
-    """Groups none of whose rows are here: no run says anything of them."""
+def test_groups_without_rows_keep_their_priors(fewest, monkeypatch):
     monkeypatch.setattr(marginal, "MANY", fewest)
+    with_others = np.eye(7)[np.arange(RUNS) % 4]
+    rows = rows_of({"checkpoint": with_others})._replace(row_sd=None, scale=None)
     rng = np.random.default_rng(11)
-    groups = np.eye(12)[np.arange(72) % 8]
-    rows = independent_rows(
-        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
-    )
-    residual = 0.01 * rng.standard_normal((1, 72))
-    problem = Marginal.of(PROCESS, rows, residual)
-    linear = linear_of(problem)
-    beyond = ~linear.any(axis=0)
-    assert list(np.flatnonzero(beyond) - PROCESS.size) == [8, 9, 10, 11]
+    problem = marginal.Marginal.of(PROCESS, rows, 0.01 * rng.standard_normal((1, RUNS)))
     at = problem.centre + 0.1
-    projected = residual @ (linear * problem.weight[:, None])
-    drawn = problem.draw_linear(at, np.tile(projected, (4000, 1)), rng)
-    sds = np.exp(problem.spectrum.log_variances(at) / 2)[: problem.linear]
-    scaled = drawn[:, beyond] / sds[beyond]
-    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=5 / np.sqrt(4000))
-    np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=0.06)
-    apart = np.corrcoef(scaled.T) - np.eye(beyond.sum())
-    assert np.abs(apart).max() < 0.1
-    # nor does what is learned of the others tell of them
-    told = np.corrcoef(drawn[:, ~beyond].T, scaled.T)[
-        : (~beyond).sum(), -beyond.sum() :
-    ]
-    assert np.abs(told).max() < 0.1
+    projected = problem.project(np.tile(problem.residual, (4000, 1)))
+    drawn = problem.draw_linear(at, projected, rng)
+    tau = np.exp(at[problem.names.index("tau checkpoint")])
+    beyond = drawn[:, PROCESS.size + 4 :] / tau
+    np.testing.assert_allclose(beyond.mean(axis=0), 0.0, atol=5 / np.sqrt(4000))
+    np.testing.assert_allclose(beyond.std(axis=0), 1.0, rtol=0.06)
+    others = drawn[:, : PROCESS.size + 4]
+    alike = np.corrcoef(others.T, beyond.T) - np.eye(drawn.shape[1])
+    assert np.abs(alike[:, -3:]).max() < 0.1
 
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
+def test_scales_are_drawn_from_their_posterior():
+    """Two scales by quadrature on a grid: a misfit of one axis that hardly matters, and
+    the noise.
+    """
+    rng = np.random.default_rng(4)
+    linear = np.ones((60, 1))
+    weight = np.ones(60)
+
+    # one function, whose sd is the first scale
+    spectrum = Spectrum(np.zeros(1), np.array([[2.0, 0.0]]), np.zeros((1, 2)))
+    problem = marginal.Marginal(
+        *(spectrum, linear, sparse.csr_array((60, 0)), np.array([False]), 1),
+        *(0.002 * rng.standard_normal(60), weight, weight, ("piece", "sigma")),
+        *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
+    )
+    mode = problem.mode()
+    problem.weigh(weight)
+    drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
+    a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
+    log_p = np.array([[problem.log_density(np.array([x, y])) for y in b] for x in a])
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    assert khat < 0.7
+    mean = p.sum(1) @ a, p.sum(0) @ b
+    sd = np.sqrt([p.sum(1) @ (a - mean[0]) ** 2, p.sum(0) @ (b - mean[1]) ** 2])
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.1 * sd.max())
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.1)
+
+
+def test_degrees_of_freedom_follow_the_tails():
+    """Their posterior over a few values, by scipy; drawn in proportion."""
+    for dof, kind in ((3.0, "heavy"), (1e9, "normal")):
+        left = stats.t(dof).ppf((np.arange(400) + 0.5) / 400)
+
+        class Left(marginal.Marginal):
+            def __init__(self, left=left):
+                self.left = left
+
+            def scaled_squares(self, log_scales):
+                return self.left**2
+
+        log_p = [stats.t.logpdf(left, d).sum() for d in learning.DOF]
+        log_p += stats.gamma.logpdf(learning.DOF - 2, 2.0, scale=10.0)
+        chance = np.exp(log_p - np.max(log_p))
+        rng = np.random.default_rng(0)
+        drawn = learning._draw_dof(Left(), np.zeros(1), 4000, rng)
+        shares = [(drawn == d).mean() for d in learning.DOF]
+        np.testing.assert_allclose(shares, chance / chance.sum(), atol=0.03)
+        assert (np.mean(drawn) < 5) == (kind == "heavy")
+
+
+# -- what is learned -------------------------------------------------------------------
+
+GRID = dict(
+    zip(
+        ("N", "D"),
+        np.stack(
+            np.meshgrid(np.geomspace(1e8, 1e10, 8), np.geomspace(1e9, 3e11, 9))
+        ).reshape(2, -1),
+        strict=True,
+    )
+)
+OF_GRID = process_of(GRID)
+
+
+def learned(residual, draws=200, **groups):
+    """The misfit of a law that is known to be right but for ``residual``, shape (run,);
+    ``groups``: one-hot by kind.
+    """
+    features = OF_GRID.features(GRID, np)
+    rows = learning.independent_rows(features, groups, None, None, 1.0)
+    known = 1e-9 * np.random.default_rng(7).standard_normal((draws, len(residual)))
+    return learning.learn(
+        OF_GRID, rows, residual, lambda block: known[block], draws, seed=0
+    )
 
 
 def test_a_smooth_misfit_is_found_and_the_noise_is_the_runs_own():
-    truth = 0.02 * np.sin(np.log(COLUMNS["D"]) / 1.5)
+    truth = 0.02 * np.sin(np.log(GRID["D"]) / 1.5)
     misfit = learned(truth + 0.002 * np.random.default_rng(1).standard_normal(72))
-    low, high = np.quantile(misfit.at(COLUMNS), [0.05, 0.95], axis=0)
+    low, high = np.quantile(misfit.at(GRID), [0.05, 0.95], axis=0)
     assert ((low <= truth) & (truth <= high)).mean() >= 0.8
     assert (high - low).max() < 0.012
     assert 0.0014 < np.median(misfit.sigma) < 0.0028
@@ -265,14 +436,14 @@ def test_one_gross_outlier_does_not_bend_it():
     clean = 0.002 * np.random.default_rng(2).standard_normal(72)
     spoilt = clean.copy()
     spoilt[40] += 0.3
-    before, after = (learned(y).at(COLUMNS).mean(axis=0) for y in (clean, spoilt))
+    before, after = (learned(y).at(GRID).mean(axis=0) for y in (clean, spoilt))
     others = np.arange(72) != 40
     assert np.abs(after - before)[others].max() < 0.002
 
 
 def test_a_law_that_is_right_keeps_its_misfit_under_the_noise():
     misfit = learned(0.003 * np.random.default_rng(3).standard_normal(72))
-    assert np.sqrt((misfit.at(COLUMNS) ** 2).mean()) < 0.003
+    assert np.sqrt((misfit.at(GRID) ** 2).mean()) < 0.003
     assert 0.002 < np.median(misfit.sigma) < 0.004
 
 
@@ -290,38 +461,35 @@ def test_what_a_group_shares_is_told_from_the_misfit():
     assert np.median(misfit.tau[kind]) > 0.004
 
 
-def test_neighbours_on_a_curve_are_made_independent():
-    """Residuals of an autoregression come out white, and with the precision of their innovations."""
-    rng, gaps = np.random.default_rng(6), 0.3
-    share = np.exp(-gaps / 0.5)
-    series = np.empty((400, 60))
-    series[:, 0] = rng.standard_normal(400)
-    for i in range(1, 60):
-        series[:, i] = share * series[:, i - 1] + np.sqrt(
-            1 - share**2
-        ) * rng.standard_normal(400)
-    previous, gap = np.maximum(np.arange(60) - 1, 0), np.full(60, gaps)
-    gap[0] = np.inf
-    rows = independent_rows(np.ones((60, 1)), {}, previous, gap, 0.5)
-    white = rows.combine(series) * np.sqrt(rows.precision)
-    np.testing.assert_allclose(white.var(axis=0), 1.0, atol=0.25)
-    assert abs(np.corrcoef(white[:, 5], white[:, 6])[0, 1]) < 0.15
+def test_each_draw_of_the_law_has_the_misfit_of_what_it_leaves():
+    """Two kinds of draws, a constant apart: their misfits at the runs make up for it."""
+    y = 0.03 * np.sin(np.log(COLUMNS["D"]))
+    draws = 60
+    off = np.where(np.arange(draws) % 2, 0.01, -0.01)
+    law = np.tile(off[:, None], (1, RUNS))
+    rows = learning.independent_rows(PROCESS.features(COLUMNS, np), {}, None, None, 1.0)
+    misfit = learning.learn(
+        PROCESS, rows, y, lambda block: law[block], draws, seed=0, tries=200
+    )
+    total = law + misfit.at(COLUMNS)
+    for kind in (0.01, -0.01):
+        np.testing.assert_allclose(total[off == kind].mean(axis=0), y, atol=0.006)
+    apart = misfit.at(COLUMNS)[off < 0].mean() - misfit.at(COLUMNS)[off > 0].mean()
+    assert apart == pytest.approx(0.02, abs=0.002)
 
 
-def test_rows_left_out_take_their_place_in_a_run_with_them():
-    runs = pd.DataFrame(
-        {"run": ["a"] * 3 + ["b"] * 3, "D": [1e9, 2e9, 4e9] * 2, "N": 1e8, "loss": 2.0}
+def test_neighbours_of_a_run_foretell_each_other():
+    """exp(-gap / length) of the row before; the first of a run stands alone."""
+    previous, gap = np.array([0, 0, 1, 3]), np.array([np.inf, 0.5, 0.25, np.inf])
+    features, groups = RNG.standard_normal((4, 2)), np.eye(4)[:, :2]
+    rows = learning.independent_rows(features, {"run": groups}, previous, gap, 0.5)
+    share = np.array([0.0, np.exp(-1.0), np.exp(-0.5), 0.0])
+    y = RNG.standard_normal((3, 4))
+    np.testing.assert_allclose(rows.combine(y), y - share * y[:, previous])
+    np.testing.assert_allclose(
+        rows.features, features - share[:, None] * features[previous]
     )
-    training = TrainingRuns(
-        {"N": runs["N"].to_numpy(), "D": runs["D"].to_numpy()},
-        np.zeros(6),
-        sharing(runs, ["N", "D"]),
-    )
-    part = training.only(np.array([True, False, True, True, True, False]))
-    assert part.sharing.previous.tolist() == [
-        0,
-        1,
-        2,
-        2,
-    ]  # the second row's predecessor is gone: it begins a run
-    assert np.isinf(part.sharing.gap).tolist() == [True, True, True, False]
+    assert rows.along_run
+    of_run = groups - share[:, None] * groups[previous]
+    np.testing.assert_allclose(rows.groups["run"].toarray(), of_run)
+    np.testing.assert_allclose(rows.precision, 1 / (1 - share**2))

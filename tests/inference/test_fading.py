@@ -9,19 +9,12 @@ import pytest
 
 import bayeslaw
 from bayeslaw import FitFileError
-from bayeslaw._base.errors import FitWarning
-from bayeslaw._inference.discrepancy.learning import fading_power, independent_rows
-from bayeslaw._inference.discrepancy.process import (
-    Fading,
-    process_from_dict,
-    process_of,
-    process_to_dict,
-)
+from bayeslaw._inference.discrepancy import learning, process
 
 SIZES, TOKENS = np.meshgrid(np.geomspace(1e7, 1e9, 10), np.geomspace(1e8, 1e11, 10))
 COLUMNS = {"N": SIZES.ravel(), "D": TOKENS.ravel()}
-PROCESS = process_of(COLUMNS)
-FADED = replace(PROCESS, fading=Fading(power=0.3, largest=1e11))
+PROCESS = process.process_of(COLUMNS)
+FADED = replace(PROCESS, fading=process.Fading(power=0.3, largest=1e11))
 
 
 def test_errors_grow_by_a_power_below_the_longest_run_and_stay_beyond_it():
@@ -45,16 +38,20 @@ def test_the_misfit_fades_at_runs_and_along_tokens_alike():
 
 
 def test_a_process_that_fades_survives_json():
-    assert process_from_dict(process_to_dict(FADED)) == FADED
-    assert process_from_dict(process_to_dict(PROCESS)) == PROCESS
+    assert process.process_from_dict(process.process_to_dict(FADED)) == FADED
+    assert process.process_from_dict(process.process_to_dict(PROCESS)) == PROCESS
 
 
 def test_a_misfit_with_walks_is_refused_and_not_misread():
     """As fits of N and D were saved before walks were taken out."""
-    saved = process_to_dict(PROCESS)
-    assert process_from_dict(saved | {"walks": [], "is_learned": False}) == PROCESS
+    saved = process.process_to_dict(PROCESS)
+    assert (
+        process.process_from_dict(saved | {"walks": [], "is_learned": False}) == PROCESS
+    )
     with pytest.raises(FitFileError, match="fit again"):
-        process_from_dict(saved | {"walks": [{"name": "N*D", "edges": [1.0, 2.0]}]})
+        process.process_from_dict(
+            saved | {"walks": [{"name": "N*D", "edges": [1.0, 2.0]}]}
+        )
 
 
 @pytest.mark.parametrize(("power", "low", "high"), [(0, 0, 0.05), (0.3, 0.15, 0.35)])
@@ -63,11 +60,13 @@ def test_the_power_is_found(power, low, high):
     the prior draws it towards none.
     """
     rng = np.random.default_rng(1)
-    size = Fading(power, 1e11).factor(COLUMNS, np)
-    rows = independent_rows(PROCESS.features(COLUMNS, np), {}, None, None, 1.0)
+    size = process.Fading(power, 1e11).factor(COLUMNS, np)
+    rows = learning.independent_rows(PROCESS.features(COLUMNS, np), {}, None, None, 1.0)
     law = 1e-9 * rng.standard_normal((50, size.size))
     y = 0.003 * size * rng.standard_normal(size.size)
-    found = fading_power(PROCESS, rows, y, lambda at: law[at], 50, COLUMNS["D"])
+    found = learning.fading_power(
+        PROCESS, rows, y, lambda at: law[at], 50, COLUMNS["D"]
+    )
     assert low <= found <= high
 
 
@@ -78,9 +77,9 @@ def fit():
     runs = pd.DataFrame(COLUMNS)
     runs["run"] = np.arange(len(runs))
     loss = 1.8 + 406 / runs["N"] ** 0.34 + 411 / runs["D"] ** 0.28
-    size = Fading(0.4, 1e11).factor(COLUMNS, np)
+    size = process.Fading(0.4, 1e11).factor(COLUMNS, np)
     runs["loss"] = loss * np.exp(0.003 * size * rng.standard_normal(len(runs)))
-    with pytest.warns(FitWarning, match="lie up to"):
+    with pytest.warns(UserWarning, match="lie up to"):
         return bayeslaw.fit(runs, "chinchilla", preview=True, on_failure="ignore")
 
 

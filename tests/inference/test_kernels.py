@@ -1,15 +1,14 @@
 """Chains of another kernel than NUTS, by the same coordinates, starts and chunks."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import BarkerMH
 
 import bayeslaw
-from bayeslaw._inference import coordinates, diagnostics
-from bayeslaw._inference.nuts import NUTS, ONE_TABLE, prepare, sample
-from bayeslaw._inference.table import pad, shared_error
+from bayeslaw._inference import diagnostics, nuts
 from bayeslaw._inference.weighted import preview
-from bayeslaw._tables import fitting
+from known.problems import problem as of_runs
 
 
 def barker(potential):
@@ -28,21 +27,17 @@ def barker(potential):
 
 @pytest.fixture(scope="module")
 def problem():
-    law = bayeslaw.law("chinchilla")
-    runs = bayeslaw.simulate(law, seed=3)
-    columns = fitting.covariates(law, runs)
-    errors = shared_error(runs).independent
-    table = pad(columns, fitting.log_losses(runs), errors)
-    return law, prepare(law, table, coordinates.contrast_points(law, columns), seed=1)
+    law, table, points = of_runs("chinchilla", bayeslaw.simulate("chinchilla", seed=3))
+    return law, nuts.prepare(law, table, points, seed=1)
 
 
 def test_a_kernel_of_one_gradient_draws_the_same_posterior(problem):
     """As importance sampling does, within a quarter of an sd; its state counts neither
     steps nor divergences.
     """
-    settings = NUTS(warmup=500, draws=2000, max_draws=8000)
-    program = ONE_TABLE._replace(kernel=barker)
-    chains = sample(*problem, settings, seed=1, program=program)
+    settings = nuts.NUTS(warmup=500, draws=2000, max_draws=8000)
+    program = nuts.ONE_TABLE._replace(kernel=barker)
+    chains = nuts.sample(*problem, settings, seed=1, program=program)
     rhat, ess = diagnostics.of_chains(chains.sites)
     assert rhat <= diagnostics.MAX_RHAT
     assert ess >= diagnostics.MIN_ESS
@@ -55,3 +50,17 @@ def test_a_kernel_of_one_gradient_draws_the_same_posterior(problem):
         others = weighted.sites[name]
         assert abs(draws.mean() - others.mean()) < 0.25 * others.std(), name
         assert draws.std() == pytest.approx(others.std(), rel=0.25), name
+
+
+def test_a_chain_starts_where_its_density_is_defined():
+    """Half as far from the mode, as often as it takes; a point with a density is kept."""
+
+    def potential(w):
+        size = jnp.abs(w["a"]) + jnp.abs(w["b"]).sum()
+        return jnp.where(size < 1, size, jnp.nan)
+
+    far = {"a": jnp.asarray(2.0), "b": jnp.asarray([-1.0, 0.5])}
+    near = nuts._move_nearer(potential, far)
+    assert near["a"] == 0.5
+    assert near["b"].tolist() == [-0.25, 0.125]
+    assert nuts._move_nearer(potential, near)["b"].tolist() == near["b"].tolist()

@@ -19,8 +19,8 @@ import bayeslaw
 from bayeslaw import constant
 from bayeslaw._base import programs
 from bayeslaw._base.machine import cache, runtime
-from bayeslaw._inference import coordinates, density, point
-from bayeslaw._inference.table import pad
+from bayeslaw._inference import density, point
+from known.problems import problem
 
 posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX owners")
 
@@ -80,13 +80,9 @@ def test_a_compiled_function_is_the_function():
 # -- one process -----------------------------------------------------------------------
 
 
-def _problem(rows=40, seed=0):
-    """A law, a table of losses off it, and where its contrasts are taken."""
+def _problem():
     runtime.start()
-    law, rng = bayeslaw.law("chinchilla"), np.random.default_rng(seed)
-    x = {name: np.exp(rng.uniform(18, 24, rows)) for name in ("N", "D")}
-    y = np.log(2 + rng.uniform(0, 1, rows))
-    return law, pad(x, y), coordinates.contrast_points(law, x)
+    return problem("chinchilla", bayeslaw.simulate("chinchilla", seed=1).iloc[::6])
 
 
 def _heights(law, table, points):
@@ -142,14 +138,6 @@ def test_a_basis_that_has_no_hash_can_be_fitted():
     np.testing.assert_allclose(
         _heights(own, table, points), _heights(law, table, points), rtol=1e-12
     )
-
-
-def test_a_program_is_what_jax_compiles_without_us():
-    law, table, points = _problem()
-    places = np.linspace(-1, 1, 2 * 7 + 1)[:, None] * np.ones(7)
-    plain = jax.jit(jax.vmap(lambda v: density.potential(law, table, points, v)))
-    # LLVM's levels round differently
-    np.testing.assert_allclose(_heights(*_problem()), plain(places), rtol=1e-12)
 
 
 def test_a_function_lets_go_of_its_programs(monkeypatch):
@@ -284,15 +272,6 @@ def test_a_link_of_another_user_is_not_followed(folder, owner, tmp_path):
 
 
 @posix
-def test_owners_are_told_by_their_number():
-    def file_of(user):
-        return os.stat_result([0, 0, 0, 0, user, *[0] * 5])
-
-    assert cache.is_ours(file_of(os.geteuid()))
-    assert not cache.is_ours(file_of(os.geteuid() + 1))
-
-
-@posix
 @pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o777, False)])
 def test_jax_reads_no_folder_that_others_may_write_to(tmp_path, mode, is_used):
     """Neither the cache's own nor the one of programs in it."""
@@ -321,30 +300,3 @@ def test_programs_of_others_and_old_ones_go(tmp_path, owner):
             owner(path)
     cache.clean(tmp_path)
     assert [path.name for path in tmp_path.glob("*-cache")] == ["mine-cache"]
-
-
-def test_programs_looked_at_are_not_looked_at_again(tmp_path, monkeypatch):
-    """Nor those that another process may still be writing."""
-    looked = []
-    monkeypatch.setattr(cache, "_is_whole", lambda path: not looked.append(path.name))
-    seconds = {"old-cache": 3600, "older-cache": 7200, "being_written-cache": 0}
-    for name, ago in seconds.items():
-        path = tmp_path / name
-        path.touch()
-        _age(path, ago)
-    cache.clean(tmp_path)
-    assert sorted(looked) == ["old-cache", "older-cache"]
-    cache.clean(tmp_path)
-    assert len(looked) == 2
-
-
-def test_a_clock_that_was_put_back_hides_nothing(tmp_path):
-    """The last look lies in the future: everything is looked at."""
-    damaged = tmp_path / "half-cache"
-    damaged.write_bytes(zlib.compress(b"program")[:5])
-    _age(damaged, 60)
-    stamp = tmp_path / cache.STAMP
-    stamp.touch()
-    _age(stamp, -86_400)
-    cache.clean(tmp_path)
-    assert not damaged.exists()

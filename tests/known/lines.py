@@ -2,12 +2,11 @@
 
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._designs.anchors import Anchors, anchors
-from bayeslaw._law.catalogue import law
-from bayeslaw._law.law import log_loss
+from bayeslaw import Anchors, anchors, law, simulate
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, columns_read
@@ -16,10 +15,10 @@ SIGMA, DRAWS = 0.005, 4000
 
 
 class Known:
-    """A posterior with given pieces."""
+    """A posterior with given pieces, of runs that it keeps."""
 
-    def __init__(self, *pieces: Piece):
-        self._pieces = pieces
+    def __init__(self, *pieces: Piece, runs: pd.DataFrame | None = None):
+        self._pieces, self.runs = pieces, runs
 
     name, warnings = "known", ()
 
@@ -34,6 +33,16 @@ class Known:
         rng, errors = np.random.default_rng(seed), noise_of(parts)
         shared = errors.draw_shared(runs, columns_read(self), rng)
         return law + errors.draw(len(runs), rng) + shared
+
+
+def posterior_of(log_loss, values, columns, runs=None) -> Known:
+    """One function of a draw and of these columns, and its draws by name."""
+    return Known(Piece(log_loss, values, columns), runs=runs)
+
+
+def grid() -> pd.DataFrame:
+    """Settings of 252 runs of adaptation: sizes, tokens, replays and stages."""
+    return simulate("dcpt").drop(columns="loss")
 
 
 def _line(draw, x):
@@ -56,7 +65,7 @@ def straight(
     values |= {
         k: np.full(draws, v) for k, v in ({"sigma": SIGMA, "dof": 1e9} | leaves).items()
     }
-    return Known(Piece(log_loss, values, ("x",)))
+    return posterior_of(log_loss, values, ("x",))
 
 
 def exact_sd(x, goal, values, sigma=SIGMA):
@@ -93,8 +102,8 @@ def spread(name: str, parameters: dict, share: float, draws: int, seed: int) -> 
         for k, v in known.items()
     }
     values |= {"sigma": np.full(draws, 0.002), "dof": np.full(draws, 8.0)}
-    return Known(Piece(partial(_loss_of, name), values, law(name).covariates))
+    return posterior_of(partial(_loss_of, name), values, law(name).covariates)
 
 
 def _loss_of(name, draw, covariates):
-    return log_loss(law(name), covariates, draw)
+    return jnp.log(law(name).loss(covariates, draw))

@@ -1,6 +1,6 @@
 """Posteriors of known values, saved: no sampler is needed to make them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +9,8 @@ from arviz_base import from_dict
 
 import bayeslaw
 from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.record import Fit
 
 DRAWS = 20
 
@@ -26,6 +25,35 @@ def values(draws: int = DRAWS, name: str = "chinchilla") -> dict[str, np.ndarray
     return {name: np.full(draws, float(v)) for name, v in parameters.items()}
 
 
+def make_fit(law: bayeslaw.Law, given: Mapping, table: pd.DataFrame) -> bayeslaw.Fit:
+    """One chain of these draws, each of shape (draw,)."""
+    one_chain = {site: each[None] for site, each in given.items()}
+    draws = len(next(iter(given.values())))
+    stats = {"diverging": np.zeros((1, draws), bool)}
+    tree = from_dict({"posterior": one_chain, "sample_stats": stats})
+    tree["constant_data"] = artifact.constant_data(table)
+    tree.attrs.update(artifact.provenance(law, 0, "fit"))
+    tree.attrs.update(preview_khat=0.1, preview_ess=1000.0, seconds=1.0)
+    return bayeslaw.Fit(law, tree)
+
+
+def make_average(
+    given: Sequence[tuple[bayeslaw.Law, Mapping]], table: pd.DataFrame
+) -> bayeslaw.Average:
+    """Of laws with these draws and no misfit; drift is none where no draws of it are."""
+    members, rows = [], {}
+    total = sum(len(values["sigma"]) for _, values in given)
+    for law, values in given:
+        known = training_range({c: table[c].to_numpy(float) for c in law.covariates})
+        draws = len(values["sigma"])
+        still = {"drift": np.zeros((draws, 2 * len(known.axes)))}
+        members.append(Member(law, draws / total, None, known, still | dict(values)))
+        row = {"weight": draws / total, "rhat": 1.0, "ess": 1000.0}
+        rows[law.name] = row | {"divergences": 0, "draws": draws}
+    judged = pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
+    return bayeslaw.Average(tuple(members), judged, table, {"seconds": 1.0})
+
+
 def save_fit(
     path: Path,
     draws: int = DRAWS,
@@ -33,30 +61,14 @@ def save_fit(
     given: Mapping[str, np.ndarray] | None = None,
     table: pd.DataFrame | None = None,
 ) -> Path:
-    """One chain, all of whose draws are the plausible parameters, or those given; of
-    simulated runs, or those of a table.
+    """All draws are the plausible parameters, or those given; of simulated runs, or
+    those of a table.
     """
-    law = bayeslaw.law(name)
-    one_chain = {
-        site: each[None] for site, each in (given or values(draws, name)).items()
-    }
-    tree = from_dict({"posterior": one_chain})
-    tree["constant_data"] = artifact.constant_data(
-        runs(name) if table is None else table
-    )
-    tree.attrs.update(artifact.provenance(law, 0, "fit"))
-    tree.attrs.update(preview_khat=0.1, preview_ess=1000.0, seconds=1.0)
-    stats = {"diverging": np.zeros((1, draws), bool)}
-    tree["sample_stats"] = from_dict({"sample_stats": stats})["sample_stats"]
-    return Fit(law, tree).save(path)
+    known = values(draws, name) if given is None else given
+    table = runs(name) if table is None else table
+    return make_fit(bayeslaw.law(name), known, table).save(path)
 
 
 def save_average(path: Path) -> Path:
     """Of one law, without drift or misfit."""
-    law, table = bayeslaw.law("chinchilla"), runs()
-    known = training_range({c: table[c].to_numpy(float) for c in law.covariates})
-    drift = np.zeros((DRAWS, 2 * len(known.axes)))
-    member = Member(law, 1.0, None, known, values() | {"drift": drift})
-    row = {"weight": 1.0, "rhat": 1.0, "ess": 1000.0, "divergences": 0, "draws": DRAWS}
-    judged = pd.DataFrame([row], index=pd.Index(["chinchilla"], name="name"))
-    return Average((member,), judged, table, {"seconds": 1.0}).save(path)
+    return make_average([(bayeslaw.law("chinchilla"), values())], runs()).save(path)

@@ -10,7 +10,6 @@ import pytest
 
 import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._law.law import RESERVED
 from bayeslaw._law.recipe import law_of, recipe_of
 
@@ -21,7 +20,7 @@ DATA_CONSTRAINED = "E + A/N^alpha + B/D^beta + C*(D/U)^gamma"
 def quiet(call, *args, **kwargs):
     """Guessed priors and columns that were read are not what is tested."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
+        warnings.simplefilter("ignore", UserWarning)
         return call(*args, **kwargs)
 
 
@@ -82,8 +81,8 @@ def test_a_formula_reads_a_column_of_the_table(data, tmp_path):
     runs = bayeslaw.read_runs(data("data_constrained.csv")).iloc[::3]
     options = {"preview": True, "on_failure": "ignore", "seed": 1}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "priors? guessed", FitWarning)
-        with pytest.warns(FitWarning, match="read as columns of the table: U"):
+        warnings.filterwarnings("ignore", "priors? guessed", UserWarning)
+        with pytest.warns(UserWarning, match="read as columns of the table: U"):
             fitted = bayeslaw.fit(runs, DATA_CONSTRAINED, **options)
     assert fitted.law.covariates == ("N", "D", "U")
     assert "U" not in fitted.law.parameters

@@ -3,20 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 import bayeslaw
 from bayeslaw import LawError, plots
-from bayeslaw._base.numbers import Z90
-from bayeslaw._law.experience.priors import own_populations, populations
-from bayeslaw._law.experience.tables import learned
+from bayeslaw._law.experience import priors, tables
 
+Z90 = 1.6449  # standard errors on each side of a 90% interval
 LAW = bayeslaw.law("chinchilla")
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
 
 
 def labels(ax) -> list[str]:
@@ -25,12 +18,12 @@ def labels(ax) -> list[str]:
 
 def test_a_row_for_each_lab_and_a_line_for_each_table(ax):
     plots.learned_priors(ax, "chinchilla", "alpha")
-    tables = [t for t in learned().of_law("chinchilla") if t.kind == "web-text"]
-    assert labels(ax) == list(dict.fromkeys(t.lab for t in tables))
+    shown = [t for t in tables.learned().of_law("chinchilla") if t.kind == "web-text"]
+    assert labels(ax) == list(dict.fromkeys(t.lab for t in shown))
     lines = [line for line in ax.lines if len(set(line.get_ydata())) == 1]
     # a line and a dot for each table
-    assert len(lines) == 2 * len(tables)
-    mean, sd = tables[0].logs["alpha"]
+    assert len(lines) == 2 * len(shown)
+    mean, sd = shown[0].logs["alpha"]
     np.testing.assert_allclose(
         lines[0].get_xdata(), np.exp(mean + Z90 * sd * np.array([-1, 1]))
     )
@@ -38,11 +31,11 @@ def test_a_row_for_each_lab_and_a_line_for_each_table(ax):
 
 def test_the_band_is_what_fits_take_and_the_dashes_the_laws_own(ax):
     plots.learned_priors(ax, LAW, "beta")
-    band = populations(LAW, "web-text")["beta"]
+    band = priors.populations(LAW, "web-text")["beta"]
     (patch,) = ax.patches
     ends = np.log([patch.get_x(), patch.get_x() + patch.get_width()])
     np.testing.assert_allclose(ends, band.mean + Z90 * band.sd * np.array([-1, 1]))
-    own = own_populations(LAW)["beta"]
+    own = priors.own_populations(LAW)["beta"]
     dashed = [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == "--"]
     np.testing.assert_allclose(
         np.log(dashed), own.mean + Z90 * own.sd * np.array([-1, 1])

@@ -1,6 +1,5 @@
 """Pictures of a run while it trains: what is drawn is what is known."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +9,6 @@ import bayeslaw
 from bayeslaw import PlanError, plots
 from known.power_laws import TOKENS, UNTIL, points, power_laws, true_curve
 
-matplotlib.use("Agg")
 LIMITS = {"target": 1.96, "source": 1.97}
 
 
@@ -27,11 +25,6 @@ def following():
 @pytest.fixture(scope="module")
 def unlimited():
     return bayeslaw.follow(power_laws(), points(TOKENS[:1], [2.6]), UNTIL)
-
-
-@pytest.fixture
-def ax():
-    return Figure().add_subplot()
 
 
 def drawn(ax, label):

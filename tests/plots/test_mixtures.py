@@ -1,13 +1,10 @@
 """Pictures of mixtures: what is drawn is what the plan says."""
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from bayeslaw import BestMixture, MixturePlan, plots
 
-matplotlib.use("Agg")
 SHARES = {"books": 0.1, "code": 0.3, "web": 0.6}
 ENDS = {"median": [2.6, 2.4], "low": [2.5, 2.3], "high": [2.7, 2.5]}
 LOSSES = {"losses": {"web": ENDS, "code": ENDS}}
@@ -34,11 +31,6 @@ def plan(region):
         settings={"confidence": 0.9},
         warnings=[],
     )
-
-
-@pytest.fixture
-def ax():
-    return Figure().add_subplot()
 
 
 def test_a_ternary_map_has_the_plan_at_its_shares(ax):

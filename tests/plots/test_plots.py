@@ -3,7 +3,6 @@
 import io
 from types import SimpleNamespace
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +10,6 @@ from matplotlib.figure import Figure
 
 import bayeslaw
 from bayeslaw import LawError, plots
-
-matplotlib.use("Agg")
 
 
 class Known:

@@ -7,8 +7,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from bayeslaw import plots
-from bayeslaw._report.explorer import promise_label
-from bayeslaw._report.summary import _format_limit
 
 REPLAY = [0.1, 0.3, 0.5]
 
@@ -66,11 +64,3 @@ def test_each_promise_is_on_the_axis_of_its_unit(units, left, right, name):
     scale = 1 if "nats" in units.values() else 100
     for y in drawn(ax).values():
         np.testing.assert_allclose(y, scale * np.array([0.2, 0.3, 0.4]))
-
-
-def test_wrong_answers_are_named_and_told_in_percent():
-    promise = {"name": "accuracy", "unit": "error"}
-    assert promise_label(**promise) == "Wrong answers"
-    assert _format_limit(promise, 0.4) == "40%"
-    assert promise_label("mean", "nats") == "Rise of the mean loss"
-    assert promise_label("target", "relative").startswith("Target loss over")

@@ -1,9 +1,7 @@
 """Pictures of a second batch: what is drawn is what is known."""
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import bayeslaw
 from bayeslaw import plots
@@ -11,17 +9,10 @@ from bayeslaw._plans import example
 from bayeslaw._running.updating.plans import plan_change
 from known import plans, updates
 
-matplotlib.use("Agg")
-
 
 @pytest.fixture(scope="module")
 def domain():
     return bayeslaw.update(updates.old_fit(), updates.with_second(1.06), seed=1).first
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
 
 
 def dots(ax, label):

@@ -9,7 +9,6 @@ import pytest
 import bayeslaw
 from bayeslaw import BayeslawError, DomainPosterior, LawError
 from bayeslaw._pooling import pool
-from bayeslaw._tables.simulate import mixture_grid
 from known import saved
 
 LAW = bayeslaw.law("chinchilla")
@@ -59,7 +58,7 @@ def test_what_needs_a_fit_says_so_in_a_line(name):
 @pytest.mark.filterwarnings("ignore")
 def test_evaluation_sets_of_a_mixture_are_fitted_apart():
     """A law of mixtures is another law for each domain; other domains are pooled as they are."""
-    grid = mixture_grid().assign(loss=3.0)
+    grid = bayeslaw.simulate("mixture-coupled", design="mixtures")
     runs = pd.concat([grid.assign(domain=name) for name in ("web", "code")])
     with pytest.raises(LawError, match=r"each domain of the mixtures \(code, web\)"):
         bayeslaw.pool(runs, "mixture-coupled")

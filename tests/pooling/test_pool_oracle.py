@@ -14,9 +14,8 @@ from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import potential_energy
 
 import bayeslaw
-from bayeslaw._inference.noise import ERROR
+from bayeslaw._inference import noise
 from bayeslaw._inference.table import pad
-from bayeslaw._law.law import log_loss
 from bayeslaw._pooling import coordinates, hierarchy
 
 POINTS = 6
@@ -94,12 +93,14 @@ def hierarchical(law, problem):
         with numpyro.plate("domain", count):
             u = numpyro.sample(f"u_{name}", dist.Normal(mean, spread))
         values[name] = to_value(u)[code]
-    above_2 = numpyro.sample("dof_above_2", dist.Gamma(ERROR.dof_shape, ERROR.dof_rate))
+    above_2 = numpyro.sample(
+        "dof_above_2", dist.Gamma(noise.ERROR.dof_shape, noise.ERROR.dof_rate)
+    )
     sigma = values.pop("sigma")
-    centre = log_loss(law, table.covariates, values)
+    centre = jnp.log(law.loss(table.covariates, values))
     with numpyro.handlers.mask(mask=table.weight > 0):
-        noise = dist.StudentT(ERROR.dof_min + above_2, centre, sigma)
-        numpyro.sample("log_loss", noise, obs=table.y)
+        rows = dist.StudentT(noise.ERROR.dof_min + above_2, centre, sigma)
+        numpyro.sample("log_loss", rows, obs=table.y)
 
 
 def oracle(law, problem, centredness, vector):

@@ -11,11 +11,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import Average, FitFileError, LawError, RunTableError
-from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._posteriors.averaging import compare as comparing
-from bayeslaw._posteriors.averaging.record import Member
-from bayeslaw._tables.runs import as_runs
+from bayeslaw import FitFileError, LawError, RunTableError
 from known import saved
 
 LINES = 25  # of a record's repr, at most
@@ -44,21 +40,9 @@ def fit(folder):
 @pytest.fixture(scope="module")
 def average(runs):
     """Of two laws, the first with twice the draws of the second."""
-    members, rows = [], {}
-    for name, draws in (("chinchilla", 20), ("coupled", 10)):
-        law = bayeslaw.law(name)
-        known = training_range({c: runs[c].to_numpy(float) for c in law.covariates})
-        values = {
-            site: np.full(draws, float(v))
-            for site, v in law.from_paper(law.plausible).items()
-        }
-        values |= {"sigma": np.full(draws, 0.005), "dof": np.full(draws, 8.0)}
-        values["drift"] = np.zeros((draws, 2 * len(known.axes)))
-        members.append(Member(law, draws / 30, None, known, values))
-        rows[name] = {"weight": draws / 30, "rhat": 1.0, "ess": 1000.0}
-        rows[name] |= {"divergences": 0, "draws": draws}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
-    return Average(tuple(members), table, runs, {"seconds": 1.0, "folds": ""})
+    draws = {"chinchilla": 20, "coupled": 10}
+    given = [(bayeslaw.law(n), saved.values(count, n)) for n, count in draws.items()]
+    return saved.make_average(given, runs)
 
 
 # of a posterior and a table, to a number
@@ -151,9 +135,7 @@ def test_fit_average_and_compare_read_a_path(folder, tmp_path, ask):
 
 def test_what_is_no_table_is_refused_in_one_line():
     with pytest.raises(RunTableError, match=r"the path of a file .*; got list"):
-        as_runs([1e9])
-    table = saved.runs()
-    pd.testing.assert_frame_equal(as_runs(table), table)
+        bayeslaw.fit([1e9], "chinchilla")
 
 
 # -- draws, by name ------------------------------------------------------------------------
@@ -273,31 +255,12 @@ def test_an_average_has_no_one_prior_predictive(average, runs):
     assert bayeslaw.prior_predictive(average["coupled"], runs, draws=2).shape[0] == 2
 
 
-def test_fits_are_compared_by_their_laws(fit, average, monkeypatch):
-    taken = []
-
-    def stop(runs, fitted, laws, settings):
-        taken.extend([runs, [law.name for law in laws]])
-        raise KeyError
-
-    monkeypatch.setattr(comparing, "compare_part", stop)
-    with pytest.raises(KeyError):
-        bayeslaw.compare([fit, average])
-    assert taken[1] == ["chinchilla", "coupled"]
-    np.testing.assert_array_equal(taken[0]["loss"], fit.runs["loss"])
-
-
 def test_fits_of_different_tables_are_not_compared(fit, average):
     other = replace(average, runs=average.runs.assign(loss=average.runs["loss"] + 0.1))
     with pytest.raises(LawError, match="different losses"):
         bayeslaw.compare([fit, other])
     with pytest.raises(LawError, match="or fits of one table"):
         bayeslaw.compare([fit, 3])
-
-
-def test_pictures_and_tables_are_reached_from_the_front_door():
-    assert callable(bayeslaw.plots.region)
-    assert "microcpt" in bayeslaw.datasets.TABLES
 
 
 def test_swapped_arguments_of_a_law_are_said(tmp_path):

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, cast
 
 import jax
@@ -15,35 +15,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import chain, checkpoints, losses_before
-from bayeslaw._posteriors.posterior import Piece
+from known.lines import Known, posterior_of
 
 DRAWS = 4000
-
-
-@dataclass(frozen=True)
-class Known:
-    """A posterior whose draws are given."""
-
-    parts: tuple[Piece, ...]
-    warnings: tuple[str, ...] = ()
-    name: str = "known"
-
-    def pieces(self):
-        return self.parts
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        rng, out = np.random.default_rng(seed), []
-        for piece in self.parts:
-            x = {c: runs[c].to_numpy(float) for c in piece.covariates}
-            out.append(
-                np.asarray(
-                    jax.vmap(piece.log_loss, in_axes=(0, None))(
-                        dict(cast(Any, piece.values)), x
-                    )
-                )
-            )
-            out[-1] = out[-1] + piece.noise.draw(len(runs), rng) * noise
-        return np.concatenate(out)
 
 
 def adapted(draw, x):
@@ -66,7 +40,7 @@ def posterior(seed=0, draws=DRAWS):
         "b": -0.01 * np.exp(0.1 * rng.standard_normal(draws)),
     }
     values |= {"sigma": np.full(draws, 0.004), "dof": np.full(draws, 8.0)}
-    return Known((Piece(adapted, values, ("D", "replay", "source_loss_before")),))
+    return posterior_of(adapted, values, ("D", "replay", "source_loss_before"))
 
 
 def before(seed=1, draws=DRAWS, sigma=0.01, spread=0.02):
@@ -76,7 +50,7 @@ def before(seed=1, draws=DRAWS, sigma=0.01, spread=0.02):
         "B": np.full(draws, 1.2),
     }
     values |= {"sigma": np.full(draws, sigma), "dof": np.full(draws, 20.0)}
-    return Known((Piece(pretrained, values, ("N", "D")),))
+    return posterior_of(pretrained, values, ("N", "D"))
 
 
 def runs(**columns):
@@ -165,17 +139,16 @@ def test_measured_rows_use_what_was_measured():
 
 def test_mixtures_are_chained_by_part():
     """A posterior of two formulas and a fit before of two make four parts, in proportion and in the posterior's order."""
-    (half,), (other,) = posterior(0, 1000).parts, posterior(7, 3000).parts
-    both = Known(
-        (half, Piece(lambda d, x: adapted(d, x) + 0.5, other.values, other.covariates))
-    )
-    (low,), (high,) = (
-        before(1, 500, spread=1e-9, sigma=1e-9).parts,
-        before(2, 500).parts,
-    )
-    mixed = Known(
-        (low, Piece(lambda d, x: pretrained(d, x) + 1.0, high.values, high.covariates))
-    )
+
+    def raised(of, by):
+        """The same, this much higher."""
+        (piece,) = of.pieces()
+        return replace(piece, log_loss=lambda d, x: piece.log_loss(d, x) + by)
+
+    half, other = posterior(0, 1000), posterior(7, 3000)
+    both = Known(*half.pieces(), raised(other, 0.5))
+    low, high = before(1, 500, spread=1e-9, sigma=1e-9), before(2, 500)
+    mixed = Known(*low.pieces(), raised(high, 1.0))
     made = chain(both, {"source_loss_before": mixed})
     assert sorted(p.draws for p in made.pieces()) == pytest.approx(
         [500, 500, 1500, 1500], rel=0.1

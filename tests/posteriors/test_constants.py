@@ -33,7 +33,7 @@ def test_a_stated_error_is_that_of_the_draws():
 
 
 def test_noise_is_that_of_a_new_run():
-    at = law_as_written(f"{WRITTEN},sigma=0.5%")
+    at = bayeslaw.law_at("chinchilla", HOFFMANN, sigma=0.005)
     noisy = at.log_loss(RUNS, noise=True)[:, 0]
     assert noisy.std() == pytest.approx(0.005, rel=0.06)
     assert at.log_loss(RUNS)[:, 0].std() == pytest.approx(0, abs=1e-12)

@@ -12,7 +12,6 @@ import xarray
 import bayeslaw
 from bayeslaw import BayeslawError, FitFileError
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.artifact import NAMES
 from known.saved import runs, save_average, save_fit
 
 BITS, EDITS = 60, 67
@@ -137,7 +136,7 @@ def test_a_file_from_before_there_was_a_checksum_is_refused(saved, tmp_path):
     old = tmp_path / "old.nc"
     old.write_bytes(path.read_bytes())
     with h5py.File(old, "r+") as file:
-        del file.attrs[NAMES.checksum]
+        del file.attrs[artifact.NAMES.checksum]
     with pytest.raises(FitFileError, match=r"has no checksum.*before.*fit again"):
         bayeslaw.load(old)
 
@@ -155,7 +154,7 @@ def _tree_of(path):
     """What a file holds, to be written again with a checksum of its own."""
     with xarray.open_datatree(path, engine="h5netcdf") as tree:
         tree.load()
-    del tree.attrs[NAMES.checksum]
+    del tree.attrs[artifact.NAMES.checksum]
     return tree
 
 

@@ -9,20 +9,13 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError
-from bayeslaw._law.experience.priors import (
-    Measured,
-    Population,
-    between_labs,
-    experienced,
-    populations,
-)
-from bayeslaw._law.experience.tables import learned
-from bayeslaw._posteriors.averaging.compare import _choose_laws
+from bayeslaw._law.experience import priors, tables
+from bayeslaw._posteriors.averaging import compare
 from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables.kinds import kind_of
 
 CHINCHILLA = bayeslaw.law("chinchilla")
-BASE = Population(0.0, 1.0, 0)
+BASE = priors.Population(0.0, 1.0, 0)
 REPLAY = {"replay": np.array([0.1, 0.5])}
 
 
@@ -42,13 +35,13 @@ def quick(runs: pd.DataFrame, **arguments) -> bayeslaw.Fit:
 
 def test_many_labs_are_a_sample_and_few_lean_on_the_base():
     means = [0.1, 0.5, 0.2, 0.4, 0.3]
-    five = between_labs({str(m): [(m, 0.0)] for m in means}, BASE)
+    five = priors.between_labs({str(m): [(m, 0.0)] for m in means}, BASE)
     assert five.mean == pytest.approx(0.3)
     assert five.sd == pytest.approx(np.std(means, ddof=1) * math.sqrt(1 + 1 / 5))
-    two = between_labs({"a": [(2.0, 0.0)], "b": [(2.0, 0.0)]}, BASE)
+    two = priors.between_labs({"a": [(2.0, 0.0)], "b": [(2.0, 0.0)]}, BASE)
     assert two.mean == pytest.approx(1.0)  # two labs and two that are missing
     assert two.sd > 1.0  # they disagree with the base
-    assert between_labs({}, BASE) == BASE
+    assert priors.between_labs({}, BASE) == BASE
 
 
 def test_tables_of_one_lab_count_as_one():
@@ -59,16 +52,18 @@ def test_tables_of_one_lab_count_as_one():
         "d": [(0.5, 0.0)],
     }
     many = spread | {"a": [(0.0, 0.0)] * 9}
-    assert between_labs(many, BASE) == between_labs(spread, BASE)
+    assert priors.between_labs(many, BASE) == priors.between_labs(spread, BASE)
 
 
 def test_a_lab_left_out_teaches_nothing():
-    others = learned().without("Brandfonbrener 2024")
-    assert {t.lab for t in others.tables} == {t.lab for t in learned().tables} - {
-        "Brandfonbrener 2024"
-    }
-    all_labs = populations(CHINCHILLA, "web-text")["alpha"].labs
-    assert populations(CHINCHILLA, "web-text", others)["alpha"].labs == all_labs - 1
+    others = tables.learned().without("Brandfonbrener 2024")
+    assert {t.lab for t in others.tables} == {
+        t.lab for t in tables.learned().tables
+    } - {"Brandfonbrener 2024"}
+    all_labs = priors.populations(CHINCHILLA, "web-text")["alpha"].labs
+    assert (
+        priors.populations(CHINCHILLA, "web-text", others)["alpha"].labs == all_labs - 1
+    )
 
 
 def test_priors_do_not_depend_on_the_unit_of_the_losses():
@@ -76,9 +71,11 @@ def test_priors_do_not_depend_on_the_unit_of_the_losses():
     runs = few(5)
     columns = {c: runs[c].to_numpy() for c in ("N", "D")}
     losses = runs["loss"].to_numpy()
-    nats = experienced(CHINCHILLA, "web-text", measured=Measured(columns, losses))
-    bits = experienced(
-        CHINCHILLA, "web-text", measured=Measured(columns, losses / math.log(2))
+    nats = priors.experienced(
+        CHINCHILLA, "web-text", measured=priors.Measured(columns, losses)
+    )
+    bits = priors.experienced(
+        CHINCHILLA, "web-text", measured=priors.Measured(columns, losses / math.log(2))
     )
     for site in nats.priors:
         factor = 1 / math.log(2) if site.endswith("_nats") else 1.0
@@ -88,8 +85,8 @@ def test_priors_do_not_depend_on_the_unit_of_the_losses():
 
 
 def test_contributions_are_restated_at_the_users_reference():
-    here = experienced(CHINCHILLA, "web-text")
-    there = experienced(CHINCHILLA, "web-text", reference={"N": 1e9})
+    here = priors.experienced(CHINCHILLA, "web-text")
+    there = priors.experienced(CHINCHILLA, "web-text", reference={"N": 1e9})
     assert there.reference["N"] == 1e9
     # ten times the size leaves a factor of 10^-alpha, and alpha is not known
     before, after = here.priors["A_nats"], there.priors["A_nats"]
@@ -206,7 +203,7 @@ def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
     names = ["chinchilla", "coupled"]
 
     def sources(rows: int, experience: str | None = None) -> set[str]:
-        laws = _choose_laws(few(rows), names, {"N": 1e9}, experience)
+        laws = compare._choose_laws(few(rows), names, {"N": 1e9}, experience)
         assert all(law.reference["N"] == 1e9 for law in laws)
         return {law.priors["beta"].source for law in laws}
 
@@ -219,7 +216,7 @@ def test_laws_that_are_averaged_have_learned_priors_for_a_handful():
 def test_an_average_s_priors_at_another_run_say_the_same_there():
     """They are restated, not only named so."""
     here, there = (
-        _choose_laws(few(12), ["chinchilla"], {"N": size}, None)[0]
+        compare._choose_laws(few(12), ["chinchilla"], {"N": size}, None)[0]
         .priors["A_nats"]
         .median
         for size in (1e8, 1e9)

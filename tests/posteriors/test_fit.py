@@ -11,7 +11,6 @@ import pytest
 
 import bayeslaw
 from bayeslaw import DiagnosticsError, LawError, RunTableError
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference import weighted
 
 SEPARABLE = "D/N > 0.41"  # five of Chinchilla's points have less data than that and wreck a point fit
@@ -125,11 +124,8 @@ def test_failed_diagnostics_fail_the_fit(table):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         kept = plain_fit(table, "chinchilla", **short, on_failure="warn")
-    assert (
-        [str(w.message) for w in seen if w.category is FitWarning]
-        == list(kept.warnings)
-        != []
-    )
+    assert kept.warnings
+    assert {*kept.warnings} <= {str(warning.message) for warning in seen}
 
 
 def test_priors_are_replaced_by_name_and_kept_in_the_file(table, tmp_path):

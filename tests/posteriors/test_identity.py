@@ -1,28 +1,19 @@
 """Save, load, pickle and send change nothing: priors to their last digit, draws to their last bit."""
 
-import json
 import multiprocessing
 import pickle
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import xarray
 
 import bayeslaw
-from bayeslaw import Average, Fit, Pool, Prior
-from bayeslaw._base.errors import FitWarning
-from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._inference.discrepancy.learning import Misfit
-from bayeslaw._inference.discrepancy.process import process_of
-from bayeslaw._law.law import NATS
-from bayeslaw._law.recipe import law_of, recipe_of
-from bayeslaw._posteriors.averaging.record import Member
-from bayeslaw._posteriors.fits import artifact, misfit
-from bayeslaw._posteriors.posterior import WEIGHTS
+from bayeslaw import Prior
+from known import saved
 
 MODELS = Path(__file__).parents[2] / "models"
 DRAWS = 5
@@ -47,7 +38,7 @@ def laws(law_file):
     """Laws of all kinds, with priors and a reference run of many digits, by seed."""
     bases = [*CATALOGUE, *FORMULAS, str(law_file)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
+        warnings.simplefilter("ignore", UserWarning)
         found = [bayeslaw.find_law(text) for text in bases]
     return [_changed(law, np.random.default_rng(i)) for i, law in enumerate(found)]
 
@@ -107,106 +98,25 @@ def test_a_prior_of_nine_digits_comes_back():
     assert again.priors["A_nats"].args == (0.123456789, 0.3)
 
 
-def test_laws_pickled_and_of_their_recipe_are_the_same(laws):
+def test_laws_pickled_are_the_same(laws):
     for law in laws:
-        recipe = json.loads(json.dumps(recipe_of(law)))
-        for other in (
-            pickle.loads(pickle.dumps(law)),
-            law_of(recipe, trust_law_file=True),
-        ):
-            _same_law(law, other)
-            values, losses = _drawn(law)
-            others, other_losses = _drawn(other)
-            for name, draws in values.items():
-                np.testing.assert_array_equal(others[name], draws)
-            np.testing.assert_array_equal(other_losses, losses)
+        other = pickle.loads(pickle.dumps(law))
+        _same_law(law, other)
+        values, losses = _drawn(law)
+        others, other_losses = _drawn(other)
+        for name, draws in values.items():
+            np.testing.assert_array_equal(others[name], draws)
+        np.testing.assert_array_equal(other_losses, losses)
 
 
 def test_laws_sent_to_another_process_are_the_same(laws):
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as workers:
-        there = list(workers.map(recipe_of, laws))
-    assert there == [recipe_of(law) for law in laws]
+        there = list(workers.map(attrgetter("origin", "priors"), laws))
+    assert there == [(law.origin, law.priors) for law in laws]
 
 
-# -- posteriors --------------------------------------------------------------------------
-
-
-def _fit(law, rng):
-    table = _table(law, rng)
-    chains = {name: draws[None] for name, draws in _values(law, rng).items()}
-    stats = {"diverging": np.zeros((1, DRAWS), bool)}
-    tree = artifact.tree_of({"posterior": chains, "sample_stats": stats}, {}, {})
-    tree["constant_data"] = artifact.constant_data(table)
-    tree.attrs.update(artifact.provenance(law, 3, "fit"))
-    tree.attrs.update(preview_khat=rng.random(), preview_ess=1e3 / 3, seconds=0.1)
-    process = process_of({c: table[c].to_numpy() for c in law.covariates}, False)
-    columns = {c: table[c].to_numpy() for c in law.covariates}
-    size = process.features(columns, np).shape[1]
-    learned = Misfit(
-        process,
-        rng.normal(0, 0.01, (DRAWS, size)),
-        *rng.uniform(1e-3, 1e-2, (1, DRAWS)),
-        *rng.uniform(3, 9, (1, DRAWS)),
-        {"run": rng.uniform(1e-3, 1e-2, DRAWS)},
-        {"run": rng.normal(0, 0.01, (DRAWS, 2))},
-        {"length N/D": rng.random(DRAWS)},
-        rng.random(),
-    )
-    tree[artifact.NAMES.misfit] = xarray.DataTree(
-        misfit.to_dataset(learned, {"run": ["1.10", "b"]})
-    )
-    return Fit(law, tree), table
-
-
-def _average(laws, rng):
-    members, table = [], _table(laws[0], rng)
-    for law in laws:
-        columns = {c: table[c].to_numpy(float) for c in law.covariates}
-        known, process = training_range(columns), process_of(columns, False)
-        more = {
-            "drift": rng.normal(0, 0.01, (DRAWS, 2 * len(known.axes))),
-            WEIGHTS: rng.normal(
-                0, 0.01, (DRAWS, process.features(columns, np).shape[1])
-            ),
-        }
-        members.append(
-            Member(law, rng.random(), process, known, _values(law, rng) | more)
-        )
-    row = {"weight": 1 / 3, "rhat": np.nan, "ess": 1e3 / 7, "divergences": 0}
-    rows = [row | {"draws": DRAWS, "score": rng.normal()} for _ in laws]
-    judged = pd.DataFrame(rows, index=pd.Index([law.name for law in laws], name="name"))
-    return Average(tuple(members), judged, table, {"seconds": 0.1, "seed": 3}), table
-
-
-def _pool(law, rng):
-    table = _table(law, rng).assign(domain=[*"aaabbbb"])
-    names = [*law.priors, "sigma"]
-    one = {name: _values(law, rng)[name] for name in names}
-    by_domain = {name: np.stack([v, v * 0.9], axis=-1)[None] for name, v in one.items()}
-    sites = [n for n, p in law.priors.items() if not p.is_fixed] + ["sigma"]
-    common = {
-        f"{kind}_{name}": rng.normal(0, 0.1, (1, DRAWS))
-        for kind in ("population", "spread")
-        for name in sites
-    }
-    stats = {
-        "diverging": np.zeros((1, DRAWS), bool),
-        "n_steps": np.ones((1, DRAWS), int),
-    }
-    groups = {
-        "posterior": by_domain | common | {"dof": rng.uniform(3, 9, (1, DRAWS))},
-        "sample_stats": stats,
-    }
-    labels = np.asarray(["a", "b"], object)
-    dims = {name: ["domain"] for name in by_domain}
-    tree = artifact.tree_of(groups, dims, {"domain": labels})
-    tree["constant_data"] = artifact.constant_data(table)
-    shares = {name.removesuffix(NATS): ("domain", rng.random(2)) for name in law.priors}
-    tree["own"] = xarray.DataTree(xarray.Dataset(shares, coords={"domain": labels}))
-    tree.attrs.update(artifact.provenance(law, 3, "pool"))
-    tree.attrs.update(pooled_by="domain", spread=1 / 3, seconds=0.1)
-    return Pool(law, "domain", tree), table
+# -- posteriors -----------------------------------------------------------------------
 
 
 def _ways(posterior, load, tmp_path):
@@ -227,7 +137,9 @@ def _same_draws(one, other, table):
 def test_fits_saved_and_pickled_are_the_same(laws, tmp_path):
     few = [laws[1], laws[5], laws[-1]]  # of the catalogue, a formula, a file
     for i, law in enumerate(few):
-        fit, table = _fit(law, np.random.default_rng(i))
+        rng = np.random.default_rng(i)
+        table = _table(law, rng)
+        fit = saved.make_fit(law, _values(law, rng), table)
         for other in _ways(fit, bayeslaw.load, tmp_path):
             _same_law(law, other.law)
             _same_draws(fit, other, table)
@@ -241,7 +153,11 @@ def test_averages_saved_and_pickled_are_the_same(laws, tmp_path):
     alike = [law for law in laws if set(law.covariates) == {"N", "D"}]
     assert len({law.name for law in alike}) > 1
     alike = list({law.name: law for law in alike}.values())
-    average, table = _average(alike, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    table = _table(alike[0], rng)
+    drift = {"drift": rng.normal(0, 0.01, (DRAWS, 8))}
+    given = [(law, _values(law, rng) | drift) for law in alike]
+    average = saved.make_average(given, table)
     for other in _ways(average, bayeslaw.load, tmp_path):
         for ours, theirs in zip(average.members, other.members, strict=True):
             _same_law(ours.law, theirs.law)
@@ -256,17 +172,3 @@ def test_averages_saved_and_pickled_are_the_same(laws, tmp_path):
             other.runs, average.runs, check_dtype=False, check_names=False
         )
         assert dict(other.attrs) == dict(average.attrs)
-
-
-def test_pools_saved_and_pickled_are_the_same(laws, tmp_path):
-    law = laws[1]
-    pool, table = _pool(law, np.random.default_rng(0))
-    for other in _ways(pool, Pool.load, tmp_path):
-        _same_law(law, other.law)
-        for domain in ("a", "b"):
-            ours = pool.domain(domain, discrepancy=False)
-            theirs = other.domain(domain, discrepancy=False)
-            _same_draws(ours, theirs, table)
-        _same_draws(pool.unseen(seed=1), other.unseen(seed=1), table)
-        pd.testing.assert_frame_equal(other.own, pool.own)
-        pd.testing.assert_frame_equal(other.runs, pool.runs)

@@ -13,13 +13,10 @@ import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.blas import one_thread
-from bayeslaw._inference import coordinates
-from bayeslaw._inference.importance import Importance
-from bayeslaw._inference.nuts import NUTS, prepare
-from bayeslaw._inference.table import pad
+from bayeslaw._inference import importance as weighted
+from bayeslaw._inference import nuts
 from bayeslaw._posteriors.fits import refits as module
-from bayeslaw._posteriors.fits.refits import refit
-from bayeslaw._tables import fitting
+from known.problems import problem
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +70,39 @@ def test_chains_say_how_many_draws_their_divergences_are_of(runs):
     """Importance sampling is refused by asking more of it than it can give; chains are
     asked for in two ways, and a seed is one's own.
     """
-    law = bayeslaw.law("chinchilla")
-    x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
-    table, points = pad(x, y), coordinates.contrast_points(law, x)
-    case = law, table, points, prepare(law, table, points, 0).centre[None]
-    refused = Importance(min_ess=1e9)
+    case = problem("chinchilla", runs)
+    case = *case, nuts.prepare(*case, 0).centre[None]
+    refused = weighted.Importance(min_ess=1e9)
     asked = {"chains": 2, "warmup": 100, "draws": 100}
-    values, note = refit(*case, seed=1, importance=refused, nuts=asked)
+    values, note = module.refit(*case, seed=1, importance=refused, nuts=asked)
     assert note["sampler"].startswith("NUTS")
     assert note["draws"] == 200 == len(values["sigma"])
     assert 0 <= note["divergences"] <= note["draws"]
-    again, _ = refit(*case, seed=1, importance=refused, nuts=NUTS(2, 100, 100))
+    again, _ = module.refit(
+        *case, seed=1, importance=refused, nuts=nuts.NUTS(2, 100, 100)
+    )
     np.testing.assert_array_equal(again["sigma"], values["sigma"])
-    other, _ = refit(*case, seed=2, importance=refused, nuts=asked)
+    other, _ = module.refit(*case, seed=2, importance=refused, nuts=asked)
     assert (np.asarray(other["sigma"]) != np.asarray(values["sigma"])).any()
+
+
+@pytest.mark.parametrize(
+    ("k", "ess", "is_trusted"), [(0.69, 51, True), (0.71, 51, False), (0.1, 49, False)]
+)
+def test_chains_take_over_where_weights_are_poor(runs, monkeypatch, k, ess, is_trusted):
+    """From a k-hat of .7, or below the effective draws that are asked for."""
+    weight = np.r_[np.full(ess, 1 / ess), np.zeros(10)]
+    values = {"sigma": np.ones(len(weight))}
+    vectors = np.zeros((len(weight), 3)), values, weight, k, np.zeros(3)
+    poor = weighted.Approximation(*vectors)
+    monkeypatch.setattr(module, "approximate", lambda *given, **more: poor)
+    monkeypatch.setattr(module, "whitened_at", lambda *given: None)
+    chains = {"sigma": np.ones(3)}, {"sampler": "NUTS"}
+    monkeypatch.setattr(module, "draw", lambda *given, **more: chains)
+    asked = weighted.Importance(min_ess=50)
+    case = *problem("chinchilla", runs), np.zeros((1, 3))
+    _, note = module.refit(*case, seed=0, importance=asked)
+    assert (note["sampler"] != "NUTS") == is_trusted
 
 
 @pytest.mark.filterwarnings("ignore:rows 29")  # the copies
@@ -157,27 +173,6 @@ def test_results_come_in_the_order_of_their_jobs_and_progress_counts_them():
 def test_threads_are_no_forks():
     with ThreadPoolExecutor(2) as pool:
         assert spread_on(pool) == ["a", "b", "c", "d"]
-
-
-def test_the_same_numbers_in_any_tasks(runs, folds, found, monkeypatch):
-    """All refits in one task, in place of one in each: equal to the last digit."""
-    alone = module._tasks(len(folds))
-    assert len(alone) == len(folds)
-    monkeypatch.setattr(module, "_tasks", lambda refits: [slice(0, refits)])
-    together = refits(runs, "chinchilla", folds, independent=True, draws=4000, seed=1)
-    for here, there in zip(found, together, strict=True):
-        for name, values in here.values.items():
-            np.testing.assert_array_equal(values, there.values[name], err_msg=name)
-
-
-@pytest.mark.parametrize("count", [1, 17, 64, 1000])
-def test_every_refit_is_in_one_task_and_the_last_tasks_are_small(count):
-    tasks = module._tasks(count)
-    assert [i for task in tasks for i in range(count)[task]] == list(range(count))
-    sizes = [task.stop - task.start for task in tasks]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 1
-    assert max(sizes) <= module.MOST_TO_A_TASK
 
 
 @pytest.mark.filterwarnings("ignore::bayeslaw.RunTableWarning")

@@ -3,14 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from arviz_base import from_dict
+from xarray import DataTree
 
 import bayeslaw
-from bayeslaw import Average, Fit
-from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._inference.noise import RunNoise
-from bayeslaw._posteriors.averaging.record import Member
-from bayeslaw._posteriors.fits import artifact
 from bayeslaw._running.updating.surprise import foresee
 from known import saved
 
@@ -26,26 +21,17 @@ def values() -> dict[str, np.ndarray]:
     return saved.values(DRAWS) | of_error
 
 
-def fit() -> Fit:
+def fit() -> bayeslaw.Fit:
     """Of runs of a checkpoint "seen", whose effect is none."""
-    one_chain = {name: each[None] for name, each in values().items()}
-    one_chain["checkpoint_effect"] = np.zeros((1, DRAWS, 1))
-    tree = from_dict(
-        {"posterior": one_chain},
-        dims={"checkpoint_effect": ["checkpoint_label"]},
-        coords={"checkpoint_label": ["seen"]},
-    )
-    tree["constant_data"] = artifact.constant_data(saved.runs())
-    tree.attrs.update(artifact.provenance(LAW, 0, "fit"))
-    return Fit(LAW, tree)
+    tree = saved.make_fit(LAW, values(), saved.runs()).inference_data
+    effect = ("chain", "draw", "checkpoint_label"), np.zeros((1, DRAWS, 1))
+    draws = tree["posterior"].to_dataset().assign_coords(checkpoint_label=["seen"])
+    tree["posterior"] = DataTree(draws.assign(checkpoint_effect=effect))
+    return bayeslaw.Fit(LAW, tree)
 
 
-def average() -> Average:
-    table = saved.runs()
-    known = training_range({c: table[c].to_numpy(float) for c in LAW.covariates})
-    drift = np.zeros((DRAWS, 2 * len(known.axes)))
-    member = Member(LAW, 1.0, None, known, values() | {"drift": drift})
-    return Average((member,), pd.DataFrame(), table, {"seconds": 1.0})
+def average() -> bayeslaw.Average:
+    return saved.make_average([(LAW, values())], saved.runs())
 
 
 RUNS = pd.DataFrame(
@@ -79,21 +65,11 @@ def test_the_mean_of_rows_of_one_checkpoint_is_as_uncertain_in_both():
     assert sds[1] == pytest.approx(np.sqrt(TAU**2 + SIGMA**2 * 30 / 28 / 20), rel=0.05)
 
 
-READ = ("N", "D")
-
-
 def test_rows_that_name_no_checkpoint_are_each_of_their_own():
-    noise = RunNoise(*(np.full(DRAWS, v) for v in (SIGMA, 30.0, TAU)))
-    drawn = noise.draw_shared(
-        RUNS.drop(columns="checkpoint"), READ, np.random.default_rng(0)
-    )
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(4)).max() < 0.06
-    none = RunNoise(np.full(3, SIGMA), np.full(3, 30.0))
-    assert (none.draw_shared(RUNS, READ, np.random.default_rng(0)) == 0).all()
-    assert noise.draw_shared(RUNS.iloc[:0], READ, np.random.default_rng(0)).shape == (
-        DRAWS,
-        0,
-    )
+    unnamed = RUNS.drop(columns="checkpoint")
+    noise = average().log_loss(unnamed, noise=True, seed=3)
+    assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.06
+    assert noise.std(axis=0) == pytest.approx(np.sqrt(TAU**2 / ALIKE), rel=0.04)
 
 
 def test_an_update_expects_the_learned_effect_of_a_seen_checkpoint():

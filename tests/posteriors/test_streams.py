@@ -11,19 +11,14 @@ from scipy.stats import spearmanr
 
 import bayeslaw
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._posteriors.constants import law_as_written
 
-CONSTANTS = {"E": "1.69", "A": "406.4", "B": "410.7", "alpha": "0.34", "beta": "0.28"}
+CONSTANTS = {"E": 1.69, "A": 406.4, "B": 410.7, "alpha": 0.34, "beta": 0.28}
 RUNS = pd.DataFrame({"N": [7e9, 1e9, 3e8], "D": [1e11, 2e10, 1e10]})
 
 
 def uncertain(**errors):
     """Write Chinchilla's law with some uncertain constants and 1% noise."""
-    pairs = [
-        f"{name}={value}" + (f"+-{errors[name]}" if name in errors else "")
-        for name, value in CONSTANTS.items()
-    ]
-    return law_as_written(f"chinchilla@{','.join(pairs)},sigma=1%")
+    return bayeslaw.law_at("chinchilla", CONSTANTS, sd=errors, sigma=0.01)
 
 
 @pytest.mark.parametrize(

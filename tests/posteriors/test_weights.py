@@ -11,76 +11,11 @@ from scipy.special import logsumexp
 
 import bayeslaw
 from bayeslaw import RunTableWarning
-from bayeslaw._inference.discrepancy import drift as discrepancy
 from bayeslaw._posteriors.averaging import average as module
-from bayeslaw._posteriors.averaging.compare import (
-    Stacking,
-    among,
-    best_probabilities,
-    informed,
-    law_of_few,
-    weigh,
-)
+from bayeslaw._posteriors.averaging import compare
 from bayeslaw._posteriors.averaging.folds import folds
 from bayeslaw._posteriors.averaging.judge import Judged
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
-
-
-def test_distances_are_those_beyond_the_range():
-    known = discrepancy.training_range(
-        {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}
-    )
-    assert known.axes == ("N", "D", "D/N", "N*D")
-    runs = {
-        "N": np.array([5e8, 1e9 * np.e, 1e9]),
-        "D": np.array([5e9, 1e10 * np.e, 1e8]),
-    }
-    away = np.asarray(discrepancy.distances(runs, known))
-    np.testing.assert_allclose(discrepancy.distances(runs, known, np), away, rtol=1e-13)
-    np.testing.assert_allclose(away[0], 0)
-    np.testing.assert_allclose(away[1], [1, 0, 1, 0, 0, 0, 2, 0], atol=1e-12)
-    below = np.log([10, 1e1])  # tokens, and compute
-    np.testing.assert_allclose(away[2], [0, 0, 0, below[0], 0, 3.0, 0, 0], atol=1e-12)
-
-
-def middle(misses):
-    """Median scale of the drift to the first of two sides."""
-    prior = discrepancy.DriftPrior(discrepancy.DriftPriors().tau, (0.0, 0.0))
-    scales = discrepancy.draw_scales(misses, prior, np.random.default_rng(0))
-    return np.median(scales[:, 0])
-
-
-def test_the_drift_scale_is_learned_from_misses():
-    """Misses of 3% an e-fold give a tau near .03; forecasts that hold shrink it below its prior."""
-    distance, noise = (
-        np.repeat([[0.7, 0.0], [1.4, 0.0]], 6, axis=0),
-        0.002**2 * np.eye(12),
-    )
-    rng = np.random.default_rng(0)
-    bad = [
-        discrepancy.Miss(
-            s * 0.03 * distance[:, 0] + 0.002 * rng.standard_normal(12), noise, distance
-        )
-        for s in (1, -1, 1)
-    ]
-    good = [
-        discrepancy.Miss(0.002 * rng.standard_normal(12), noise, distance)
-        for _ in range(3)
-    ]
-    of_bad, prior, of_good = (middle(misses) for misses in (bad, [], good))
-    assert 0.015 < of_bad < 0.06
-    assert prior == pytest.approx(discrepancy.DriftPriors().tau.args[0], rel=0.2)
-    assert of_good < prior
-
-
-def test_one_gross_miss_does_not_make_a_drift():
-    """Eleven runs of a stage are where they should be, one is 30% off: the drift stays that of the others."""
-    distance, noise = np.repeat([[0.7, 0.0]], 12, axis=0), 0.002**2 * np.eye(12)
-    fine = 0.002 * np.random.default_rng(1).standard_normal(12)
-    gross = fine.copy()
-    gross[3] = 0.3
-    taus = [middle([discrepancy.Miss(r, noise, distance)]) for r in (fine, gross)]
-    assert taus[1] < 2 * taus[0]
 
 
 def test_stages_left_out_are_the_largest():
@@ -120,8 +55,8 @@ def test_weights_are_those_of_regularised_stacking():
     def negative(z):
         w = np.exp(z - logsumexp(z))
         return -(
-            counts @ np.log(np.exp(Stacking().witnesses * means) @ w)
-            + Stacking().prior_stages / 3 * np.log(w).sum()
+            counts @ np.log(np.exp(compare.Stacking().witnesses * means) @ w)
+            + compare.Stacking().prior_stages / 3 * np.log(w).sum()
         )
 
     z = optimize.minimize(
@@ -131,38 +66,48 @@ def test_weights_are_those_of_regularised_stacking():
         options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000},
     ).x
     expected = np.exp(z - logsumexp(z))
-    expected = np.where(expected < Stacking().window * expected.max(), 0, expected)
+    expected = np.where(
+        expected < compare.Stacking().window * expected.max(), 0, expected
+    )
     np.testing.assert_allclose(
-        weigh(laws, columns), expected / expected.sum(), atol=2e-3
+        compare.weigh(laws, columns), expected / expected.sum(), atol=2e-3
     )
 
 
 def test_hundreds_of_runs_of_one_stage_are_no_more_than_a_few():
     """A law that is a little better on 400 runs of one region does not take all: ten runs would weigh the same."""
     few, many = (
-        weigh([_Judged([0.1] * n), _Judged([0.0] * n)], ["N"]) for n in (10, 400)
+        compare.weigh([_Judged([0.1] * n), _Judged([0.0] * n)], ["N"])
+        for n in (10, 400)
     )
     np.testing.assert_allclose(few, many)
     assert many[1] > 0.25  # 400 independent runs would leave it e^-40
-    assert weigh([_Judged([3.0]), _Judged([0.0])], ["N"])[1] < 0.12
+    assert compare.weigh([_Judged([3.0]), _Judged([0.0])], ["N"])[1] < 0.12
+    # a thousand nats are as sure as a hundred, and no overflow
+    far, farther = (
+        compare.weigh([_Judged([x]), _Judged([0.0])], ["N"]) for x in (1e2, 1e3)
+    )
+    np.testing.assert_allclose(far, farther)
 
 
 def test_laws_far_behind_have_no_share_and_equal_laws_share_equally():
     stages = [[2.0], [2.0], [2.0], [2.0]]
-    behind = weigh(
+    behind = compare.weigh(
         [_Judged(*stages), _Judged(*[[-3.0]] * 4)], ["N", "D", "D/N", "ptpp"]
     )
     assert behind.tolist() == [1.0, 0.0]
     np.testing.assert_allclose(
-        weigh([_Judged(*stages)] * 2, ["N", "D", "D/N", "ptpp"]), [0.5, 0.5]
+        compare.weigh([_Judged(*stages)] * 2, ["N", "D", "D/N", "ptpp"]), [0.5, 0.5]
     )
-    assert weigh([_Judged()], []).tolist() == [1.0]
+    assert compare.weigh([_Judged()], []).tolist() == [1.0]
 
 
 def test_stages_of_a_handful_weigh_less():
     """They are a few runs each, so that the prior counts as one stage."""
     laws = [_Judged([9.0, 9.0]), _Judged([0.0, 0.0])]
-    few, many = (weigh(laws, ["N"], Stacking.of(runs)) for runs in (24, 25))
+    few, many = (
+        compare.weigh(laws, ["N"], compare.Stacking.of(runs)) for runs in (24, 25)
+    )
     np.testing.assert_allclose(few, [1.5 / 2, 0.5 / 2], atol=1e-5)
     np.testing.assert_allclose(many, [1.125 / 1.25, 0.125 / 1.25], atol=1e-5)
 
@@ -175,13 +120,9 @@ def test_a_law_has_no_share_below_a_twentieth_of_the_best_one_s(stages, share):
     columns = ["N", "D", "ptpp"][:stages]
     always_worse = [_Judged(*[[2.0]] * stages), _Judged(*[[-30.0]] * stages)]
     expected = [1 - share, share]
-    np.testing.assert_allclose(weigh(always_worse, columns), expected, atol=1e-5)
-
-
-def test_densities_are_compared_however_far_apart():
-    """A thousand nats are as sure as a hundred, and no overflow."""
-    far, farther = (weigh([_Judged([x]), _Judged([0.0])], ["N"]) for x in (1e2, 1e3))
-    np.testing.assert_allclose(far, farther)
+    np.testing.assert_allclose(
+        compare.weigh(always_worse, columns), expected, atol=1e-5
+    )
 
 
 def test_the_state_law_of_the_table_s_own_domain_competes():
@@ -240,16 +181,16 @@ def test_laws_are_weighed_where_a_stage_can_be_left_out_and_else_one_is_fitted()
         size = np.geomspace(1e7, 1e9, rows)
         return pd.DataFrame({"N": size, "D": 20 * size, "loss": 3.0})
 
-    assert [law_of_few(sweep(rows)) for rows in (2, 6, 8)] == 3 * ["coupled"]
-    assert law_of_few(sweep(9)) is None
+    assert [compare.law_of_few(sweep(rows)) for rows in (2, 6, 8)] == 3 * ["coupled"]
+    assert compare.law_of_few(sweep(9)) is None
     alike = pd.concat(12 * [sweep(2).head(1)], ignore_index=True)
-    assert law_of_few(alike) == "coupled"
+    assert compare.law_of_few(alike) == "coupled"
     # of so many rows it is said that nothing can be left out
-    assert law_of_few(pd.concat(3 * [alike], ignore_index=True)) is None
+    assert compare.law_of_few(pd.concat(3 * [alike], ignore_index=True)) is None
     state = sweep(9).assign(
         loss_before=3.0, source_loss_before=2.6, replay=[0.1] * 8 + [0.2]
     )
-    assert law_of_few(state) is None  # one law needs no weights
+    assert compare.law_of_few(state) is None  # one law needs no weights
 
 
 class Averaged(Exception):
@@ -278,13 +219,16 @@ def test_an_average_of_few_runs_is_of_one_law(rows, laws, monkeypatch):
 
 def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_reads_them():
     names = ["dcpt", "state-target", "ptpp-floor"]
-    kept = informed([bayeslaw.law(name) for name in names])
+    kept = compare.informed([bayeslaw.law(name) for name in names])
     np.testing.assert_array_equal(kept, [False, True, False])
-    np.testing.assert_array_equal(among(kept, np.array([0.9, 0.0, 0.1])), [0, 1, 0])
     np.testing.assert_array_equal(
-        among(np.array([True, False, True]), np.array([0.2, 0.5, 0.3])), [0.4, 0, 0.6]
+        compare.among(kept, np.array([0.9, 0.0, 0.1])), [0, 1, 0]
     )
-    assert informed([bayeslaw.law(name) for name in names[::2]]).all()
+    np.testing.assert_array_equal(
+        compare.among(np.array([True, False, True]), np.array([0.2, 0.5, 0.3])),
+        [0.4, 0, 0.6],
+    )
+    assert compare.informed([bayeslaw.law(name) for name in names[::2]]).all()
 
 
 def test_a_reference_run_may_name_what_only_other_candidates_read(monkeypatch):
@@ -320,19 +264,22 @@ def test_a_table_without_adaptation_is_not_one_of_adaptation():
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():
     """Two checkpoints that disagree are two witnesses however many runs they have."""
-    assert best_probabilities(
+    assert compare.best_probabilities(
         [np.array([1.0, 1.0]), np.array([0.0, 0.0])], np.array([0, 1])
     ).tolist() == [1.0, 0.0]
     apart = np.where(np.arange(100) < 50, 1.0, -1.0)
-    few = best_probabilities([apart, -apart], np.arange(100) // 50, seed=1)
+    few = compare.best_probabilities([apart, -apart], np.arange(100) // 50, seed=1)
     assert few[0] == pytest.approx(0.5, abs=0.03)
     slightly = np.where(np.arange(100) < 55, 1.0, -1.0)
     as_runs, as_groups = (
-        best_probabilities([slightly, 0 * slightly], g)[0]
+        compare.best_probabilities([slightly, 0 * slightly], g)[0]
         for g in (np.arange(100), np.arange(100) >= 55)
     )
     assert as_runs > 0.8  # 55 against 45
     assert as_groups == pytest.approx(
         0.55, abs=0.03
     )  # of two weights, the larger times 55 against the other times 45
-    assert best_probabilities([np.zeros(0)] * 4, np.zeros(0)).tolist() == [0.25] * 4
+    assert (
+        compare.best_probabilities([np.zeros(0)] * 4, np.zeros(0)).tolist()
+        == [0.25] * 4
+    )

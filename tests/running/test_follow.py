@@ -9,15 +9,8 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw import Follower, PlanError, RunTableError
+from bayeslaw._running.following import departure
 from bayeslaw._running.following.course import course
-from bayeslaw._running.following.decision import decide
-from bayeslaw._running.following.departure import (
-    Departure,
-    DeparturePriors,
-    Outlook,
-    PointNoise,
-    Scales,
-)
 from bayeslaw._running.following.track import TrackRules
 from known.power_laws import (
     END,
@@ -32,11 +25,13 @@ from known.power_laws import (
 
 # -- the filter ----------------------------------------------------------------------------
 
-NO_SPIKES = PointNoise(spikes=1e-300)
-SCALES = Scales.draw(DeparturePriors.usual_error)
+NO_SPIKES = departure.PointNoise(spikes=1e-300)
+SCALES = departure.Scales.draw(departure.DeparturePriors.usual_error)
 
 
-def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.ndarray:
+def covariance(
+    scales: departure.Scales, g: int, clocks: np.ndarray, end: float
+) -> np.ndarray:
     """Of points at these clocks around the law, written out from the definition."""
     gaps = np.abs(clocks[:, None] - clocks)
     apart = gaps * np.sqrt(3) / scales.length[g]
@@ -44,9 +39,9 @@ def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.nda
     wander = np.outer(waned, waned) * (1 + apart) * np.exp(-apart)
     slope = scales.slope[g] ** 2 * np.outer(clocks - end, clocks - end)
     noise = scales.noise[g] * np.exp(scales.fading[g] * (end - clocks))
-    alike = np.exp(-gaps / PointNoise().length) + PointNoise().independent ** 2 * (
-        gaps == 0
-    )
+    alike = np.exp(
+        -gaps / departure.PointNoise().length
+    ) + departure.PointNoise().independent ** 2 * (gaps == 0)
     return scales.level[g] ** 2 + slope + wander + np.outer(noise, noise) * alike
 
 
@@ -55,10 +50,10 @@ def test_the_filter_is_the_gaussian_written_out():
     clocks, end = np.array([-3.0, -2.5, -1.0, -0.4]), 0.0
     law = rng.normal(0.0, 0.003, (5, 5))  # at the points and the end, of five draws
     y = rng.normal(0.0, 0.003, 4)
-    known = replace(Departure.before(SCALES, 5, end), point_noise=NO_SPIKES)
+    known = replace(departure.Departure.before(SCALES, 5, end), point_noise=NO_SPIKES)
     for j, clock in enumerate(clocks):
         known = known.after(clock, y[j] - law[:, j])
-    outlook = Outlook.of(known, end, law[:, 4])
+    outlook = departure.Outlook.of(known, end, law[:, 4])
 
     scales = known.scales
     log_weight = np.empty_like(known.log_weight)
@@ -79,7 +74,7 @@ def test_the_filter_is_the_gaussian_written_out():
 
 def test_departures_at_two_points_to_come_vary_together_as_written_out():
     clocks, later = np.array([-2.0, -1.2]), np.array([-0.7, 0.0])
-    known = replace(Departure.before(SCALES, 2, 0.0), point_noise=NO_SPIKES)
+    known = replace(departure.Departure.before(SCALES, 2, 0.0), point_noise=NO_SPIKES)
     for clock in clocks:
         known = known.after(clock, np.array([0.01, 0.0]))
     shared = known.covariance_ahead(*later)
@@ -93,7 +88,9 @@ def test_departures_at_two_points_to_come_vary_together_as_written_out():
 def test_quantiles_are_those_of_the_mixture():
     rng = np.random.default_rng(3)
     weight = rng.dirichlet(np.ones(12)).reshape(3, 4)
-    outlook = Outlook(rng.normal(0, 1, (3, 4)), np.array([0.1, 0.5, 1.0]), weight)
+    outlook = departure.Outlook(
+        rng.normal(0, 1, (3, 4)), np.array([0.1, 0.5, 1.0]), weight
+    )
     for prob, found in zip(
         (0.05, 0.5, 0.95), outlook.quantiles([0.05, 0.5, 0.95]), strict=True
     ):
@@ -102,7 +99,7 @@ def test_quantiles_are_those_of_the_mixture():
 
 def test_intervals_of_runs_made_as_assumed_hold_at_every_prefix():
     """A hundred and fifty runs drawn from a law's draw and the prior of departures: 90% intervals hold 90%."""
-    law, scales = power_laws(seed=1), Scales.draw(1.0, 256, seed=9)
+    law, scales = power_laws(seed=1), departure.Scales.draw(1.0, 256, seed=9)
     clocks = np.log(np.append(TOKENS, UNTIL))
     at = law.log_loss(pd.DataFrame({"D": np.exp(clocks)}))
     rng = np.random.default_rng(2)
@@ -111,14 +108,14 @@ def test_intervals_of_runs_made_as_assumed_hold_at_every_prefix():
         g, s = rng.integers(len(scales.level)), rng.integers(len(at))
         whole = covariance(scales, g, clocks, clocks[-1])
         y = at[s] + rng.multivariate_normal(np.zeros(9), whole)
-        known = Departure.before(SCALES, len(at), clocks[-1])
+        known = departure.Departure.before(SCALES, len(at), clocks[-1])
         held = []
         for j in range(8):
             known = known.after(clocks[j], y[j] - at[:, j])
             if j in (0, 3, 7):
-                low, high = Outlook.of(known, clocks[-1], at[:, -1]).quantiles(
-                    [0.05, 0.95]
-                )
+                low, high = departure.Outlook.of(
+                    known, clocks[-1], at[:, -1]
+                ).quantiles([0.05, 0.95])
                 held.append(low <= y[-1] <= high)
         inside.append(held)
     share = np.mean(inside, axis=0)
@@ -197,14 +194,6 @@ def test_no_certainty_is_claimed_of_finite_draws():
     assert "under 0.1%" in decided(0.5 * END).sentence()
 
 
-def test_at_the_prompt_a_followed_run_is_its_decision():
-    following = decided(3 * END)
-    assert repr(following) == f"Following({following.sentence().splitlines()[-1]})"
-    assert following._repr_html_().count("<p>") == len(
-        following.sentence().splitlines()
-    )
-
-
 def test_a_thousand_points_need_no_more_memory_than_ten():
     follower = Follower.start(power_laws(draws=50), {"N": N}, UNTIL)
     sizes = set()
@@ -242,11 +231,6 @@ def test_points_of_the_warm_up_are_left_out_with_a_word(told):
     without = bayeslaw.follow(power_laws(), points(TOKENS[2:], losses[2:]), UNTIL)
     assert known.final == without.final
     assert "2 points of the warm-up left out" in known.first.notes
-
-
-def test_a_rate_that_falls_from_the_first_point_has_no_warm_up():
-    curve = points(TOKENS, true_curve(TOKENS), lr=np.linspace(3e-4, 1e-4, 8))
-    assert bayeslaw.follow(power_laws(), curve, UNTIL).first.points == 8
 
 
 def test_before_the_first_point_all_is_as_it_was_foreseen():
@@ -440,12 +424,6 @@ def test_two_domains_keep_their_promises_together():
     assert known.probability == pytest.approx(alone[0] * alone[1])
     only = bayeslaw.follow(target, curve, UNTIL, max_loss=limits["target"])
     assert only.probability == known["target"].probability
-
-
-def test_decisions_need_no_more_than_tracks():
-    follower = Follower.start(power_laws(), {"N": N}, UNTIL, max_loss=1.5 * END)
-    track = follower.tracks["loss"]
-    assert decide([track], 0.9).action == "stop early"
 
 
 # -- bad input -----------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from scipy.special import logsumexp
 
 import bayeslaw
 from bayeslaw import LawError, RunTableWarning
-from bayeslaw._running.following.course import RunSetting, points_as_rows
-from bayeslaw._running.following.departure import Departure, Scales
+from bayeslaw._running.following import course, departure
 from bayeslaw._running.following.track import TrackRules
 from known.power_laws import TOKENS, UNTIL, N, points, power_laws, true_curve
 
@@ -66,7 +65,7 @@ def test_the_points_of_a_run_are_not_another_run_of_its_setting(fit, curve):
         pd.DataFrame({"D": np.geomspace(1e8, end, 50)}) for end in (END, 2 * END)
     )
     schedules = {"planned": planned, "longer": longer}
-    setting = RunSetting(fit, curve.drop(columns="loss"), END, schedules, seed=0)
+    setting = course.RunSetting(fit, curve.drop(columns="loss"), END, schedules, seed=0)
     points = curve[["D", "loss"]].head(12).to_numpy()
     along, others, _ = setting.fit([(at, loss) for at, loss in points])
     assert along.shared is None
@@ -82,7 +81,7 @@ def test_a_run_whose_weights_last_is_not_fitted_again(fit, curve):
 
 def test_draws_that_know_the_points_weigh_alike_and_scales_as_the_points_say():
     rng = np.random.default_rng(0)
-    known = Departure.before(Scales.draw(1.0), 7, 0.0)
+    known = departure.Departure.before(departure.Scales.draw(1.0), 7, 0.0)
     for clock in (-2.0, -1.0):
         known = known.after(clock, rng.normal(0.0, 0.01, 7))
     anew = known.with_equal_draws()
@@ -98,7 +97,7 @@ def test_points_stand_in_the_columns_of_the_table_that_was_fitted():
         {"run": ["a"], "domain": ["fi"], "N": [1e6], "D": [1e7], "step": [5], "loss": [3.0], "cost": [1.0]}
     )  # fmt: skip
     along = {"N": np.full(2, 2e6), "D": np.array([1e7, 3e7]), "loss": np.ones(2)}
-    rows = points_as_rows(known, along, "D")
+    rows = course.points_as_rows(known, along, "D")
     assert list(rows.columns) == list(known.columns)
     assert (rows["run"] == "followed").all()
     assert (rows["domain"] == "fi").all()

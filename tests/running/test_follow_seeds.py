@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._running.following.course import CourseGrid, course, shared_course
+from bayeslaw._running.following.course import CourseGrid, course
 from bayeslaw._running.following.departure import Outlook
 from bayeslaw._running.following.track import Track
-from known.power_laws import UNTIL, Mixed, N, PowerLaws, points, power_laws, true_curve
+from known.power_laws import UNTIL, Mixed, N, PowerLaws, points, true_curve
 
 PLACES = np.linspace(1 / 37, 1.0, 37)
 OWN = 0.0005  # of a seed: its level, and its points' noise
@@ -151,13 +151,6 @@ def test_rows_without_names_are_runs_by_their_order():
     along = course(narrow_laws(runs), points([UNTIL], [2.0]), UNTIL)
     named = course(narrow_laws(pd.concat(seeds(3))), points([UNTIL], [2.0]), UNTIL)
     np.testing.assert_allclose(along.shared.excess, named.shared.excess)
-
-
-def test_a_posterior_without_its_rows_is_followed_by_the_law():
-    along = course(power_laws(), points([UNTIL], [2.0]), UNTIL)
-    assert along.shared is None
-    args = (points([UNTIL], [2.0]), pd.DataFrame({"D": [1.0, UNTIL]}), "D", UNTIL)
-    assert shared_course(None, *args, np.zeros_like, 0.01) is None
 
 
 # -- what a recipe is worth ----------------------------------------------------------------

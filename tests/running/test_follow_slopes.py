@@ -10,8 +10,9 @@ import pytest
 import bayeslaw
 from bayeslaw import Follower
 from bayeslaw._posteriors.averaging.judge import run_slope
+from bayeslaw._running.following import departure
 from bayeslaw._running.following.course import slopes_of
-from bayeslaw._running.following.departure import DeparturePriors, Scales
+from known import saved
 
 SIZES = (1e8, 3e8, 1e9)
 SHARES = np.geomspace(1, 20, 6)  # tokens per parameter of a run's points
@@ -49,14 +50,17 @@ def test_the_slope_is_the_root_mean_square_over_runs():
 
 
 def test_slopes_widen_slope_and_wander_and_nothing_else():
-    usual = DeparturePriors().slope[0]
-    plain, alike = Scales.draw(1.0), Scales.draw(1.0, slopes=(usual,))
+    usual = departure.DeparturePriors().slope[0]
+    plain, alike = (
+        departure.Scales.draw(1.0),
+        departure.Scales.draw(1.0, slopes=(usual,)),
+    )
     wide, narrow = (
-        Scales.draw(1.0, slopes=(3 * usual,)),
-        Scales.draw(1.0, slopes=(0.0,)),
+        departure.Scales.draw(1.0, slopes=(3 * usual,)),
+        departure.Scales.draw(1.0, slopes=(0.0,)),
     )
     np.testing.assert_allclose(plain, alike)
-    for name in Scales._fields:
+    for name in departure.Scales._fields:
         moves = name in ("slope", "wander")
         before = getattr(plain, name)
         np.testing.assert_allclose(
@@ -74,10 +78,16 @@ def test_an_average_keeps_the_slopes_of_left_out_runs(average, tmp_path):
     assert bayeslaw.load(tmp_path / "average.nc").run_slopes == average.run_slopes
 
 
-def test_a_run_is_followed_with_the_slopes_of_its_own_direction(average):
+def judged_by(slopes, curves) -> bayeslaw.Average:
+    """An average whose stages left out had these slopes."""
+    law = bayeslaw.law("chinchilla")
+    made = saved.make_average([(law, saved.values(200))], curves.assign(ptpp=20.0))
+    return replace(made, attrs={"run_slopes": json.dumps(slopes)})
+
+
+def test_a_run_is_followed_with_the_slopes_of_its_own_direction(curves):
     slopes = {"N >= 1B": 0.02, "ptpp >= 30": 0.01, "N*D >= 1e+19": 0.5}
-    runs = average.runs.assign(ptpp=20.0)
-    measured = replace(average, runs=runs, attrs={"run_slopes": json.dumps(slopes)})
+    measured = judged_by(slopes, curves)
 
     def of(n: float, ptpp: float) -> tuple[float, ...]:
         return slopes_of(measured, pd.DataFrame({"N": [n], "ptpp": [ptpp]}))
@@ -90,13 +100,14 @@ def test_a_run_is_followed_with_the_slopes_of_its_own_direction(average):
     assert slopes_of(replace(measured, attrs={}), pd.DataFrame({"N": [2e9]})) == ()
 
 
-def test_a_larger_run_departs_as_the_left_out_size_did(average):
+def test_a_larger_run_departs_as_the_left_out_size_did(curves):
+    average = judged_by({"N >= 1B": 0.02}, curves)
     known = Follower.start(average, {"N": 3e9}, 6e10)
     (track,) = known.tracks.values()
-    scales, usual = track.departure.scales, Scales.draw(1.0)
+    scales, usual = track.departure.scales, departure.Scales.draw(1.0)
     share = scales.level[0] / usual.level[0]
-    median = share * DeparturePriors().slope[0]
-    bent = np.sqrt((median**2 + average.run_slopes["N >= 1B"] ** 2) / 2) / median
+    median = share * departure.DeparturePriors().slope[0]
+    bent = np.sqrt((median**2 + 0.02**2) / 2) / median
     assert bent > 2
     np.testing.assert_allclose(scales.level, share * usual.level)
     np.testing.assert_allclose(scales.slope, bent * share * usual.slope)

@@ -22,19 +22,6 @@ def test_two_curves_of_one_exponent_are_foretold_from_three_points(exponent):
         assert abs(line(t, own[:-1], end)[1] - own[-1]) > 0.003
 
 
-def test_the_other_curve_is_what_tells_a_noisy_one_its_exponent():
-    rng = np.random.default_rng(0)
-    t, end = np.linspace(0.0, 2.0, 4), 5.0
-    truth = 0.5 + 0.3 * np.exp(-0.5 * end)
-    clean = 0.7 - 0.5 * np.exp(-0.5 * t)
-    alone, together = [], []
-    for _ in range(40):
-        noisy = 0.5 + 0.3 * np.exp(-0.5 * t) + 0.01 * rng.standard_normal(4)
-        together.append(both_curves(t, noisy, clean, end) - truth)
-        alone.append(both_curves(t, noisy, noisy, end) - truth)
-    assert np.abs(together).mean() < 0.7 * np.abs(alone).mean()
-
-
 def plan(limit, source=1.2, **more):
     named = dict.fromkeys(OF_PLAN, 0) | {"unseen": "size", "size": "12k", "ptpp": 15.0}
     limits = {"max_target_loss": limit, "max_forgetting": source - 1}

@@ -12,9 +12,9 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import LawError, RunTableError
 from bayeslaw._plans import example
+from bayeslaw._running.updating import surprise as surprises
 from bayeslaw._running.updating.plans import plan_change
 from bayeslaw._running.updating.shifts import measure_move
-from bayeslaw._running.updating.surprise import attribute, foresee, joint, surprise_of
 from known import plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
@@ -33,9 +33,14 @@ def p_values(request):
     for case in range(CASES):
         truth = PRIOR_MEAN + PRIOR_SD * rng.standard_normal(2)
         rows = batch(rng, truth, tau=request.param)
-        foreseen = foresee(posterior, rows, case)
+        foreseen = surprises.foresee(posterior, rows, case)
         batches = foreseen.simulate(case)
-        found.append((joint(foreseen, batches, case), surprise_of(foreseen, case)))
+        found.append(
+            (
+                surprises.joint(foreseen, batches, case),
+                surprises.surprise_of(foreseen, case),
+            )
+        )
     return found
 
 
@@ -63,7 +68,10 @@ def test_rows_of_a_run_that_lie_off_together_surprise_less_than_rows_alone():
     together = updates.Lines(
         sharp | {"sigma": np.full(2000, whole), "tau_run": np.full(2000, TAU)}
     )
-    p = [surprise_of(foresee(one, rows)).p_value for one in (alone, together)]
+    p = [
+        surprises.surprise_of(surprises.foresee(one, rows)).p_value
+        for one in (alone, together)
+    ]
     assert p[0] < 0.01
     assert p[1] > 0.05
 
@@ -71,7 +79,7 @@ def test_rows_of_a_run_that_lie_off_together_surprise_less_than_rows_alone():
 def test_the_worst_rows_are_those_farthest_off_in_sds():
     rows = batch(np.random.default_rng(1), PRIOR_MEAN)
     rows.loc[5, "loss"] *= 1.5
-    surprise = surprise_of(foresee(lines(seed=2), rows))
+    surprise = surprises.surprise_of(surprises.foresee(lines(seed=2), rows))
     assert surprise.worst.index[0] == 5
     assert surprise.worst["miss"].iloc[0] == pytest.approx(np.log(1.5), abs=0.05)
     assert surprise.is_surprising
@@ -89,7 +97,7 @@ def told():
     before = posterior.values["a"] * GOAL[0] + posterior.values["b"] * GOAL[1]
     mean, _ = conjugate(rows)
     after = np.full(2, GOAL @ mean)
-    return rows, attribute(foresee(posterior, rows), before, after)
+    return rows, surprises.attribute(surprises.foresee(posterior, rows), before, after)
 
 
 def test_all_new_rows_together_add_what_the_exact_update_does(told):
@@ -117,7 +125,9 @@ def test_a_shift_that_the_rows_do_not_tell_is_said_so(told):
     rows, _ = told
     posterior = lines(2000, seed=5)
     before = posterior.values["a"] + 5 * posterior.values["b"]
-    why = attribute(foresee(posterior, rows), before, before + 10 * before.std())
+    why = surprises.attribute(
+        surprises.foresee(posterior, rows), before, before + 10 * before.std()
+    )
     assert not why.is_told
     assert why.reasons.empty
     assert "cannot be told by which rows" in why.sentence()
@@ -132,7 +142,7 @@ def test_what_a_refit_without_the_other_rows_says_of_a_real_law():
     refit = bayeslaw.fit(pd.concat([updates.first_batch(), new]), "chinchilla", **plain)
     goal = runs.iloc[[-1]]
     before, after = old.log_loss(goal)[:, 0], refit.log_loss(goal)[:, 0]
-    why = attribute(foresee(old, new), before, after)
+    why = surprises.attribute(surprises.foresee(old, new), before, after)
     (group,) = [g for _, g in why.groups.iterrows() if g["by"] == "N"]
     assert group["khat"] < 0.7
     assert group["alone"] == pytest.approx(why.shift, abs=0.2 * why.sd)

@@ -133,8 +133,8 @@ def schedule_areas(
     rates = _check_rates("pretraining", pretraining)
     if not len(rates):
         raise ValueError(
-            "the pre-training schedule is empty; "
-            "with unknown pre-training see `open_weights`"
+            "the pre-training schedule is empty; a law of a model whose pre-training is "
+            "unknown must not read S1_pt or S2_pt"
         )
     first = areas(rates, lr_power=lr_power)
     table = {"lr": rates, "S1_pt": first.S1, "S2_pt": first.S2}

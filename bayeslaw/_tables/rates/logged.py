@@ -51,9 +51,9 @@ def areas_from_table(
         is not used if the log starts at step 1 or before.
     adaptation_start
         Last step of pre-training, if a curve continues into adaptation. 0: the whole
-        curve is adaptation and pre-training is unknown; S1_pt and S2_pt are then empty
-        (see `open_weights`). By default it is the column ``adaptation_start``; without
-        this column the whole curve is pre-training.
+        curve is adaptation and pre-training is unknown; S1_pt and S2_pt are then empty.
+        By default it is the column ``adaptation_start``; without this column the whole
+        curve is pre-training.
     lr_power
         As in `areas`.
 
