@@ -289,6 +289,19 @@ def test_the_old_plan_under_a_new_posterior(pair):
     assert change.still_keeps is False
 
 
+def test_no_plan_stays_that_was_never_there(pair):
+    question = {**example.QUESTION, "draws": plans.DRAWS}
+    impossible = {**question, "max_target_loss": 0.5}
+    none = bayeslaw.plan(*pair, **impossible)
+    still = plan_change(none, pair, impossible)
+    assert not still.moved
+    assert still.stays() == "still no plan can be promised"
+    assert still.sentence().startswith("No plan could be promised before, and none")
+    found = plan_change(none, pair, question)
+    assert found.moved
+    assert found.sentence().startswith("No plan could be promised before; now: ")
+
+
 def _raised(piece, by):
     def log_loss(draw, covariates):
         return piece.log_loss(draw, covariates) + by
