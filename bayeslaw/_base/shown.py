@@ -15,18 +15,12 @@ import pandas as pd
 from bayeslaw._base.html import paragraphs, table_html
 
 
-class Shown:
-    """An answer that says itself in a ``sentence`` of one or several lines, and may have
-    a ``table``. A dataclass of it states ``repr=False``.
-
-    ``KEYS``: the keys of its JSON (`_base.schema`), attributes of these names; by
-    default all fields.
+class InJson:
+    """A record in JSON. ``KEYS``: its keys there (`_base.schema`), which are its fields,
+    properties and methods of these names; by default all fields.
     """
 
     KEYS: ClassVar[Mapping[str, Any]] = {"*": ...}
-
-    def sentence(self) -> str:
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
@@ -34,10 +28,20 @@ class Shown:
         names = " ".join(self.KEYS).split()
         if "*" in names:
             names = [*(field.name for field in fields(record)), *names]
-        return {n: as_json(getattr(self, n)) for n in names if hasattr(self, n)}
+        told = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {n: as_json(x() if callable(x) else x) for n, x in told.items()}
+
+
+class Shown(InJson):
+    """An answer that says itself in a ``sentence`` of one or several lines, and may have
+    a ``table``. A dataclass of it states ``repr=False``.
+    """
+
+    def sentence(self) -> str:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        first, *_ = self.sentence().splitlines()
+        first, *_ = self.sentence().splitlines() or [""]
         return f"{type(self).__name__}({first})"
 
     def _repr_html_(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import LABEL
+from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import (
     MAX_KHAT,
@@ -52,8 +53,8 @@ from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import as_runs
 
 
-@dataclass(frozen=True)
-class Anchors:
+@dataclass(frozen=True, repr=False)
+class Anchors(Shown):
     """Runs to buy, in order. Every field can be stored in JSON.
 
     Parameters
@@ -129,10 +130,6 @@ class Anchors:
         "choice": CHOSEN,
     }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Anchors:
         """Read the record of `to_dict`.
@@ -188,9 +185,6 @@ class Anchors:
         table[f"gain ({self.unit})"] = bought["gain"].map("{:.3g}".format)
         table["goal sd"] = bought["goal_sd"].map(KINDS[self.gain].shown)
         return table
-
-    def __repr__(self) -> str:
-        return f"Anchors({self.sentence()})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the answer, and each run to buy."""

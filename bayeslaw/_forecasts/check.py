@@ -5,7 +5,7 @@ which it was not fitted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_factor, format_level
+from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.misfits import too_wide
 from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
@@ -47,8 +47,8 @@ NEXT = {
 }
 
 
-@dataclass(frozen=True)
-class Check:
+@dataclass(frozen=True, repr=False)
+class Check(Shown):
     """Calibration of a forecast on measured runs.
 
     Parameters
@@ -129,23 +129,17 @@ class Check:
         low, _ = self.intervals["bias_log"]
         return low > 0
 
-    def __repr__(self) -> str:
-        return f"Check({self.verdict}: {self.reason})"
+    def sentence(self) -> str:
+        """Describe the verdict, its reason, and what to do."""
+        return f"{self.verdict}: {self.reason}\nNext: {self.next}"
 
-    def _repr_html_(self) -> str:
-        """Show the verdict, its reason and each metric in notebooks."""
+    def table(self) -> pd.DataFrame:
+        """Make a table of the metrics with their intervals."""
         rows = {
             name: {"value": getattr(self, name), "low": low, "high": high}
             for name, (low, high) in self.intervals.items()
         }
-        metrics = pd.DataFrame.from_dict(rows, orient="index")
-        heading = paragraphs(f"{self.verdict}: {self.reason}\nNext: {self.next}")
-        return heading + table_html(metrics)
-
-    def to_dict(self) -> dict:
-        """Convert the record to JSON types."""
-        plain = {"reasons": list(self.reasons), "pit": self.pit.tolist()}
-        return asdict(self) | plain | {"next": self.next}
+        return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def check(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -22,6 +22,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
 from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
+from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 
-@dataclass(frozen=True)
-class Optimum:
+@dataclass(frozen=True, repr=False)
+class Optimum(Shown):
     """The best model at each budget. Every field can be stored in JSON.
 
     Parameters
@@ -86,10 +87,6 @@ class Optimum:
         "curves": [{"budget": float, "N low median high": list[float]}],
     }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return asdict(self)
-
     def table(self) -> pd.DataFrame:
         """Format a row for each budget, as text."""
         lines = []
@@ -120,9 +117,6 @@ class Optimum:
             )
         sentences += [p["refused"] for p in self.parabolas if p["refused"]]
         return "\n".join(sentences)
-
-    def __repr__(self) -> str:
-        return f"Optimum({len(self.rows)} budgets)"
 
 
 SHOWN = {

@@ -22,6 +22,7 @@ from bayeslaw._base.limits import POSITIVE, Kind, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import LABEL
+from bayeslaw._base.shown import InJson
 from bayeslaw._costs.costs import format_days
 from bayeslaw._designs.appraisal import Appraisal, appraise_picks
 from bayeslaw._designs.buying.campaign import (
@@ -61,7 +62,7 @@ ODD = 1e-3  # a loss is odd if one at least as far from its forecast is less pro
 
 
 @dataclass(frozen=True, eq=False)
-class NextRuns:
+class NextRuns(InJson):
     """The next runs to buy, and the posterior before they are bought.
 
     Parameters
@@ -138,23 +139,9 @@ class NextRuns:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        return {
-            "rows": self.runs["row"].tolist(),
-            "goal_sd": self.goal_sd,
-            "goal_sd_after": self.goal_sd_after,
-            "spent": self.spent,
-            "budget": self.budget,
-            "stop": self.stop,
-            "odd": self.odd,
-            "failed": self.failed,
-            "known_from": "priors"
-            if is_prior_only(self.posterior)
-            else self.posterior.name,
-            "plan": self.plan,
-            "choice": self.choice,
-            "gain": self.gain,
-            "days": self.days,
-        }
+        name = "priors" if is_prior_only(self.posterior) else self.posterior.name
+        more = {"rows": self.runs["row"].tolist(), "known_from": name}
+        return super().to_dict() | more
 
     def table(self) -> pd.DataFrame:
         """Show a line for each row to measure."""

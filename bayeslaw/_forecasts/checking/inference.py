@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import executors, runtime
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import starts_near
@@ -55,8 +55,8 @@ FEWEST = 10  # replicates, of which fewer tell nothing
 Truth = Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)
-class InferenceCheck:
+@dataclass(frozen=True, eq=False, repr=False)
+class InferenceCheck(Shown):
     """Posterior simulation-based calibration of a fit.
 
     Parameters
@@ -171,27 +171,10 @@ class InferenceCheck:
         """Describe the result in one line."""
         return "; ".join(self.lines)
 
-    def __repr__(self) -> str:
-        return f"InferenceCheck({self.sentence()})"
-
-    def _repr_html_(self) -> str:
-        """Show the sentence, and a row for each quantity, in notebooks."""
-        return paragraphs(self.sentence()) + table_html(self.table)
-
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        return {
-            "replicates": self.replicates,
-            "uniform": self.is_uniform,
-            "limit": self.limit,
-            "p_values": self.p_values,
-            "shares": {name: v.tolist() for name, v in self.shares.items()},
-            "by_chains": self.by_chains,
-            "not_converged": self.not_converged,
-            "left_out": self.left_out,
-            "seconds": self.seconds,
-            "reason": self.sentence(),
-        }
+        more = {"uniform": self.is_uniform, "reason": self.sentence()}
+        return super().to_dict() | more
 
 
 def check_inference(

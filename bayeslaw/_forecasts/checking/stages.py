@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError, RunTableWarning
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
+from bayeslaw._base.shown import Shown
 from bayeslaw._forecasts.check import FEW, standardised_misses, widening_factor
 from bayeslaw._posteriors.averaging.folds import (
     MIN_ROWS,
@@ -60,8 +60,8 @@ class Stage:
     failed: bool = False
 
 
-@dataclass(frozen=True)
-class StagesCheck:
+@dataclass(frozen=True, repr=False)
+class StagesCheck(Shown):
     """Left-out stages, and the conclusion about the next one.
 
     Parameters
@@ -174,26 +174,10 @@ class StagesCheck:
         """Describe the result in one line."""
         return "; ".join(self.lines)
 
-    def __repr__(self) -> str:
-        return f"StagesCheck({self.sentence()})"
-
-    def _repr_html_(self) -> str:
-        """Show the sentence, and a row for each stage, in notebooks."""
-        return paragraphs(self.sentence()) + table_html(self.table)
-
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        return {
-            "column": self.column,
-            "stages": [asdict(stage) for stage in self.stages],
-            "skipped": list(self.skipped),
-            "largest": self.largest,
-            "factor": self.factor,
-            "probability": self.probability,
-            "factor90": self.factor90,
-            "stages_for_90": NEEDED,
-            "reason": self.sentence(),
-        }
+        more = {"stages_for_90": NEEDED, "reason": self.sentence()}
+        return super().to_dict() | more
 
 
 def check_stages(

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.shown import InJson
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._tables.beyond import (
@@ -59,7 +60,7 @@ def judged(name: str, passed: str, trouble: str | None, todo: str) -> Finding:
 
 
 @dataclass(frozen=True)
-class Review:
+class Review(InJson):
     """The result of a review, check by check.
 
     ``subject``: name of the reviewed table or posteriors in commands.
@@ -88,11 +89,6 @@ class Review:
     def verdict(self) -> Verdict:
         """The worst of the checks' verdicts."""
         return worst(check.verdict for check in self.checks)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        checks = [asdict(check) for check in self.checks]
-        return {"subject": self.subject, "verdict": self.verdict, "checks": checks}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Review:

@@ -23,9 +23,9 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, RunTableError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
+from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law import catalogue
@@ -106,8 +106,8 @@ SCORES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
     """Laws, with scores of their forecasts of left-out stages.
 
     ``weights``: stacking weights, shape (law,). ``probabilities``: probability that
@@ -183,12 +183,6 @@ class Comparison:
             .rename_axis("name")
             .sort_values("weight", ascending=False)
         )
-
-    def __repr__(self) -> str:
-        return f"Comparison({self.sentence()})"
-
-    def _repr_html_(self) -> str:
-        return paragraphs(self.sentence()) + table_html(self.table)
 
     def sentence(self) -> str:
         """Describe in words which law forecasts best."""

@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.schema import INTERVAL
+from bayeslaw._base.shown import InJson
 from bayeslaw._base.terminal import printable
 from bayeslaw._running.following.course import UNITS
 
@@ -33,7 +34,7 @@ FINAL = "final_median final_low final_high"
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class Followed(InJson):
     """One domain's loss along a run. Losses in nats per token.
 
     Parameters
@@ -129,17 +130,6 @@ class Followed:
             f"{self.least['rise']:.1%} since"
         )
         return past if surprise == "as foreseen" else f"{past}; {surprise}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        tables = {
-            name: getattr(self, name).to_dict(orient="records")
-            for name in ("foreseen", "path", "replays", "schedules", "history")
-        }
-        plain = {
-            name: value for name, value in vars(self).items() if name not in tables
-        }
-        return plain | {"verdict": self.verdict} | tables
 
 
 @dataclass(frozen=True)

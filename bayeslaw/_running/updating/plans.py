@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.shown import InJson
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.plan import plan
@@ -23,7 +24,7 @@ from bayeslaw._posteriors.posterior import Posterior
 
 
 @dataclass(frozen=True)
-class PlanChange:
+class PlanChange(InJson):
     """A plan before and after new rows.
 
     Parameters
@@ -109,10 +110,6 @@ class PlanChange:
                 f"({more:.0%} of its own) more than knowing the truth would."
             )
         return " ".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return asdict(self) | {"moved": self.moved, "still_keeps": self.still_keeps}
 
 
 def _get_replay(record: Plan) -> float:

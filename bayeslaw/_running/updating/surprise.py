@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 
 from bayeslaw._base.numbers import format_chance, format_level
 from bayeslaw._base.schema import CELLS
+from bayeslaw._base.shown import InJson
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
@@ -126,7 +127,7 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
 
 
 @dataclass(frozen=True, eq=False)
-class Surprise:
+class Surprise(InJson):
     """Comparison of new rows with their forecasts.
 
     Parameters
@@ -189,14 +190,8 @@ class Surprise:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        return {
-            "n": self.n,
-            "coverage": self.coverage,
-            "p_value": self.p_value,
-            "miss": self.miss,
-            "rows": self.rows.reset_index().to_dict(orient="records"),
-            "groups": self.groups.to_dict(orient="records"),
-        }
+        rows = self.rows.reset_index().to_dict(orient="records")
+        return super().to_dict() | {"rows": rows}
 
 
 def above(miss: float) -> str:
@@ -337,7 +332,7 @@ def members(
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(InJson):
     """The shift of one run's forecast and its parts, in log loss.
 
     Parameters
@@ -418,14 +413,7 @@ class Attribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        return {
-            "shift": self.shift,
-            "sd": self.sd,
-            "together": self.together,
-            "told": self.is_told,
-            "reason": self.sentence(),
-            "groups": self.groups.to_dict(orient="records"),
-        }
+        return super().to_dict() | {"told": self.is_told, "reason": self.sentence()}
 
 
 def attribute(

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.shown import InJson, Shown
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
@@ -30,7 +31,7 @@ Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
 
 
 @dataclass(frozen=True, eq=False)
-class UpdatedDomain:
+class UpdatedDomain(InJson):
     """One domain's posterior before and after.
 
     Parameters
@@ -75,19 +76,13 @@ class UpdatedDomain:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        surprise, attribution = self.surprise, self.attribution
-        return {
-            "rows": {
-                "new": len(self.changes.new),
-                "changed": len(self.changes.changed),
-                "gone": len(self.changes.gone),
-                "same": self.changes.same,
-            },
-            "surprise": None if surprise is None else surprise.to_dict(),
+        changes = self.changes
+        counts = {n: len(getattr(changes, n)) for n in ("new", "changed", "gone")}
+        return super().to_dict() | {
+            "rows": counts | {"same": changes.same},
             "parameters": _list_records(self.parameters),
             "laws": _list_records(self.laws),
             "forecasts": _list_records(self.forecasts),
-            "attribution": None if attribution is None else attribution.to_dict(),
         }
 
 
@@ -96,8 +91,8 @@ def _list_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-@dataclass(frozen=True, eq=False)
-class Updated:
+@dataclass(frozen=True, eq=False, repr=False)
+class Updated(Shown):
     """Changes of posteriors, forecasts and a plan by a second batch of runs.
 
     Parameters
@@ -251,25 +246,10 @@ class Updated:
         if self.plan is not None:
             yield self.plan.sentence()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        return {
-            "action": self.action,
-            "verdict": self.verdict(),
-            "prob": self.prob,
-            "domains": {
-                name: domain.to_dict() for name, domain in self.domains.items()
-            },
-            "plan": None if self.plan is None else self.plan.to_dict(),
-        }
-
     def to_frame(self) -> pd.DataFrame:
         """Collect the forecasts before and after, a row for each domain and run."""
         parts = {name: domain.forecasts for name, domain in self.domains.items()}
         return pd.concat(parts, names=["domain", "run"])
-
-    def __repr__(self) -> str:
-        return f"Updated({self.verdict()})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the answer in words, and the forecasts."""
