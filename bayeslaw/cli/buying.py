@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,7 @@ from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     Column,
     CostOptions,
-    Experience,
-    PriorsAlone,
+    PriorOptions,
     Reference,
     SavedFitOptions,
 )
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorsOptions(CostOptions, SavedFitOptions):
+class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
     """Options of ``anchors``."""
 
     fit_file: Path | None = argument(
@@ -93,8 +92,6 @@ class AnchorsOptions(CostOptions, SavedFitOptions):
         "--next",
         default=False,
     )
-    prior_only: PriorsAlone = False
-    experience: Experience = None
     measured: list[Path] | None = option(
         "With --next: tables of earlier batches with their losses, none for "
         "a run that failed (repeatable)."
@@ -263,9 +260,8 @@ def _priors_of_anchors(
     posterior = prior_of("--law", options.law, runs, options)
     if not options.source_law:
         return posterior, None
-    apart = replace(options, seed=options.seed + 1)  # independent draws for the source
     return posterior, prior_of(
-        "--source-law", options.source_law, of_source(runs), apart
+        "--source-law", options.source_law, of_source(runs), options, True
     )
 
 

@@ -16,17 +16,9 @@ from bayeslaw._law.columns import LOSS_SD
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.laws import priors_record, reference_run
 from bayeslaw.cli.options import (
-    AsJson,
     BestOf,
-    Column,
-    Experience,
-    Independent,
-    Plain,
-    Reference,
-    Runs,
+    FittingOptions,
     Scheduler,
-    Seed,
-    Where,
     complete_law,
     complete_laws,
 )
@@ -38,10 +30,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
+class FitOptions(FittingOptions):
     """Options of ``fit``."""
 
-    runs: Runs
     law: list[str] | None = option(
         "Name of a law (see `bayeslaw laws`), a formula, or a Python file. "
         "Several laws, or the default ones, are averaged. A formula reads any numeric "
@@ -50,36 +41,25 @@ class FitOptions:
         autocompletion=complete_law,
     )
     output: Path | None = option("File for the fit (netCDF).", "-o", "--output")
-    where: Where = None
-    column: Column = None
     best_of: BestOf = None
     priors: Path | None = option(
         'TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.'
     )
-    reference: Reference = None
-    seed: Seed = 0
     chains: int = option(default=4, min=1)
     warmup: int = option("Iterations to adapt, per chain.", default=WARMUP, min=100)
     draws: int = option(
         "Draws kept, per chain; more while the diagnostics fail.", default=1000, min=100
     )
     max_draws: int = option("Most draws kept, per chain.", default=4000, min=100)
-    independent: Independent = False
-    plain: Plain = False
     drift: bool = option(
         "Give one law the drift beyond the runs that laws of an average have, "
         "learned from stages left out: --law rectified --drift.",
         default=False,
     )
-    experience: Experience = None
     preview: bool = option(
         "Importance sampling in place of chains: seconds, and marked as a preview.",
         default=False,
     )
-    accept_diagnostics: bool = option(
-        "Keep a fit whose diagnostics fail.", default=False
-    )
-    as_json: AsJson = False
 
 
 @command
@@ -160,7 +140,7 @@ def fit(options: FitOptions) -> None:
     emit(record, options.as_json, lambda: _print_fit(posterior, record))
 
 
-def _settings(options: FitOptions | CompareOptions) -> dict[str, Any]:
+def _settings(options: FittingOptions) -> dict[str, Any]:
     """Collect what `fit` and `average` take under the same names."""
     return {
         "reference": assignments(options.reference, "--reference"),
@@ -230,10 +210,9 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions:
+class CompareOptions(FittingOptions):
     """Options of ``compare``."""
 
-    runs: Runs
     laws: str | None = option(
         "Laws to compare, A,B,C; default: those that suit the table's columns.",
         autocompletion=complete_laws,
@@ -242,19 +221,8 @@ class CompareOptions:
         "Column whose largest levels are left out in turn: ptpp, N, D, D/N "
         "(repeatable)."
     )
-    where: Where = None
-    column: Column = None
-    reference: Reference = None
-    independent: Independent = False
-    plain: Plain = False
-    experience: Experience = None
-    seed: Seed = 0
     output: Path | None = option("File for the average (netCDF).", "-o", "--output")
-    accept_diagnostics: bool = option(
-        "Keep an average whose diagnostics fail.", default=False
-    )
     scheduler: Scheduler = None
-    as_json: AsJson = False
 
 
 @command

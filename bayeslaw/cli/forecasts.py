@@ -19,14 +19,12 @@ from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AccuracyOptions,
     Before,
-    Column,
     CostOptions,
-    Experience,
     FitFile,
-    PriorsAlone,
+    PriorOptions,
     Runs,
+    RunsOptions,
     SavedFitOptions,
-    Where,
     complete_law,
 )
 from bayeslaw.cli.output import (
@@ -49,7 +47,7 @@ from bayeslaw.cli.parsing import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions(AccuracyOptions, SavedFitOptions):
+class ForecastOptions(AccuracyOptions, PriorOptions, RunsOptions, SavedFitOptions):
     """Options of ``forecast``."""
 
     fit_file: FitFile
@@ -58,13 +56,9 @@ class ForecastOptions(AccuracyOptions, SavedFitOptions):
         "RUNS",
         default=None,
     )
-    prior_only: PriorsAlone = False
     law: list[str] | None = option(
         "With --prior-only: the law.", autocompletion=complete_law
     )
-    experience: Experience = None
-    where: Where = None
-    column: Column = None
     prob: float = option(
         "Probability inside the intervals.", default=0.9, min=0.01, max=0.999
     )
@@ -195,7 +189,7 @@ def optimum(options: OptimumOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipesOptions(CostOptions, SavedFitOptions):
+class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
     """Options of ``recipes``."""
 
     fit_file: FitFile
@@ -229,8 +223,6 @@ class RecipesOptions(CostOptions, SavedFitOptions):
     accept_diagnostics: bool = option(
         "With --by: keep a fit whose diagnostics fail.", default=False
     )
-    where: Where = None
-    column: Column = None
     prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
 
 
@@ -297,13 +289,11 @@ def _choose_recipe(options: RecipesOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(SavedFitOptions):
+class CheckOptions(RunsOptions, SavedFitOptions):
     """Options of ``check``."""
 
     fit_file: FitFile
     runs: Runs
-    where: Where = None
-    column: Column = None
     replicates: int = option(
         "Is the inference right at the fitted runs? Posterior SBC with this "
         "many replicates of the runs: 40 find gross faults (two minutes). Only for a "
@@ -384,14 +374,12 @@ def check(options: CheckOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReviewOptions(SavedFitOptions):
+class ReviewOptions(RunsOptions, SavedFitOptions):
     """Options of ``review``."""
 
     paths: list[Path] = argument(
         "A table of runs; or saved fits, the target's first.", "RUNS | FIT.nc..."
     )
-    where: Where = None
-    column: Column = None
     goal: Path | None = option("Table of runs to forecast.", metavar="GOAL.csv")
     at: list[str] | None = option(
         "A run to forecast, in place of --goal: --at N=8.1B,D=70B,ptpp=279 "

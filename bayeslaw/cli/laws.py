@@ -14,10 +14,9 @@ from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import (
     AsJson,
     BestOf,
-    Column,
     Runs,
+    RunsOptions,
     Seed,
-    Where,
     complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
@@ -154,12 +153,10 @@ def simulate(options: SimulateOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
+class TableOptions(RunsOptions):
     """Options of ``table``."""
 
     runs: Runs
-    where: Where = None
-    column: Column = None
     keep: list[str] | None = option(
         "A column to keep beside the schema's: --keep corpus (repeatable)."
     )

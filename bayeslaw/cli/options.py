@@ -119,32 +119,11 @@ Before = Annotated[
         "measured: S0.nc, or source_loss_before=S0.nc (repeatable)."
     ),
 ]
-Independent = Annotated[
-    bool,
-    typer.Option(
-        "--independent", help="No error shared by rows of one checkpoint or run."
-    ),
-]
-Plain = Annotated[
-    bool,
-    typer.Option(
-        "--plain",
-        help="The law as if it were exact, without its learned misfit: intervals are "
-        "too narrow for new models and stages.",
-    ),
-]
 Experience = Annotated[
     str | None,
     typer.Option(
         help="Priors learned from other tables: web-text, code, adaptation, fine-tuning, a "
         "lab, a table, or none; default: for up to 24 runs what the columns say."
-    ),
-]
-PriorsAlone = Annotated[
-    bool,
-    typer.Option(
-        "--prior-only",
-        help="Before the first run: what the priors of --law say, in place of a fit.",
     ),
 ]
 Scheduler = Annotated[
@@ -153,16 +132,51 @@ Scheduler = Annotated[
         help="Dask scheduler whose workers do the work: tcp://host:8786 (extra `dask`)."
     ),
 ]
-TrustLawFile = Annotated[
-    bool,
-    typer.Option(
-        "--trust-law-file",
-        help="Run the Python file that holds a saved fit's law, if it has one.",
-    ),
-]
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions:
+    """Options of every command that reads a table of runs."""
+
+    where: Where = None
+    column: Column = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorOptions:
+    """Options for priors in place of a fit; `parsing.prior_of` builds them."""
+
+    prior_only: bool = option(
+        "Before the first run: what the priors of --law say, in place of a fit.",
+        default=False,
+    )
+    experience: Experience = None
+    seed: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittingOptions(RunsOptions):
+    """Options of every command that fits laws to a table."""
+
+    runs: Runs
+    reference: Reference = None
+    independent: bool = option(
+        "No error shared by rows of one checkpoint or run.", default=False
+    )
+    plain: bool = option(
+        "The law as if it were exact, without its learned misfit: intervals are "
+        "too narrow for new models and stages.",
+        default=False,
+    )
+    experience: Experience = None
+    accept_diagnostics: bool = option(
+        "Keep a fit whose diagnostics fail.", default=False
+    )
+    seed: Seed = 0
+    as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +184,10 @@ class SavedFitOptions:
     """Options of every command that reads fits."""
 
     seed: Seed = 0
-    trust_law_file: TrustLawFile = False
+    trust_law_file: bool = option(
+        "Run the Python file that holds a saved fit's law, if it has one.",
+        default=False,
+    )
     as_json: AsJson = False
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._costs.costs import Costs
     from bayeslaw._posteriors.accuracy import AccuracyLink
-    from bayeslaw.cli.options import AccuracyOptions, CostOptions
+    from bayeslaw.cli.options import AccuracyOptions, CostOptions, PriorOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")
 LIMITS_ON_LOSSES = ("max_forgetting", "max_target_loss", "max_mean_loss", "max_loss")
@@ -243,7 +243,11 @@ def load_fit(path: str | Path, trust_law_file: bool) -> Any:
 
 
 def prior_of(
-    option: str, laws: Sequence[str] | None, runs: pd.DataFrame | None, options: Any
+    option: str,
+    laws: Sequence[str] | None,
+    runs: pd.DataFrame | None,
+    options: PriorOptions,
+    of_source: bool = False,
 ) -> Any:
     """Build the prior of the law named by an option, in place of a fit.
 
@@ -253,14 +257,15 @@ def prior_of(
         Runs that will be forecast, if there is a table.
     options
         The record of the command: its ``experience`` and ``seed``.
+    of_source
+        Whether the draws are to be independent of those of a target.
     """
     import bayeslaw
 
     if not laws or len(laws) != 1:
         raise LawError(f"--prior-only asks one law: name it ({option} chinchilla)")
-    return bayeslaw.prior_only(
-        laws[0], runs, experience=options.experience, seed=options.seed
-    )
+    seed = options.seed + of_source
+    return bayeslaw.prior_only(laws[0], runs, experience=options.experience, seed=seed)
 
 
 def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:

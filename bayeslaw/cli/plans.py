@@ -16,8 +16,7 @@ from bayeslaw.cli.options import (
     AccuracyOptions,
     Before,
     CostOptions,
-    Experience,
-    PriorsAlone,
+    PriorOptions,
     SavedFitOptions,
     complete_law,
 )
@@ -46,7 +45,7 @@ from bayeslaw.cli.parsing import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
+class PlanOptions(AccuracyOptions, CostOptions, PriorOptions, SavedFitOptions):
     """Options of ``plan``."""
 
     fits: list[str] | None = argument(
@@ -60,14 +59,12 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
     source: list[str] | None = option(
         "Fit of the source loss; several as NAME=S.nc (repeatable).", metavar="S.nc"
     )
-    prior_only: PriorsAlone = False
     law: list[str] | None = option(
         "With --prior-only: law of the target loss.", autocompletion=complete_law
     )
     source_law: list[str] | None = option(
         "With --prior-only: law of the source loss.", autocompletion=complete_law
     )
-    experience: Experience = None
     N: list[str] = option(
         "Model parameters: 8.1B (repeatable: the cheapest model wins).",
         "--N",
@@ -217,10 +214,9 @@ def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
     if options.prior_only:
         if options.target or options.source:
             raise LawError("with --prior-only there are no fits: leave --target out")
-        apart = replace(options, seed=options.seed + 1)  # independent draws
         return (
             prior_of("--law", options.law, None, options),
-            prior_of("--source-law", options.source_law, None, apart),
+            prior_of("--source-law", options.source_law, None, options, True),
         )
     if not options.target or not options.source:
         raise LawError(
@@ -372,34 +368,21 @@ def whatif(options: WhatIfOptions) -> None:
 
 def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
     """Read the changes of each scenario, from the file and from options."""
-    changed: dict[str, dict[str, Any]] = {}
-    if options.scenarios is not None:
-        changed |= _from_file(options.scenarios)
+    changed = {} if options.scenarios is None else read_toml(options.scenarios)
     for text in options.scenario or []:
-        name, colon, words = text.partition(":")
-        pairs = name_values(shlex.split(words)) if colon else []
-        if not pairs or not name.strip():
-            raise LawError(
-                f"--scenario {text!r}: write a name and what differs, "
-                '"stricter: max_forgetting=1%"'
-            )
-        changed[name.strip()] = dict(pairs)
+        name, _, words = text.partition(":")
+        changed[name.strip()] = dict(name_values(shlex.split(words)))
     if not changed:
         raise LawError(
             'give --scenario "stricter: max_forgetting=1%", or --scenarios FILE.toml'
         )
-    return changed
-
-
-def _from_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Read scenarios from a TOML file: a section for each."""
-    content = read_toml(path)
-    for name, changes in content.items():
-        if not isinstance(changes, Mapping) or not changes:
+    for name, changes in changed.items():
+        if not (name and changes and isinstance(changes, Mapping)):
             raise LawError(
-                f"{path}: {name} is no scenario; write [{name}] and what differs under it"
+                f"scenario {name!r}: write a name and what differs, "
+                '"stricter: max_forgetting=1%"; in a file [stricter], and that under it'
             )
-    return {name: dict(changes) for name, changes in content.items()}
+    return changed
 
 
 def _with_changes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,10 @@ from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
-    Column,
     CostOptions,
-    Experience,
-    PriorsAlone,
+    PriorOptions,
     Reference,
-    Seed,
-    Where,
+    RunsOptions,
     complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, expect_output
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(CostOptions):
+class ReportOptions(CostOptions, PriorOptions, RunsOptions):
     """Options of ``report``."""
 
     runs: Path | None = argument(
@@ -52,8 +49,6 @@ class ReportOptions(CostOptions):
         "target's and then the source's.",
         autocompletion=complete_law,
     )
-    prior_only: PriorsAlone = False
-    experience: Experience = None
     hold_out: str | None = option(
         "Column whose largest level is held out of the check (N*ptpp: tokens of "
         "pre-training); default: that along which the plan lies farthest beyond the "
@@ -77,10 +72,7 @@ class ReportOptions(CostOptions):
         "Unit of the losses, as the page names it: 'nats per byte'; default: "
         "nats per token."
     )
-    where: Where = None
-    column: Column = None
     reference: Reference = None
-    seed: Seed = 0
     accept_diagnostics: bool = option(
         "Report fits whose diagnostics fail.", default=False
     )
@@ -123,8 +115,7 @@ def _report_of_priors(options: ReportOptions) -> None:
     target = prior_of("--law", laws[:1], table, options)
     source = None
     if question is not None:
-        apart = replace(options, seed=options.seed + 1)  # independent draws
-        source = prior_of("--law of the source", laws[1:2], None, apart)
+        source = prior_of("--law of the source", laws[1:2], None, options, True)
     with progress_bar("what priors say", expected=30):
         page = bayeslaw.prior_page(
             target,

@@ -20,7 +20,7 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import with_file
-from bayeslaw.cli.options import Column, FitFile, Runs, SavedFitOptions, Where
+from bayeslaw.cli.options import FitFile, Runs, RunsOptions, SavedFitOptions
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowOptions(SavedFitOptions):
+class FollowOptions(RunsOptions, SavedFitOptions):
     """Options of ``follow``."""
 
     fit_file: FitFile
@@ -48,8 +48,6 @@ class FollowOptions(SavedFitOptions):
         "The run's points so far, in the columns of a table of runs.", "CURVE"
     )
     until: str = option("Tokens at its planned end (or steps): 20B.", default=MISSING)
-    where: Where = None
-    column: Column = None
     source: Path | None = option(
         "Fit of the source loss; FIT.nc is then of the target's.", metavar="S.nc"
     )
@@ -303,13 +301,11 @@ def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateOptions(SavedFitOptions):
+class UpdateOptions(RunsOptions, SavedFitOptions):
     """Options of ``update``."""
 
     fit_file: Path = argument("The fit or average made before.", "OLD.nc")
     runs: Runs
-    where: Where = None
-    column: Column = None
     source: Path | None = option(
         "Fit of the source loss made before; OLD.nc then fits the target's.",
         metavar="OLD_S.nc",
