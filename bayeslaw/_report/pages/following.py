@@ -116,7 +116,8 @@ def write_page(
     }
     # escaped, so that the name of a domain cannot end the script
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    script = files("bayeslaw._report").joinpath("templates", "follow.js")
+    templates = files("bayeslaw._report") / "templates"
+    scripts = [templates / "page" / "words.js", templates / "follow.js"]
     has_name = "run" in curve and not curve.empty
     write_template(
         page,
@@ -126,7 +127,7 @@ def write_page(
         data=data,
         interval=f"{start.question.prob:.0%}",
         text=Markup(text),
-        script=Markup(script.read_text(encoding="utf-8")),
+        script=Markup("".join(path.read_text(encoding="utf-8") for path in scripts)),
     )
     return last
 

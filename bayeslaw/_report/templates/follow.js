@@ -1,7 +1,7 @@
 // Shows one frame of a run when the slider moves. Data: bayeslaw/_report/pages/following.py.
 "use strict";
 (function () {
-  const field = (id) => document.getElementById(id);
+  const { count, chance, marks, field } = Words;
   const data = JSON.parse(field("f-data").textContent);
   const slider = field("f-frame");
   const COLOURS = ["#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"], GREY = "#767676";
@@ -13,24 +13,6 @@
   const first = measured.length ? Math.min(...measured) : data.until / 10;
   const aside = Math.max(Math.pow(data.until / first, 0.07), 1.02);  // what was known before is drawn so far to the left
   const start = first / aside, from = start / aside, to = data.until * Math.sqrt(aside);
-
-  const people = (n) => {
-    const unit = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]].find(([size]) => n >= size);
-    return unit ? Number((n / unit[0]).toPrecision(3)) + unit[1] : Number(n.toPrecision(3)) + "";
-  };
-  // finite draws tell no certainty
-  const percent = (v) =>
-    v > 0.999 ? "over 99.9%" : v < 0.001 ? "under 0.1%" : (100 * v).toFixed(1) + "%";
-  const inside = (ticks, low, high) => ticks.filter((v) => v >= low && v <= high);
-
-  // 1, 2 and 5 in each decade, or the decades alone where those are too many.
-  function counts(low, high, most) {
-    const decades = [];
-    for (let k = Math.floor(Math.log10(low)); k <= Math.log10(high); k++) decades.push(Math.pow(10, k));
-    const all = inside(decades.flatMap((v) => [v, 2 * v, 5 * v]), low, high);
-    if (all.length <= most && all.length > 1) return all;
-    return all.length > 1 ? inside(decades, low, high) : [low, Math.sqrt(low * high), high];
-  }
 
   function evenly(low, high, most) {
     const rough = (high - low) / most, size = Math.pow(10, Math.floor(Math.log10(rough)));
@@ -66,8 +48,8 @@
       add("line", { x1: LEFT, x2: width - RIGHT, y1: Y(v), y2: Y(v), class: "grid" });
       add("text", { x: LEFT - 6, y: Y(v) + 4, "text-anchor": "end" }, label ? label(v) : v.toFixed(digits));
     }
-    for (const v of counts(first, data.until, width / 52)) {
-      add("text", { x: X(v), y: height - 6, "text-anchor": "middle" }, people(v));
+    for (const v of marks(first, data.until, width / 52)) {
+      add("text", { x: X(v), y: height - 6, "text-anchor": "middle" }, count(v));
       add("line", { x1: X(v), x2: X(v), y1: height - BOTTOM, y2: height - BOTTOM + 4, class: "axis" });
     }
     add("path", { d: `M${LEFT} ${TOP}V${height - BOTTOM}H${width - RIGHT}`, class: "axis" });
@@ -157,7 +139,7 @@
     for (const one of lines) {
       on.line(places, one.values, one.stroke, one.width ? { "stroke-width": String(one.width), opacity: "0.4" } : {});
     }
-    const said = lines.map((one) => `${one.name} ${percent(one.values[slider.value])}`).join(", ");
+    const said = lines.map((one) => `${one.name} ${chance(one.values[slider.value])}`).join(", ");
     chart.setAttribute("aria-label", `Probability that the limits are kept: ${said}`);
   }
 

@@ -1,10 +1,9 @@
 // The point that is dragged over the map, the sliders, and what they read out. Data: explorer.py.
 "use strict";
 (function () {
-  const field = (id) => document.getElementById(id);
+  const { count, percent, signed, flops, money, days, chance, field, clamp, say, isUnmoved } = Words;
   const data = JSON.parse(field("explorer-data").textContent);
   const planner = Planner.planner(data), { x } = planner;
-  const { count, percent, signed, flops, money, days, chance } = Words;
   const box = field("x-map"), point = field("x-point");
   const low = x[0], high = x[x.length - 1], least = data.minReplay;
   const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
@@ -17,7 +16,6 @@
   const start = data.plan && { x: Math.log(data.plan.D), r: data.plan.replay };
   const shown = { point: null, follows: true, isReady: false, best: null };
 
-  const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
   const limits = () => limitInputs.map((e, i) => Number(e.value) / (data.promises[i].isShare ? 100 : 1));
   const confidence = () => Number(confidenceInput.value) / 100;
   const isFree = () => Number(budgetInput.value) >= Number(budgetInput.max);
@@ -44,7 +42,7 @@
   // -- what is said --------------------------------------------------------------------
 
   const inputs = [...limitInputs, confidenceInput, budgetInput];
-  const isAsAsked = () => inputs.every((e) => Math.abs(Number(e.value) - Number(e.defaultValue)) < Number(e.step) / 2);
+  const isAsAsked = () => inputs.every(isUnmoved);
   const isPlan = (at) => start !== null && at.x === start.x && at.r === start.r && isAsAsked();
 
   // At the plan what the planner says of it, so that it reads the same everywhere on the page.
@@ -72,26 +70,17 @@
     field("x-line").textContent = `${where(at)}: ${losses}; all limits kept with ${chance(found.probability)}`;
     tokensInput.value = at.x;
     replayInput.value = at.r;
-    field("x-tokens-now").textContent = count(tokens);
-    field("x-replay-now").textContent = percent(at.r);
-    tokensInput.setAttribute("aria-valuetext", `${count(tokens)} tokens`);
-    replayInput.setAttribute("aria-valuetext", percent(at.r));
+    say(tokensInput, count(tokens), `${count(tokens)} tokens`);
+    say(replayInput, percent(at.r));
     point.setAttribute("aria-label", `Point at ${where(at)}: all limits kept with ${chance(found.probability)}. Arrow keys move it.`);
     box.dataset.point = JSON.stringify({ x: at.x, replay: at.r, flops: cost, limits: most, ...found });
     map.move(at);
   }
 
   function tellSliders() {
-    limits().forEach((v, i) => {
-      const text = data.promises[i].isShare ? signed(v, 2) : v.toPrecision(4) + " nats";
-      field(`x-limit-${i}-now`).textContent = text;
-      limitInputs[i].setAttribute("aria-valuetext", text);
-    });
-    field("x-confidence-now").textContent = percent(confidence(), 1);
-    confidenceInput.setAttribute("aria-valuetext", percent(confidence(), 1));
-    const text = isFree() ? "no limit" : count(Math.exp(budget()));
-    field("x-budget-now").textContent = text;
-    budgetInput.setAttribute("aria-valuetext", text);
+    limits().forEach((v, i) => say(limitInputs[i], data.promises[i].isShare ? signed(v, 2) : v.toPrecision(4) + " nats"));
+    say(confidenceInput, percent(confidence(), 1));
+    say(budgetInput, isFree() ? "no limit" : count(Math.exp(budget())));
   }
 
   function tellBest() {

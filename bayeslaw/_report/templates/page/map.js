@@ -9,9 +9,8 @@ const MapPicture = (function () {
 
   // Drawn in a box, with the point in front; `asked` tells the confidence and the budget when it draws.
   function picture(box, point, data, planner, asked) {
-    const { count, percent, marks, axis } = Words, { x, mapReplay } = planner, columns = x.length, lines = mapReplay.length;
+    const { count, percent, marks, clamp, axis } = Words, { x, mapReplay } = planner, columns = x.length, lines = mapReplay.length;
     const low = x[0], high = x[columns - 1], least = data.minReplay;
-    const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
     let shares = null, best = null, shades = null, chart = null, at = null;
 
     function paint(share) {

@@ -1,9 +1,9 @@
-// Linked sliders of shares: what a mixture would do, from draws interpolated between mixtures. Data: mixing/surrogate.py.
+// Linked sliders of shares: what a mixture would do, from draws interpolated between mixtures. Data: mixing.py.
 "use strict";
 (function () {
-  const field = (id) => document.getElementById(id);
+  const { count, percent, flops, chance, field, clamp, say, isUnmoved, colour, axis, redraw } = Words;
+  const { bytes, rows, quantile, kept } = Planner;
   const data = JSON.parse(field("mixture-data").textContent);
-  const { count, percent, flops, chance, colour, axis, redraw } = Words, { bytes, rows, quantile } = Planner;
   const { low, high, domains } = data, axes = 1 + domains.length;
   const places = new Float32Array(bytes(data.places)), nodes = places.length / axes;
   const sets = data.surfaces.map((s) => ({
@@ -19,12 +19,9 @@
   const domainInput = field("m-domain"), box = field("mix");
   const shown = { x: data.start.x, shares: data.start.shares, moved: -1, base: data.start.shares };
 
-  const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
   const limits = () => limitInputs.map((e) => Number(e.value));
   const confidence = () => Number(confidenceInput.value) / 100;
-  const isAsAsked = () => limitInputs.every((e) => Math.abs(Number(e.value) - Number(e.defaultValue)) < Number(e.step) / 2);
   const loss = (v) => v.toPrecision(4);
-  const number = (share) => percent(share, 1);
 
   // -- shares that sum to one ----------------------------------------------------------
 
@@ -86,13 +83,11 @@
     return losses[0].map((_, d) => weights.reduce((sum, w, s) => (w ? sum + w * Math.exp(losses[s][d]) : sum), 0));
   }
 
-  const shareKept = (values, most) => values.reduce((sum, v) => sum + (v <= most), 0) / values.length;
+  const shareKept = (values, most) => kept(values, most, 0, values[0].length) / values[0].length;
 
   function probability(x, shares, most, step) {
-    const losses = logLosses(x, shares, step), values = data.limits.map((limit) => limited(losses, limit));
-    let kept = 0;
-    for (let d = 0; d < values[0].length; d++) kept += values.every((v, i) => v[d] <= most[i]) ? 1 : 0;
-    return kept / values[0].length;
+    const losses = logLosses(x, shares, step);
+    return shareKept(data.limits.map((limit) => limited(losses, limit)), most);
   }
 
   function interval(values) {
@@ -102,10 +97,10 @@
 
   // -- what is said --------------------------------------------------------------------
 
-  function say(id, found, kept) {
+  function tellLoss(id, found, share) {
     field(id).textContent = loss(found.median);
     field(id + "-interval").textContent = `${loss(found.low)} to ${loss(found.high)}`;
-    field(id + "-kept").textContent = kept === null ? "–" : chance(kept);
+    field(id + "-kept").textContent = share === null ? "–" : chance(share);
   }
 
   function tell() {
@@ -113,12 +108,12 @@
     const losses = logLosses(x, shares, 1);
     const limitAt = (name) => data.limits.findIndex((limit) => limit.name === name);
     // at the plan what the planner says, so that it reads the same everywhere on the page
-    const isPlan = data.probability !== null && isAsAsked() && x === data.start.x && shares === data.start.shares;
+    const isPlan = data.probability !== null && limitInputs.every(isUnmoved) && x === data.start.x && shares === data.start.shares;
     const planned = (name) => (isPlan ? data.planned.find((row) => row.name === name) : undefined);
     const found = losses.map((values, s) => planned(data.sets[s]) ?? interval(values.map(Math.exp)));
-    const kept = data.limits.map((limit, i) => planned(limit.name)?.probability ?? shareKept(limited(losses, limit), most[i]));
-    data.sets.forEach((name, s) => say("m-set-" + s, found[s], limitAt(name) < 0 ? null : kept[limitAt(name)]));
-    if (field("m-mean")) say("m-mean", planned("mean") ?? interval(limited(losses, data.limits[limitAt("mean")])), kept[limitAt("mean")]);
+    const keeps = data.limits.map((limit, i) => planned(limit.name)?.probability ?? shareKept([limited(losses, limit)], [most[i]]));
+    data.sets.forEach((name, s) => tellLoss("m-set-" + s, found[s], limitAt(name) < 0 ? null : keeps[limitAt(name)]));
+    if (field("m-mean")) tellLoss("m-mean", planned("mean") ?? interval(limited(losses, data.limits[limitAt("mean")])), keeps[limitAt("mean")]);
     const all = isPlan ? data.probability : probability(x, shares, most, 1);
     field("m-now-all").textContent = chance(all);
     field("m-now-all").className = all >= confidence() - NEAR ? "enough" : "short";
@@ -129,19 +124,13 @@
     field("m-now-cost").textContent = flops(data.flopsPerToken * tokens);
     shareInputs.forEach((e, j) => {
       e.value = shares[j];
-      e.setAttribute("aria-valuetext", number(shares[j]));
-      field(e.id + "-now").textContent = number(shares[j]);
+      say(e, percent(shares[j], 1));
     });
     tokensInput.value = x;
-    tokensInput.setAttribute("aria-valuetext", count(tokens));
-    field("m-tokens-now").textContent = count(tokens);
-    limitInputs.forEach((e, i) => {
-      field(e.id + "-now").textContent = loss(most[i]) + " nats";
-      e.setAttribute("aria-valuetext", loss(most[i]) + " nats");
-    });
-    field("m-confidence-now").textContent = percent(confidence(), 1);
-    confidenceInput.setAttribute("aria-valuetext", percent(confidence(), 1));
-    box.dataset.point = JSON.stringify({ x, shares, probability: all, sets: found, kept });
+    say(tokensInput, count(tokens));
+    limitInputs.forEach((e, i) => say(e, loss(most[i]) + " nats"));
+    say(confidenceInput, percent(confidence(), 1));
+    box.dataset.point = JSON.stringify({ x, shares, probability: all, sets: found, kept: keeps });
     later();
   }
 

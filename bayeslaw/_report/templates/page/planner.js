@@ -5,7 +5,6 @@ const Planner = (function () {
   const STRIDES = [0.75, 0.375, 0.1875];  // in lines of the grid, by which the cheapest plan is sought, each from the best so far
   const HALVINGS = 10;  // of the tokens between which it lies
   const REACH = 2;  // columns of the map by which all draws may move it
-  const FINER = 1;  // times as many lines on the map as in the data
   const ALL = 1 - 1e-9;  // replay with which no target token is seen
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
 
@@ -37,6 +36,16 @@ const Planner = (function () {
   // Scales on which outcomes are packed, and their inverses; each promise has the scale of its unit.
   const INTO = { log: Math.log, log1p: Math.log1p, linear: (v) => v };
   const BACK = { log: Math.exp, log1p: Math.expm1, linear: (v) => v };
+
+  // How many draws keep all limits, of so many from a place on.
+  function kept(values, limits, from, count) {
+    const [first, second] = values, [a, b] = limits, end = from + count;
+    let sum = 0;
+    if (values.length === 1) for (let d = from; d < end; d++) sum += first[d] <= a;
+    else if (values.length === 2) for (let d = from; d < end; d++) sum += (first[d] <= a) & (second[d] <= b);
+    else for (let d = from; d < end; d++) sum += values.every((v, i) => v[d] <= limits[i]) ? 1 : 0;
+    return sum;
+  }
 
   function planner(data) {
     const x = data.logTokens, step = x[1] - x[0], columns = x.length, lines = data.replay.length;
@@ -90,16 +99,6 @@ const Planner = (function () {
 
     const packedLimits = (limits) => limits.map((v, i) => INTO[promises[i].scale](v));
 
-    // How many draws keep all limits, of so many from a place on.
-    function kept(values, limits, from, count) {
-      const [first, second] = values, [a, b] = limits, end = from + count;
-      let sum = 0;
-      if (values.length === 1) for (let d = from; d < end; d++) sum += first[d] <= a;
-      else if (values.length === 2) for (let d = from; d < end; d++) sum += (first[d] <= a) & (second[d] <= b);
-      else for (let d = from; d < end; d++) sum += values.every((v, i) => v[d] <= limits[i]) ? 1 : 0;
-      return sum;
-    }
-
     // What to expect at a point: as `value.promises` and `value.probabilities` of the package.
     function at(logTokens, replay, limits) {
       const values = outcomes(logTokens, replay, all, draws), most = packedLimits(limits);
@@ -114,30 +113,29 @@ const Planner = (function () {
     }
 
     // The grid of the map: every so-manieth draw's outcome in each cell, shape (cell, few) each.
-    const mapLines = FINER * (lines - 1) + 1, mapCells = columns * mapLines;
     const stride = Math.max(1, Math.floor(draws / FEW)), few = Math.floor(draws / stride);
-    const mapReplay = Array.from({ length: mapLines }, (_, j) => replayAt(j / FINER));
+    const mapReplay = Array.from({ length: lines }, (_, j) => replayAt(j));
     const some = promises.map((p) => Float32Array.from({ length: p.rank * few }, (_, n) => {
       const k = Math.floor(n / few);
       return p.weights[k * draws + (n - k * few) * stride];
     }));
-    const grid = promises.map(() => new Float32Array(mapCells * few));
+    const grid = promises.map(() => new Float32Array(cells * few));
     let filled = 0;
     function fillLine() {
       promises.forEach((p, i) => {
         for (let column = 0; column < columns; column++) {
-          const { mean, values } = surfacesAt(p, column, filled / FINER);
+          const { mean, values } = surfacesAt(p, column, filled);
           multiply(p.rank, some[i], few, mean, values, grid[i], (filled * columns + column) * few);
         }
       });
       filled++;
-      return filled < mapLines;
+      return filled < lines;
     }
 
     // Share of draws that keep all limits, in every cell of the map.
     function shares(limits) {
-      const most = packedLimits(limits), out = new Float64Array(mapCells);
-      for (let cell = 0; cell < mapCells; cell++) {
+      const most = packedLimits(limits), out = new Float64Array(cells);
+      for (let cell = 0; cell < cells; cell++) {
         if (mapReplay[Math.floor(cell / columns)] < ALL) out[cell] = kept(grid, most, cell * few, few) / few;
       }
       return out;
@@ -183,9 +181,8 @@ const Planner = (function () {
       const low = Math.max(start - REACH * step, x[0]);
       let found = { x: Math.min(start + REACH * step, x[columns - 1]), r: null, line };
       const seek = (at) => {
-        const place = at / FINER;
-        if (place < 0 || place > lines - 1) return;
-        const r = planned(replayAt(place)), top = Math.min(found.x, cap(r, budget));
+        if (at < 0 || at > lines - 1) return;
+        const r = planned(replayAt(at)), top = Math.min(found.x, cap(r, budget));
         if (isEnough(top, r)) found = { x: first(low, top, r), r, line: at };
       };
       seek(line);
@@ -197,8 +194,8 @@ const Planner = (function () {
       const lineAt = (cell) => Math.floor(cell / columns);
       const isAllowed = (cell) => isNear(lineAt(cell)) && x[cell % columns] <= cap(mapReplay[lineAt(cell)], budget);
       let cell = columns * Math.floor(Math.min(Math.max(lineOf(fewest), 0), lines - 1));
-      for (let c = 0; c < mapCells; c++) if (share[c] > share[cell] && isAllowed(c)) cell = c;
-      let found = { x: x[cell % columns], line: Math.floor(cell / columns) / FINER, p: -1 };
+      for (let c = 0; c < cells; c++) if (share[c] > share[cell] && isAllowed(c)) cell = c;
+      let found = { x: x[cell % columns], line: Math.floor(cell / columns), p: -1 };
       for (let width = 0.5; width > 0.05; width /= 2) {
         for (const [across, up] of [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [1, 1], [1, -1], [-1, 1], [-1, -1]]) {
           const line = Math.min(Math.max(found.line + up * width, 0), lines - 1), r = planned(replayAt(line));
@@ -210,7 +207,7 @@ const Planner = (function () {
       return { x: found.x, r: planned(replayAt(found.line)), feasible: false };
     }
 
-    return { at, shares, best, cap, fillLine, x, mapReplay, lineOf: (replay) => lineOf(replay) * FINER };
+    return { at, shares, best, cap, fillLine, x, mapReplay, lineOf };
   }
-  return { planner, bytes, rows, quantile };
+  return { planner, bytes, rows, quantile, kept };
 })();

@@ -1,4 +1,4 @@
-// Numbers as people read them, axis marks, and the page's colours; for the map and the forecasts.
+// Numbers as people read them, axis marks, sliders, and the page's colours.
 "use strict";
 const Words = (function () {
   const UNITS = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
@@ -30,6 +30,16 @@ const Words = (function () {
     return [low, Math.sqrt(low * high), high].map((v) => Number(v.toPrecision(2)));
   }
 
+  const field = (id) => document.getElementById(id);
+  const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
+
+  // What a slider stands at, beside it and for a screen reader.
+  function say(input, text, read = text) {
+    field(input.id + "-now").textContent = text;
+    input.setAttribute("aria-valuetext", read);
+  }
+  const isUnmoved = (input) => Math.abs(Number(input.value) - Number(input.defaultValue)) < Number(input.step) / 2;
+
   // What the style sheet says now, in the light or in the dark.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const FONT = "12px system-ui, sans-serif";
@@ -56,5 +66,5 @@ const Words = (function () {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   }
 
-  return { count, percent, signed, flops, money, days, chance, marks, colour, axis, redraw, FONT };
+  return { count, percent, signed, flops, money, days, chance, marks, field, clamp, say, isUnmoved, colour, axis, redraw, FONT };
 })();
