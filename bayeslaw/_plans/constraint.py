@@ -7,7 +7,7 @@ unit there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -115,6 +115,11 @@ class Constraint:
     unit: UnitName
     weights: tuple[tuple[str, float], ...] = ()
 
+    def weights_of(self, domains: Sequence[str]) -> list[float]:
+        """Weight of each of these domains in the limited loss."""
+        weights = dict(self.weights or {self.name: 1.0})
+        return [weights.get(domain, 0.0) for domain in domains]
+
     def loosened(self, limit: float) -> Loosened:
         """Round a higher limit up to two digits of its rise over this one."""
         unit = UNITS[self.unit]
@@ -137,52 +142,23 @@ class Loosened(NamedTuple):
     words: str
 
 
-def loss_limit(
-    what: str, written: object, bytes_per_token: float | None = None
-) -> tuple[float, UnitName]:
-    """Read a limit on a loss and its unit: on the loss itself (``1.8``, ``0.9bpb``,
-    ``6.5ppl``), or, with a sign and a unit, on its rise (``+2%``, ``-0.05nats``,
-    ``+0.03bpb``, ``-3%ppl``).
-
-    Parameters
-    ----------
-    what
-        Name of the argument in error messages.
-    bytes_per_token
-        Bytes of a token, for bits per byte.
-
-    Raises
-    ------
-    PlanError
-        The limit is not a number, or the number is out of its range.
-    """
-    if says_rise(written):
-        return forgetting_limit(what, written, bytes_per_token=bytes_per_token)
-    plain = in_nats(what, written, bytes_per_token)
-    if isinstance(plain, str):
-        plain = plain.strip().lower().removesuffix("nats")
-    return checked(what, plain, LOSS), "loss"
-
-
-def says_rise(written: object) -> bool:
-    """Tell whether a limit is on a rise: it then has a sign and a unit."""
-    text = written.strip().lower() if isinstance(written, str) else ""
-    return text[:1] in ("+", "-") and text.endswith(("%", "nats", "bpb", "ppl"))
-
-
-def forgetting_limit(
+def read_limit(
     what: str,
     written: object,
     unit: UnitName = "relative",
     bytes_per_token: float | None = None,
 ) -> tuple[float, UnitName]:
-    """Read a limit on forgetting and its unit: a number in the given unit, or text with
-    its own unit (``2%``, ``0.05nats``, ``0.03bpb``, ``3%ppl``).
+    """Read a limit and its unit, from a number or from text with its own unit: on a rise
+    (``2%``, ``0.05nats``, ``0.03bpb``, ``3%ppl``), or for a loss on the loss itself
+    (``1.8``, ``0.9bpb``, ``6.5ppl``) or, with a sign and a unit, on its rise (``+2%``,
+    ``-0.05nats``).
 
     Parameters
     ----------
     what
         Name of the argument in error messages.
+    unit
+        Unit of a number; ``"loss"`` for a limit on a loss.
     bytes_per_token
         Bytes of a token, for bits per byte.
 
@@ -191,23 +167,25 @@ def forgetting_limit(
     PlanError
         The limit is not a number, or the number is out of its range.
     """
-    limit: Any = in_nats(what, written, bytes_per_token, is_rise=True)
-    is_bare = True
-    if limit is not written:
-        unit = "nats"
-    elif isinstance(written, str):
-        plain = written.strip().lower()
-        is_nats, is_share = plain.endswith("nats"), plain.endswith("%")
-        is_bare = not (is_nats or is_share)
-        if not is_bare:
-            unit = "nats" if is_nats else "relative"
+    if unit == "loss" and says_rise(written):
+        unit = "relative"
+    text = written.strip().lower() if isinstance(written, str) else ""
+    limit: Any = in_nats(what, written, bytes_per_token, is_rise=unit != "loss")
+    is_text = bool(text) and limit is written  # not yet a number
+    if unit == "loss":
+        return checked(
+            what, text.removesuffix("nats") if is_text else limit, LOSS
+        ), unit
+    is_bare = not text.endswith(("%", "nats", "bpb", "ppl"))
+    if not is_bare:
+        unit = "relative" if text.endswith("%") else "nats"
+    if is_text:
         try:
-            limit = parse_number(plain.removesuffix("nats"), counts=False)
+            limit = parse_number(text.removesuffix("nats"), counts=False)
         except RunTableError as error:
             raise PlanError(f"{what}: {error}") from None
-    least, most = (
-        (-1.0, LARGEST_SHARE) if unit == "relative" else (-LARGEST_LOSS, LARGEST_LOSS)
-    )
+    most = LARGEST_SHARE if unit == "relative" else LARGEST_LOSS
+    least = -1.0 if unit == "relative" else -most
     is_truth = isinstance(limit, bool)
     is_number = isinstance(limit, int | float | np.number) and not is_truth
     if is_number and is_bare and unit == "relative":
@@ -218,3 +196,9 @@ def forgetting_limit(
             f"got {written!r}"
         )
     return float(limit), unit
+
+
+def says_rise(written: object) -> bool:
+    """Tell whether a limit is on a rise: it then has a sign and a unit."""
+    text = written.strip().lower() if isinstance(written, str) else ""
+    return text[:1] in ("+", "-") and text.endswith(("%", "nats", "bpb", "ppl"))

@@ -22,10 +22,10 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans import value
-from bayeslaw._plans.arguments import PlanArguments
+from bayeslaw._plans.arguments import PlanArguments, Question
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
-from bayeslaw._plans.question import Model, Question
+from bayeslaw._plans.question import Model
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS
@@ -145,7 +145,7 @@ def plan(arguments: PlanArguments) -> Plan:
     >>> planned.feasible, bool(planned.probability >= 0.9)
     (True, True)
     """
-    return posed_and_solved(arguments).plan
+    return answered(question_of(arguments)).plan
 
 
 @takes(PlanArguments, PlanError, name="plan")
@@ -165,17 +165,6 @@ class PosedPlan(NamedTuple):
 
     plan: Plan
     problem: Problem
-
-
-def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
-    """Find the plan of `plan`, and keep the problem for further questions.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
-    return answered(question_of(arguments))
 
 
 def answered(question: Question) -> PosedPlan:
@@ -231,8 +220,8 @@ def solve(question: Question) -> PosedPlan:
     PlanError
         The question is ill-posed.
     """
-    certain = point_pieces(question, question.points)
-    prices = question.excess_prices
+    certain = point_pieces(question, question.point)
+    prices = question.excess_price
     solutions = [_solve_model(question, model) for model in question.models]
     best = min(solutions, key=lambda solution: solution.rank(prices))
     plug_in = _plug_in(question, best, certain)
@@ -312,10 +301,9 @@ class Solution(NamedTuple):
 
 
 def _solve_model(question: Question, model: Model) -> Solution:
-    """Find the best plan of one model; D = 0 if that already keeps the constraints."""
     posed = problem = pose(question, model)
-    if question.excess_prices:
-        choice = least_expected_cost(problem, question.excess_prices)
+    if question.excess_price:
+        choice = least_expected_cost(problem, question.excess_price)
         return Solution(model, posed, problem, choice)
     no_tokens, replay = -math.inf, problem.min_replay
     nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
@@ -363,8 +351,7 @@ def _answer(
     plug_in: dict[str, float | None],
     candidates: list[dict[str, Any]],
 ) -> Plan:
-    """Build the record of a solution, with all that a report shows."""
-    problem, choice, prices = solution.problem, solution.choice, question.excess_prices
+    problem, choice, prices = solution.problem, solution.choice, question.excess_price
     explanation, best = None, choice
     if not solution.is_reached:
         best = _find_most_probable(problem)
@@ -442,7 +429,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         "seed": question.seed,
         "notes": list(question.notes),
     }
-    prices, errors = question.excess_prices, question.errors
+    prices, errors = question.excess_price, question.errors
     if prices:
         expected = expected_cost(problem, prices, choice.log_tokens, choice.replay)
         settings["soft"] = {"prices": dict(prices)} | expected

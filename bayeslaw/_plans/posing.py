@@ -17,8 +17,9 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._plans.arguments import Question
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.question import Model, Question
+from bayeslaw._plans.question import Model, check_names
 from bayeslaw._plans.sampled import Part, SampledConstraint, resample
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
@@ -117,13 +118,10 @@ def _sampled(
         for column, setting in model.columns(name).items()
     }
     parts = []
-    for of_law in take_draws(pieces, index):
-        piece, rows = of_law.piece, of_law.rows
-        fixed = {
-            column: columns[column][rows]
-            for column in _columns_read(piece, name, columns, model)
-        }
-        parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
+    for drawn in take_draws(pieces, index):
+        read = _columns_read(drawn.piece, name, columns, model)
+        fixed = {column: columns[column][drawn.rows] for column in read}
+        parts.append(Part(drawn.piece, drawn.rows, fixed))
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)
@@ -175,12 +173,7 @@ def point_pieces(
     PlanError
         A constraint or a parameter is unknown.
     """
-    unknown = [name for name in points if name not in question.pieces]
-    if unknown:
-        raise PlanError(
-            f"point names no promise {unknown[0]!r}; "
-            f"promises: {', '.join(question.pieces)}"
-        )
+    check_names("point", points, question.pieces)
     certain = {}
     for name, pieces in question.pieces.items():
         # one draw of the formula with most draws, sorted so that sums round in one way

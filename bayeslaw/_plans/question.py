@@ -1,11 +1,9 @@
-"""Define the planner's question, its models and its budget. Plans, the report's
-explorer and goals of anchors read these records.
-"""
+"""Define the models and the budget of the planner's question, and the names in it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +14,6 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._plans.constraint import Constraint
-from bayeslaw._posteriors.accuracy import AccuracyLink
-from bayeslaw._posteriors.pairs import ErrorCorrelation
-from bayeslaw._posteriors.posterior import Piece, Posterior
 
 # names of constraints: on a target and a source without a name, on a mean, on an accuracy
 TARGET, FORGETTING = "target", "forgetting"
@@ -62,7 +56,6 @@ class Model:
     baseline_run: tuple[float, float] | None = None
 
     def source_before(self, source: str) -> Any:
-        """Find the source's loss before adaptation, if it was given."""
         measured = self.baseline_loss[source]
         if measured is not None:
             return measured
@@ -97,7 +90,6 @@ class Model:
         return columns
 
     def at_means(self) -> Model:
-        """Replace draws by their means."""
         return replace(
             self,
             covariates=_means(self.covariates),
@@ -187,65 +179,22 @@ class Budget:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
-    """The planner's question, checked and complete.
-
-    Parameters
-    ----------
-    pieces
-        Posteriors by domain, the targets first.
-    constraints
-        On domains, in the order of ``pieces``, and on their mean.
-    models
-        The candidate models; the cheapest one is chosen.
-    confidence
-        Confidence of all constraints together, or of each constraint by name.
-    budget
-        Limits on the spending.
-    costs
-        Costs of training.
-    new_run
-        True: limits are on the loss of the planned run, with its noise. False: on the
-        law's mean.
-    draws, seed
-        Number of pairs of draws, and the seed that pairs them and draws the noise.
-    warnings
-        Reasons to distrust the posteriors.
-    notes
-        Values that were taken from the tables of the fits.
-    errors
-        Correlation of the errors of the domains' forecasts; None: independent.
-    link
-        Link from the first target's loss to the accuracy, if the accuracy is limited.
-    excess_prices
-        Price of a nat over a limit, by name; limits without one are strict.
-    posteriors
-        Posteriors of ``pieces``.
-    points
-        Values without uncertainty by domain, for the plug-in plan; by default the
-        posterior mean.
-    """
-
-    pieces: Mapping[str, tuple[Piece, ...]]
-    constraints: tuple[Constraint, ...]
-    models: tuple[Model, ...]
-    confidence: float | Mapping[str, float] = 0.9
-    budget: Budget = Budget()
-    costs: Costs = field(default_factory=Costs)
-    new_run: bool = True
-    draws: int = 4000
-    seed: int = 0
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    errors: ErrorCorrelation | None = None
-    link: AccuracyLink | None = None
-    excess_prices: Mapping[str, float] = field(default_factory=dict)
-    posteriors: Mapping[str, Posterior] = field(default_factory=dict)
-    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
 # -- what was given for one, or for all ------------------------------------------------
+
+
+def check_names(
+    what: str, given: Any, there: Collection[str], kind: str = "domain"
+) -> None:
+    """Refuse what is not by name, or names something that there is not."""
+    names = ", ".join(there)
+    if not isinstance(given, Mapping):
+        raise PlanError(
+            f"{what} is by {kind}, {names.split(', ')[0]}=...; got {given!r} (there are: "
+            f"{names})"
+        )
+    unknown = [name for name in given if name not in there]
+    if unknown:
+        raise PlanError(f"{what} names no {unknown[0]!r}; there are: {names}")
 
 
 def setting_for(setting: Any, source: str) -> Any:

@@ -23,12 +23,16 @@ from bayeslaw._base.limits import (
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
-from bayeslaw._plans.arguments import PlanArguments, with_kept_losses, with_repetition
+from bayeslaw._plans.arguments import (
+    PlanArguments,
+    Question,
+    with_kept_losses,
+    with_repetition,
+)
 from bayeslaw._plans.constraint import (
     UNITS,
     Constraint,
-    forgetting_limit,
-    loss_limit,
+    read_limit,
 )
 from bayeslaw._plans.question import (
     ACCURATE,
@@ -36,7 +40,7 @@ from bayeslaw._plans.question import (
     TARGET,
     Budget,
     Model,
-    Question,
+    check_names,
     setting_for,
     setting_of_model,
 )
@@ -156,23 +160,24 @@ def question_of(arguments: PlanArguments) -> Question:
         )
     chances = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
     lines = [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
+    answers = dict(
+        confidence=chances if is_by_name else chances[names[0]],
+        costs=costs,
+        draws=draws,
+        excess_price=_read_excess_prices(arguments, constraints),
+        point=arguments.point or {},
+    )
     return Question(
+        **{**vars(arguments), **answers},
         pieces=pieces,
+        posteriors=posteriors,
         constraints=constraints,
         models=payable,
-        confidence=chances if is_by_name else chances[names[0]],
         budget=budget,
-        costs=costs,
-        new_run=arguments.new_run,
-        draws=draws,
-        seed=arguments.seed,
         warnings=(*lines, *repeats, *(() if link is None else link.warnings)),
         notes=notes,
         errors=error_correlation(posteriors, arguments.correlation),
         link=link,
-        excess_prices=_read_excess_prices(arguments, constraints),
-        posteriors=posteriors,
-        points=arguments.point or {},
     )
 
 
@@ -182,7 +187,6 @@ def _read_models(
     sources: Sequence[str],
     baseline_run: tuple[float, float] | None,
 ) -> tuple[Model, ...]:
-    """Build the candidate models, with covariates, baselines and domains of each."""
     loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
@@ -227,7 +231,6 @@ def _read_models(
 
 
 def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
-    """Check tokens and replay of the baseline run of limits on a rise."""
     run = arguments.baseline_run
     if run is None:
         return None
@@ -247,26 +250,15 @@ def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
 def read_constraints(
     arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> tuple[Constraint, ...]:
-    """Read all limits: on targets, on sources, on further domains, and on a mean."""
     unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
 
     # domains whose loss is limited in place of their forgetting
     losses = arguments.max_loss or {}
-    if not isinstance(losses, Mapping):
-        raise PlanError(
-            f"max_loss is by domain, {{'code': 1.2}}; got {losses!r} "
-            "(the target's limit is max_target_loss)"
-        )
-    unknown = [name for name in losses if name not in sources]
-    if unknown:
-        raise PlanError(
-            f"max_loss names {unknown[0]!r}, which has no posterior; "
-            f"sources: {', '.join(sources)}"
-        )
+    check_names("max_loss", losses, sources)
     limits = {
-        name: loss_limit(f"max_loss of {name}", limit, arguments.bytes_of(name))
+        name: read_limit(f"max_loss of {name}", limit, "loss", arguments.bytes_of(name))
         for name, limit in losses.items()
     }
 
@@ -285,7 +277,7 @@ def read_constraints(
                 "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
                 "sources, max_mean_loss"
             )
-        limits[name] = forgetting_limit(
+        limits[name] = read_limit(
             "max_forgetting", limit, unit, arguments.bytes_of(name)
         )
     return (
@@ -298,7 +290,6 @@ def read_constraints(
 def _read_target_limits(
     arguments: PlanArguments, targets: Sequence[str]
 ) -> Iterator[Constraint]:
-    """Read the limits on the targets' losses, and on the accuracy of the first target."""
     limits, least = arguments.max_target_loss, arguments.min_accuracy
     if limits is None and least is None:
         raise PlanError(
@@ -311,7 +302,9 @@ def _read_target_limits(
             continue
         what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
         limit = setting_for(limits, name)
-        yield Constraint(name, *loss_limit(what, limit, arguments.bytes_of(name)))
+        yield Constraint(
+            name, *read_limit(what, limit, "loss", arguments.bytes_of(name))
+        )
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(
             "min_accuracy needs accuracy, a table of losses and accuracies, and "
@@ -336,17 +329,14 @@ def _read_mean_limit(
         if weights is not None:
             raise PlanError("mean_weights are those of a mean: give max_mean_loss, too")
         return []
-    if not isinstance(weights, Mapping | None):
-        raise PlanError(f"mean_weights are by domain, web=2,code=1; got {weights!r}")
-    shares = dict.fromkeys(sources, 1.0) if weights is None else dict(weights)
-    unknown = [name for name in shares if name not in (*targets, *sources)]
-    if unknown or not shares:
-        raise PlanError(
-            f"mean_weights names {unknown[0] if unknown else 'none'!r}, which has no "
-            f"posterior; domains: {', '.join((*targets, *sources))}"
-        )
-    for name, share in shares.items():
-        shares[name] = checked(f"mean_weights of {name}", share, POSITIVE)
+    shares = dict.fromkeys(sources, 1.0) if weights is None else weights
+    check_names("mean_weights", shares, (*targets, *sources))
+    if not shares:
+        raise PlanError("mean_weights names no domain: give one, web=2,code=1")
+    shares = {
+        name: checked(f"mean_weights of {name}", share, POSITIVE)
+        for name, share in shares.items()
+    }
     total = sum(shares.values())
     bytes_per_token = None
     if isinstance(written, str) and written.strip().lower().endswith("bpb"):
@@ -361,7 +351,7 @@ def _read_mean_limit(
             )
         bytes_per_token = total / sum(in_bits.values())
         shares, total = in_bits, sum(in_bits.values())
-    limit, unit = loss_limit("max_mean_loss", written, bytes_per_token)
+    limit, unit = read_limit("max_mean_loss", written, "loss", bytes_per_token)
     means = tuple((name, share / total) for name, share in shares.items())
     return [Constraint(MEAN, limit, unit, means)]
 
@@ -369,19 +359,9 @@ def _read_mean_limit(
 def _read_excess_prices(
     arguments: PlanArguments, constraints: Sequence[Constraint]
 ) -> dict[str, float]:
-    """Check the price of a nat over a limit, by the limit's name."""
     prices = {} if arguments.excess_price is None else arguments.excess_price
     names = [c.name for c in constraints if c.unit != "error"]
-    if not isinstance(prices, Mapping):
-        raise PlanError(
-            f"excess_price is by limit, {names[-1]}=1e20 a nat; got {prices!r}"
-        )
-    unknown = [name for name in prices if name not in names]
-    if unknown:
-        raise PlanError(
-            f"excess_price names {unknown[0]!r}, which is no limit on a loss; there are: "
-            f"{', '.join(names)}"
-        )
+    check_names("excess_price", prices, names, "limit")
     budgets = ("max_flops", "max_tokens", *COST_LIMITS)
     caps = [name for name in budgets if getattr(arguments, name) is not None]
     if prices and caps:

@@ -21,7 +21,7 @@ import numpy as np
 from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
-from bayeslaw._posteriors.draws import shuffled, take_draws
+from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
 from bayeslaw._posteriors.posterior import Piece, along_tokens
 
 if TYPE_CHECKING:
@@ -47,24 +47,12 @@ def resample(
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Draws of one formula among a constraint's draws.
-
-    Parameters
-    ----------
-    log_loss
-        The formula, as in `Piece`.
-    values, fixed
-        The draws, and the covariates that a plan does not choose; leaves of shape (row,
-        ...).
-    rows
-        Indices of these draws among the constraint's draws, shape (row,).
+class Part(Draws):
+    """Draws of one formula among a constraint's draws, and the covariates ``fixed`` that
+    a plan does not choose, each of shape (row,).
     """
 
-    log_loss: Callable
-    values: dict[str, Float[np.ndarray, "row ..."]]
     fixed: dict[str, Float[np.ndarray, " row"]]
-    rows: Int[np.ndarray, " row"]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
         """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
@@ -75,11 +63,8 @@ class Part:
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
         rows = np.flatnonzero(places >= 0)
-        values, fixed = (
-            {name: leaf[places[rows]] for name, leaf in leaves.items()}
-            for leaves in (self.values, self.fixed)
-        )
-        return Part(self.log_loss, values, fixed, rows)
+        fixed = {name: column[places[rows]] for name, column in self.fixed.items()}
+        return Part(self.piece.take(places[rows]), rows, fixed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +204,6 @@ class SampledConstraint:
         )
 
     def with_limit(self, limit: float) -> SampledConstraint:
-        """Replace the limit."""
         return replace(self, constraint=replace(self.constraint, limit=limit))
 
     # -- losses ------------------------------------------------------------------------
@@ -300,9 +284,9 @@ class SampledConstraint:
                 places = _filled(np.arange(first, first + len(rows)), size)
                 values, fixed = (
                     {name: jnp.asarray(np.asarray(x)[places]) for name, x in of.items()}
-                    for of in (part.values, part.fixed)
+                    for of in (part.piece.values, part.fixed)
                 )
-                batches.append((part.log_loss, values, fixed, rows))
+                batches.append((part.piece.log_loss, values, fixed, rows))
         return batches
 
 

@@ -162,14 +162,12 @@ class Problem:
         return self.min_replay + (self.max_replay - self.min_replay) * share
 
     def coordinate(self, replay: float) -> float:
-        """Compute the search coordinate of a replay."""
         width = max(self.max_replay - self.min_replay, 1e-300)
         share = (replay - self.min_replay) / width
         angle = math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
         return 2 / np.pi * angle
 
     def bounds_met(self, replay: float) -> list[str]:
-        """Name the bounds of replay that this replay meets."""
         met = []
         if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
             met.append("min_replay")
@@ -222,7 +220,6 @@ class Problem:
     def grid(
         self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
     ) -> Grid:
-        """Compute the log losses at search coordinates and log tokens."""
         replay = self.replay(u)
         return Grid(u, x, self.by_constraint(lambda c: c.log_losses_on_grid(x, replay)))
 
@@ -268,7 +265,6 @@ class Problem:
         )
 
     def margin_at(self, log_tokens: float, replay: float) -> float:
-        """Compute the margin at one budget and replay."""
         _, margin = self.room(
             [c.log_losses(log_tokens, replay) for c in self.constraints]
         )
@@ -287,7 +283,6 @@ class Problem:
     # -- other problems ----------------------------------------------------------------
 
     def relaxed(self, name: str, limit: float) -> Problem:
-        """Replace the limit of one constraint."""
         constraints = tuple(
             c.with_limit(limit) if c.name == name else c for c in self.constraints
         )

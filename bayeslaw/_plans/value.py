@@ -275,8 +275,7 @@ def cheapest_if_known(
     """Find the cheapest log tokens and replay given each draw as the truth.
 
     Both of shape (draw,); log tokens are +inf where no plan exists. Replay is searched
-    for all draws at once: a scan, then golden section around each draw's best (Kiefer
-    1953).
+    for all draws at once: a scan, then steps around each draw's best that are halved.
     """
 
     def better(
@@ -285,32 +284,22 @@ def cheapest_if_known(
         trial: Float[np.ndarray, " draw"],
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
         # for each draw the better of coordinate u, with log tokens x, and the trial
+        trial = np.clip(trial, 0, last)
         tokens = log_tokens_needed(problem, problem.replay(trial))
         return np.where(tokens < x, trial, u), np.minimum(tokens, x)
 
     has_start = np.isfinite(start.log_tokens)
-    middle = problem.coordinate(start.replay) if has_start else 0.5
-    u = np.full(problem.draws, middle)
+    u = np.full(problem.draws, problem.coordinate(start.replay) if has_start else 0.5)
     x = log_tokens_needed(problem, problem.replay(u))
-    grid = np.linspace(0, 1, 17)
     # a plan cannot have 100% replay, so a point just below is evaluated
     last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
-    for at in np.minimum(grid, last):
+    for at in np.linspace(0, 1, 17):
         u, x = better(u, x, np.full(problem.draws, at))
-    low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
-    section = (3 - 5**0.5) / 2  # golden section of an interval
-    # twelve rounds shrink the bracket from 1/8 of the search coordinate to about 1/3,000
-    for _ in range(12):
-        # the next trial is in the longer part; the worse of the two points becomes an
-        # end of the bracket
-        goes_up = high - u > u - low
-        trial = u + section * np.where(goes_up, high - u, low - u)
-        nearer, fewer = better(u, x, trial)
-        lower, upper = np.minimum(u, trial), np.maximum(u, trial)
-        is_upper = nearer == upper
-        low = np.where(is_upper, lower, low)
-        high = np.where(is_upper, high, upper)
-        u, x = nearer, fewer
+    # then on both sides of each draw's best, by half the step each time
+    for step in 0.5 ** np.arange(5, 14):
+        middle = u
+        for side in (-step, step):
+            u, x = better(u, x, middle + side)
     return x, problem.replay(u)
 
 
@@ -430,7 +419,6 @@ def limit_needed(
 def _smallest(
     values: Float[np.ndarray, " draw *point"], count: int
 ) -> Float[Any, "*point"]:
-    """Find the ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
     return np.partition(values, count - 1, axis=0)[count - 1]
 
 

@@ -158,7 +158,6 @@ def what_if(
 
 @contextmanager
 def _named(scenario: str) -> Iterator[None]:
-    """Add the name of the scenario to error messages."""
     try:
         yield
     except PlanError as error:

@@ -294,7 +294,6 @@ def _pack(
 
 
 def _every_fourth(values: np.ndarray) -> np.ndarray:
-    """Indices of every fourth value, from the first to the last."""
     return np.linspace(0, len(values) - 1, -(-len(values) // 4)).round().astype(int)
 
 

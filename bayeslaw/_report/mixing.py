@@ -16,15 +16,11 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import is_share, share_domains
-from bayeslaw._plans.mixing.mixture import (
-    MixtureArguments,
-    MixturePlan,
-    posed_and_solved,
-)
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
 from bayeslaw._plans.mixing.problem import (
+    MixtureArguments,
     MixtureProblem,
-    MixtureQuestion,
-    SetLimits,
     fitted_range,
     pose,
 )
@@ -35,6 +31,7 @@ from bayeslaw._report.explorer import (
     confidence_slider,
     encoded,
     low_rank,
+    promise_label,
     slider,
     whole_numbers,
 )
@@ -50,7 +47,6 @@ class Nodes(NamedTuple):
     # mixtures at which draws are taken, and others at which the error is measured
     count: int = 384
     tests: int = 64
-    batch: int = 32  # runs evaluated in one call
     # scale of a nat of log tokens relative to the root of a share
     along_tokens: float = 0.25
 
@@ -84,7 +80,7 @@ class Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
         budgets, shares = scattered(problem, log_tokens, NODES.count, seed)
         places = places_of(budgets, shares)
-        losses = draws_at(problem, budgets, shares)
+        losses = problem.losses.over(budgets, shares)
         # radial functions orthogonal to the tail
         tail = _tail(places)
         corner = np.zeros((tail.shape[1], tail.shape[1]))
@@ -121,7 +117,7 @@ class Surrogate:
         """
         runs = scattered(problem, log_tokens, NODES.tests, seed)
         tails = [0.05, 0.5, 0.95]
-        exact = np.quantile(draws_at(problem, *runs), tails, axis=1)
+        exact = np.quantile(problem.losses.over(*runs), tails, axis=1)
         near = np.quantile(self.at(places_of(*runs)), tails, axis=1)
         return float(np.abs(np.expm1(near - exact)).max())
 
@@ -156,26 +152,6 @@ def scattered(
     return budgets, onto_simplex(mixtures, low, high)
 
 
-def draws_at(
-    problem: MixtureProblem,
-    log_tokens: Float[np.ndarray, " run"],
-    shares: Float[np.ndarray, "run domain"],
-) -> Float[np.ndarray, "set draw run"]:
-    """Compute log losses of the draws in calls of one size, so that one program serves
-    all.
-    """
-    batches = math.ceil(len(log_tokens) / NODES.batch)
-    parts = [
-        problem.losses.over(budgets, mixtures)
-        for budgets, mixtures in zip(
-            np.array_split(log_tokens, batches),
-            np.array_split(shares, batches),
-            strict=True,
-        )
-    ]
-    return np.concatenate(parts, axis=2)
-
-
 def places_of(
     log_tokens: Float[np.ndarray, " run"], shares: Float[np.ndarray, "run domain"]
 ) -> Float[np.ndarray, "run axis"]:
@@ -189,7 +165,6 @@ def places_of(
 def _radial(
     places: Float[np.ndarray, "run axis"], nodes: Float[np.ndarray, "node axis"]
 ) -> Float[np.ndarray, "run node"]:
-    """Compute cubed distances."""
     apart = places[:, None] - nodes[None]
     return (apart**2).sum(axis=2) ** 1.5
 
@@ -215,7 +190,6 @@ class MixturePart:
 
 
 def mixes(posterior: Posterior) -> bool:
-    """Tell whether the laws of a posterior read shares."""
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
@@ -225,16 +199,15 @@ def planned_mixture(
     """Plan the mixture of a question, and explore around it."""
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
     plan, problem = posed_and_solved(arguments)
-    x = math.log(plan.D)
-    start = _Start(x, np.array(list(plan.shares.values())), problem.confidence)
     costs = arguments.costs or Costs()
-    flops_per_token = costs.flops_per_token(plan.N)
+    start = Start(
+        math.log(plan.D),
+        np.array(list(plan.shares.values())),
+        costs.flops_per_token(plan.N),
+    )
     if not plan.limits:
-        limits = _limit_to_medians(problem, start)
-        return MixturePart(
-            _build_sliders(problem, limits, start, flops_per_token), plan
-        )
-    explorer = _build_sliders(problem, problem.limits, start, flops_per_token, plan)
+        return MixturePart(_build_sliders(problem, start), plan)
+    explorer = _build_sliders(problem, start, plan)
     return MixturePart(explorer, plan, mixture_pictures(plan, unit))
 
 
@@ -244,19 +217,14 @@ def explored_mixture(
     """Explore mixtures of the largest model of a table, from the middle of the fitted
     mixtures. Each limit starts at the median loss.
     """
-    size = float(runs["N"].max())
-    most = float(runs["D"].max())
+    size, most = float(runs["N"].max()), float(runs["D"].max())
     checkpoint = _read_last_checkpoint(fits, runs)
-    question = MixtureQuestion(fits, N=size, covariates=checkpoint, seed=seed)
-    problem = pose(question, most)
+    question = {"N": size, "D": most, "covariates": checkpoint, "seed": seed}
+    problem = pose(MixtureArguments(fits, **question))
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.low, problem.largest)
-    x = math.log(most)
-    start = _Start(x, shares, MixtureArguments.confidence)
-    limits = _limit_to_medians(problem, start)
-    return MixturePart(
-        _build_sliders(problem, limits, start, Costs().flops_per_token(size))
-    )
+    start = Start(math.log(most), shares, Costs().flops_per_token(size))
+    return MixturePart(_build_sliders(problem, start))
 
 
 def _read_last_checkpoint(
@@ -280,72 +248,64 @@ def _read_last_checkpoint(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """Start of the sliders: log tokens, shares, (domain,), and confidence."""
+class Start(NamedTuple):
+    """Where the sliders start, and the FLOPs of a token there."""
 
-    x: float
+    log_tokens: float
     shares: Float[np.ndarray, " domain"]
-    confidence: float
+    flops_per_token: float
 
 
-def _limit_to_medians(problem: MixtureProblem, start: _Start) -> SetLimits:
-    """Limit each loss to its median at the start."""
-    log_losses, _ = problem.losses.at(start.x, start.shares)
-    sets = problem.losses.sets
-    return SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
+def _limit_to_medians(problem: MixtureProblem, start: Start) -> tuple[Constraint, ...]:
+    log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
+    medians = np.exp(np.median(log_losses, axis=1)).tolist()
+    by_set = zip(problem.losses.sets, medians, strict=True)
+    return tuple(Constraint(name, most, "loss") for name, most in by_set)
 
 
 def _build_sliders(
     problem: MixtureProblem,
-    limits: SetLimits,
-    start: _Start,
-    flops_per_token: float,
+    start: Start,
     plan: MixturePlan | None = None,
     beyond: float = 3.0,
 ) -> dict[str, Any]:
     """Build the sliders' data as JSON types; tokens reach ``beyond`` times further than
-    the start and the fitted runs.
+    the start and the fitted runs. Without limits each loss is limited to its median.
     """
     fitted = fitted_range(problem.posteriors, "D")
     if fitted is None:
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
-    low = min(math.log(fitted[0]), start.x)
-    high = max(math.log(fitted[1]), start.x) + math.log(beyond)
+    low = min(math.log(fitted[0]), start.log_tokens)
+    high = max(math.log(fitted[1]), start.log_tokens) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
-    losses = problem.losses
+    sets = problem.losses.sets
     # a limit's slider has the range of the losses at the nodes of the interpolation
-    at_nodes, rows = np.exp(surrogate.at(surrogate.places)), []
-    for i, (name, most) in enumerate(zip(limits.names, limits.most, strict=True)):
-        means = np.einsum("s,sdn->dn", limits.weights[i], at_nodes)
+    at_nodes, rows, packed = np.exp(surrogate.at(surrogate.places)), [], []
+    limits = problem.limits or _limit_to_medians(problem, start)
+    for i, limit in enumerate(limits):
+        weights = limit.weights_of(sets)
+        means = np.einsum("s,sdn->dn", weights, at_nodes)
         ends = tuple(map(float, np.quantile(means, MAP.quantiles)))
-        what, most = f"{label(name)} at most", float(most)
+        what, most = f"{promise_label(limit.name, 'loss')} at most", limit.limit
         rows.append(
             slider(f"limit-{i}", what, "nats", ends=ends, step=0.001, start=most)
         )
+        packed.append({"name": limit.name, "weights": weights})
     return {
-        "N": losses.fixed[0]["N"],
-        "draws": losses.noise.shape[1],
-        "sets": list(losses.sets),
-        "domains": list(losses.domains),
+        "N": problem.size,
+        "draws": problem.losses.noise.shape[1],
+        "sets": list(sets),
+        "domains": list(problem.domains),
         "low": problem.low.tolist(),
         "high": problem.largest.tolist(),
         "logTokens": [low, high],
         "fittedTokens": list(fitted),
-        "start": {"x": start.x, "shares": start.shares.tolist()},
+        "start": {"x": start.log_tokens, "shares": start.shares.tolist()},
         "probability": plan.probability if plan else None,
         "planned": plan.limits if plan else [],
-        "flopsPerToken": flops_per_token,
-        "limits": [
-            {"name": name, "weights": weights.tolist()}
-            for name, weights in zip(limits.names, limits.weights, strict=True)
-        ],
-        "sliders": [*rows, confidence_slider(start.confidence)],
+        "flopsPerToken": start.flops_per_token,
+        "limits": packed,
+        "sliders": [*rows, confidence_slider(problem.confidence)],
         "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),
     }
-
-
-def label(name: str) -> str:
-    """Name the quantity of a limit."""
-    return "Mean loss" if name == "mean" else f"Loss of {name}"

@@ -18,8 +18,9 @@ from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.mixing.mixture import MixturePlan
-from bayeslaw._plans.plan import posed_and_solved
+from bayeslaw._plans.plan import answered
 from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
@@ -68,7 +69,6 @@ class Planned:
 
     @property
     def answer(self) -> Plan | MixturePlan | None:
-        """The plan, with one replay or with a mixture."""
         return self.plan or (self.mixture.plan if self.mixture else None)
 
 
@@ -138,7 +138,7 @@ def make_plan(
     try:
         question, notes = completed(asked, contents.parts, setting.seed)
         arguments = PlanArguments(fits["target"], fits["source"], **question)
-        answer, problem = posed_and_solved(arguments)
+        answer, problem = answered(question_of(arguments))
     except BayeslawError as error:
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
@@ -183,7 +183,6 @@ def make_plan(
 
 
 def make_mixture_plan(contents: Contents, fits: Fits, stages: Stages) -> Planned:
-    """Plan a mixture from the fits of its evaluation sets."""
     asked, setting = contents.asked, contents.setting
     assert asked is not None
     try:
@@ -220,7 +219,6 @@ def _make_optional(
 
 
 def reason_of(error: BaseException) -> str:
-    """Describe an error in one line."""
     line = (str(error).splitlines() or [""])[0]
     is_ours = isinstance(error, BayeslawError)
     return line if is_ours else f"{type(error).__name__}: {line}"

@@ -19,7 +19,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE, share_domains
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, as_arrays
-from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
+from bayeslaw._plans.mixing.problem import MixtureArguments, pose
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.fits.candidates import default_laws
@@ -118,7 +118,6 @@ def _check_mixture(
     parts: Mapping[str, pd.DataFrame],
     laws: Mapping[str, Sequence[Law]],
 ) -> Checked:
-    """Check the question of a mixture's plan, by the planner itself."""
     unfitted = {
         name: _Unfitted(name, runs, tuple(_list_read(laws[name])))
         for name, runs in parts.items()
@@ -130,7 +129,7 @@ def _check_mixture(
             f"what to plan for: {_describe_refusal(MixtureArguments, question, error)}; a "
             "mixture's plan needs N and max_loss, max_mean_loss or D, and takes what `plan_mixture` takes"
         ) from None
-    posed(arguments)
+    pose(arguments)
     return Checked(dict(question), mixes=True)
 
 
@@ -250,12 +249,10 @@ class _Unfitted:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> np.ndarray:
-        """Compute a stand-in log loss, shape (draw, run) = (1, run)."""
         return np.asarray(
             _compute_falling({"level": 1.0}, {"D": runs["D"].to_numpy()})
         )[None]
 
 
 def _compute_falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
-    """Compute a log loss that falls with tokens, shape (run,)."""
     return draw["level"] - 0.01 * jnp.log1p(covariates["D"])

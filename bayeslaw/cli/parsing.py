@@ -55,14 +55,14 @@ def read_value(name: str, typed: str | Sequence[str], kind: Kind | None = None) 
         texts = typed.split(",") if isinstance(typed, str) else typed
         values = values_by_name(texts, name)
         return {n: read_value(f"{name} {n}", text, kind) for n, text in values.items()}
-    from bayeslaw._plans.constraint import forgetting_limit, says_rise
+    from bayeslaw._plans.constraint import read_limit, says_rise
 
     keyword, text = name.partition(" ")[0], typed.strip()
     if keyword in LIMITS_ON_LOSSES:
         if text.lower().endswith(("bpb", "ppl")) or says_rise(text):
             return text
         if keyword == "max_forgetting":
-            forgetting_limit(name, typed)
+            read_limit(name, typed)
             return typed
     return number(name, typed, kind)
 

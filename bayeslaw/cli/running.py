@@ -166,10 +166,10 @@ def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     """Read the largest source loss."""
-    from bayeslaw._plans.constraint import UNITS, forgetting_limit
+    from bayeslaw._plans.constraint import UNITS, read_limit
 
     text = str(options.max_forgetting)
-    most, unit = forgetting_limit("max_forgetting", text)
+    most, unit = read_limit("max_forgetting", text)
     name, baseline = "baseline_loss", options.baseline_loss
     if baseline is None:
         column = curve.get(SOURCE_LOSS_BEFORE)

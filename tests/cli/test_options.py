@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._base.arguments import command
-from bayeslaw._plans.constraint import forgetting_limit
+from bayeslaw._plans.constraint import read_limit
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
@@ -215,7 +215,7 @@ def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
     assert len(json.loads(capsys.readouterr().out)["rows"]) == len(runs)
 
 
-@pytest.mark.parametrize("read", [forgetting_limit, read_value])
+@pytest.mark.parametrize("read", [read_limit, read_value])
 def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
     """Percent are meant; with a sign or a unit it is as it says. So for `follow` and `--plan`, too."""
     with pytest.raises(PlanError, match=r"ing 15 is 1500%; write 15% or 0\.15"):

@@ -142,7 +142,7 @@ def promise(name, function, values, fixed, limit, baseline=None, noise=0.0, mode
     base = np.full(draws, 1.0 if baseline is None else baseline)
     span = (float(np.log(model * 1e-4)), float(np.log(model * 1e4)))
     wiggle = noise * np.random.default_rng(len(name)).standard_normal(draws)
-    part = Part(function, leaves, held, rows)
+    part = Part(Piece(function, leaves, (*held, "D", "replay")), rows, held)
     return SampledConstraint(Constraint(name, limit, unit), (part,), base, wiggle, span)
 
 
@@ -231,8 +231,11 @@ def missed_problem(seed):
     for name, constraint, alone in zip(names, problem.constraints, losses, strict=True):
         weights = sd * rng.standard_normal((DRAWS, process.size))
         (part,) = constraint.parts
-        values = part.values | {"misfit": weights}
-        part = replace(part, log_loss=LogLoss(law(name), process), values=values)
+        values = part.piece.values | {"misfit": weights}
+        log_loss = LogLoss(law(name), process)
+        part = replace(
+            part, piece=replace(part.piece, log_loss=log_loss, values=values)
+        )
         looser = constraint.with_limit(
             LOOSER[constraint.constraint.unit](constraint.limit)
         )

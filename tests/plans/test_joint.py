@@ -134,7 +134,7 @@ def test_perplexity_by_its_share_is_nats():
     [
         ({"max_mean_loss": "+2%", "mean_weights": {"x": 1}}, "names 'x', which has no"),
         ({"max_mean_loss": "+2%", "mean_weights": {"web": -1}}, "must be a positive"),
-        ({"max_mean_loss": "+2%", "mean_weights": 3}, "mean_weights are by domain"),
+        ({"max_mean_loss": "+2%", "mean_weights": 3}, "mean_weights is by domain"),
         ({"mean_weights": {"web": 1}, "max_forgetting": 0.1}, "give max_mean_loss"),
         ({"max_mean_loss": "+0.1bpb"}, "give bytes_per_token of web"),
         ({"max_forgetting": "6.5ppl"}, "a rise of the perplexity is a share"),

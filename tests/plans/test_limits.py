@@ -7,7 +7,7 @@ import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
 from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
-from bayeslaw._plans.constraint import forgetting_limit
+from bayeslaw._plans.constraint import read_limit
 from bayeslaw._plans.plan import posed, problem_of
 from bayeslaw.cli.parsing import number, read_question
 from known.plans import STATE, example, source, target
@@ -127,8 +127,8 @@ def test_what_can_be_asked_is_taken_as_it_is_meant():
     assert checked("x", "90%", CHANCE) == checked("x", 0.9, CHANCE) == 0.9
     assert checked("x", "12.5", LOSS) == 12.5
     assert checked("x", 0.5, EVEN_CHANCE) == 0.5
-    assert forgetting_limit("x", "150%") == (1.5, "relative")
-    assert forgetting_limit("x", 0.05, "nats") == (0.05, "nats")
+    assert read_limit("x", "150%") == (1.5, "relative")
+    assert read_limit("x", 0.05, "nats") == (0.05, "nats")
     named = example.QUESTION | {"confidence": "90%", "max_target_loss": "1.8"}
     question = posed(target(), source(), **named)
     assert (question.confidence, question.constraints[0].limit) == (0.9, 1.8)

@@ -9,8 +9,7 @@ from plans.test_mixture_plan import BOUNDS, DOMAINS, Known
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.mixture import BestMixtureArguments
-from bayeslaw._plans.mixing.problem import pose
+from bayeslaw._plans.mixing.problem import BestMixtureArguments, pose
 from bayeslaw._plans.mixing.search import onto_simplex
 
 BUDGET = {"N": 1e9, "D": 2e10, "bounds": BOUNDS, "draws": 200}
@@ -23,8 +22,7 @@ def posteriors():
 
 
 def posed(posteriors, **options):
-    arguments = BestMixtureArguments(posteriors, **(BUDGET | options))
-    return pose(arguments, arguments.D)
+    return pose(BestMixtureArguments(posteriors, **(BUDGET | options)))
 
 
 def losses_on_a_lattice(posteriors, options, steps=50):

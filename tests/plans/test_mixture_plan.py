@@ -7,8 +7,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError, law
-from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
-from bayeslaw._plans.mixing.problem import rank_weights
+from bayeslaw._plans.mixing.problem import MixtureArguments, pose, rank_weights
 from bayeslaw._plans.mixing.search import onto_simplex, search
 from bayeslaw._posteriors.posterior import LogLoss
 
@@ -110,7 +109,7 @@ def brute_force(problem, rounds=4, cells=8):
     ],
 )
 def test_a_plan_is_within_a_percent_of_brute_force(posteriors, options):
-    problem = posed(question(posteriors, **options))
+    problem = pose(question(posteriors, **options))
     choice = search(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
@@ -142,7 +141,7 @@ def test_at_the_end_of_a_supply_a_plan_keeps_a_reserve():
     the plan had 1.8 times the tokens.
     """
     harder = {"web": Known("web", 0), "code": Known("code", 1, E=1.17, t_web=0.25)}
-    problem = posed(question(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0))
+    problem = pose(question(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0))
     choice = search(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
@@ -194,18 +193,18 @@ def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):
     plan = planned(posteriors, max_tokens=budget)
     assert not plan.feasible
     assert pytest.approx(budget, rel=1e-6) == plan.D
-    problem = posed(question(posteriors, max_tokens=budget))
+    problem = pose(question(posteriors, max_tokens=budget))
     lattice = [
         np.array([i, j, 24 - i - j]) / 24
         for i in range(1, 23)
         for j in range(1, 24 - i)
     ]
-    best = max(problem.probability(math.log(budget), p) for p in lattice)
+    best = max(problem.choice(math.log(budget), p).probability for p in lattice)
     assert plan.probability > best - 0.02
 
 
 def test_slopes_of_the_smooth_quantile_are_those_of_differences(posteriors):
-    problem = posed(question(posteriors, max_mean_loss=2.3))
+    problem = pose(question(posteriors, max_mean_loss=2.3))
     point = np.array([math.log(2e10), 0.3, 0.3, 0.4])
     _, slopes = problem.quantile(point)
     for i, step in enumerate(1e-6 * np.eye(4)):
@@ -240,7 +239,7 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    losses = posed(question(posteriors, new_run=False)).losses
+    losses = pose(question(posteriors, new_run=False)).losses
     lattice = np.array(
         [[i, j, 50 - i - j] for i in range(1, 48) for j in range(1, 49 - i)]
     )

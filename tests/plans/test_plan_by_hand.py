@@ -21,6 +21,7 @@ from bayeslaw._plans.sampled import (
     losses_on_grid,
 )
 from bayeslaw._plans.search import Choice, search
+from bayeslaw._posteriors.posterior import Piece
 from known import straight_plans as known
 from known.straight_plans import BILLION, PTPP, N
 
@@ -534,10 +535,14 @@ def _rooted(values, columns):
     return bent + columns["replay"]
 
 
+def _part(function, values, rows):
+    return Part(Piece(function, {"from": values}, ("D", "replay")), rows, {})
+
+
 def _constraint(function, values, span=(0.0, 30.0), limit=1.0):
     """A limit on the losses of one formula's draws, or of two formulas' that share them."""
     draws = len(values)
-    parts = [Part(function, {"from": values}, {}, np.arange(draws))]
+    parts = [_part(function, values, np.arange(draws))]
     ones, asked = np.ones(draws), Constraint("target", limit, "loss")
     return SampledConstraint(asked, tuple(parts), ones, 0 * ones, span)
 
@@ -565,7 +570,7 @@ def test_laws_of_any_share_are_one_program():
     programs = []
     for share in (3, 1):
         split = np.split(np.arange(8), [share])
-        parts = [Part(_rooted, {"from": rows - 3.0}, {}, rows) for rows in split]
+        parts = [_part(_rooted, rows - 3.0, rows) for rows in split]
         two = replace(_constraint(_rooted, np.arange(8) - 3.0), parts=tuple(parts))
         grid = two.log_losses_on_grid(np.array([25.0, 26.0]), np.array([0.0, 0.5]))
         np.testing.assert_allclose(grid[:, 1, 0], two.log_losses(25.0, 0.5))

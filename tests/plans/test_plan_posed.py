@@ -85,9 +85,11 @@ def test_noise_is_student_t_of_each_draw_s_own_scale():
         own = part(constraint)
         assert len(own.rows) == 5000
         np.testing.assert_allclose(
-            own.values["sigma"], 1e-4 * numbers(own.values["level"]), rtol=1e-3
+            own.piece.values["sigma"],
+            1e-4 * numbers(own.piece.values["level"]),
+            rtol=1e-3,
         )
-        standard = constraint.noise / np.asarray(own.values["sigma"])
+        standard = constraint.noise / np.asarray(own.piece.values["sigma"])
         assert stats.kstest(standard, stats.t(3).cdf).pvalue > 0.01
         assert stats.kstest(standard, stats.norm.cdf).pvalue < 1e-4
     both = [constraint.noise for constraint in posed.constraints]
@@ -108,14 +110,16 @@ def test_draws_of_target_and_source_meet_at_random():
     posed = problem(
         piece(falling, twice=2 * NUMBER), piece(rising), baseline_loss=2.0, seed=4
     )
-    target, source = (part(c).values for c in posed.constraints)
+    target, source = (part(c).piece.values for c in posed.constraints)
     orders = numbers(target["level"]), numbers(source["level"])
     for order in orders:
         assert sorted(order) == list(range(1, DRAWS + 1))
     assert abs(stats.spearmanr(*orders).statistic) < 0.15
     np.testing.assert_array_equal(target["twice"], 2 * orders[0])
     other = problem(piece(falling), piece(rising), baseline_loss=2.0, seed=5)
-    assert (numbers(part(other.constraints[0]).values["level"]) != orders[0]).any()
+    assert (
+        numbers(part(other.constraints[0]).piece.values["level"]) != orders[0]
+    ).any()
 
 
 def test_joint_draws_of_covariates_stay_paired():
@@ -167,7 +171,7 @@ def test_a_measured_baseline_is_paired_too():
 def test_a_law_s_own_baseline_is_its_loss_after_pure_replay(tokens):
     posed = problem(piece(falling), piece(rising), baseline_tokens=tokens)
     _, source = posed.constraints
-    level = np.asarray(part(source).values["level"])
+    level = np.asarray(part(source).piece.values["level"])
     expected = level * (1 + (tokens or 0.0) / 1e9) ** 0.01
     np.testing.assert_allclose(source.baseline, expected)
 

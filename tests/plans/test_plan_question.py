@@ -204,7 +204,7 @@ BAD = [
     ({"forgetting_unit": "percent"}, "'relative' or 'nats'"),
     ({"max_flops": 0}, "max_flops must be a positive number"),
     ({"point": {"target": {"beth": 1.0}}}, "no parameter 'beth'"),
-    ({"point": {"goal": {}}}, "point names no promise 'goal'"),
+    ({"point": {"goal": {}}}, "point names no 'goal'"),
 ]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError
-from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
+from bayeslaw._plans.mixing.mixture import posed_and_solved
+from bayeslaw._plans.mixing.problem import MixtureArguments
 from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import panels
 from bayeslaw.cli.parsing import read_question
@@ -217,7 +218,7 @@ def assert_as_python(point, problem):
         assert said["median"] == pytest.approx(median, rel=0.003)
         assert said["low"] == pytest.approx(low, rel=0.003)
         assert said["high"] == pytest.approx(high, rel=0.003)
-    probability = problem.probability(point["x"], shares)
+    probability = problem.choice(point["x"], shares).probability
     assert point["probability"] == pytest.approx(probability, abs=0.02)
 
 

@@ -280,7 +280,7 @@ def test_a_plan_that_fails_leaves_a_page(without_fits, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise bayeslaw.PlanError("no such plan")
 
-    monkeypatch.setattr(planned, "posed_and_solved", refuse)
+    monkeypatch.setattr(planned, "answered", refuse)
     with pytest.raises(bayeslaw.PlanError, match=r"no such plan; .* all but the plan"):
         bayeslaw.report(output=tmp_path)
     page = (tmp_path / "report.html").read_text()

@@ -5,7 +5,7 @@ that keeps its limits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,8 +27,7 @@ from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import TARGET
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.search import Choice, Problem, search
-from bayeslaw._posteriors.draws import Draws
-from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:
@@ -50,13 +49,10 @@ NOT_OF_A_GOAL = {
 
 
 class PlanGoal(NamedTuple):
-    """A planning problem and its plan; ``covariates``: the columns that each formula
-    reads.
-    """
+    """A planning problem and its plan."""
 
     problem: Problem
     choice: Choice
-    covariates: Mapping[Callable, tuple[str, ...]]
 
     @property
     def flops(self) -> float:
@@ -132,9 +128,7 @@ def present_plan(
     if others:
         raise PlanError("anchors are chosen for the plan of one model: give one N")
     problem = pose(question, first)
-    pieces = [piece for group in question.pieces.values() for piece in group]
-    covariates = {piece.log_loss: piece.covariates for piece in pieces}
-    return PlanGoal(problem, search(problem), covariates)
+    return PlanGoal(problem, search(problem))
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
@@ -170,20 +164,20 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     planned = {"D": math.exp(choice.log_tokens), "replay": choice.replay}
     domains = []
     for constraint in problem.constraints:
-        parts, means = [], {}
-        for part in constraint.parts:
-            values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
-            covariates = goal.covariates[part.log_loss]
-            parts.append(Draws(Piece(part.log_loss, values, covariates), part.rows))
-            # draws of a covariate are replaced by their mean
-            means |= {n: float(np.mean(np.asarray(x))) for n, x in part.fixed.items()}
+        means = {
+            name: float(np.mean(np.asarray(column)))  # of draws of a covariate
+            for part in constraint.parts
+            for name, column in part.fixed.items()
+        }
         table = offered.table
         if constraint.name != TARGET and UNITS[constraint.unit].has_baseline:
             table = of_source(table)
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
         run = pd.DataFrame([means | planned])
-        view = view_candidates(parts, constraint.name, table, run, run_length)
+        view = view_candidates(
+            constraint.parts, constraint.name, table, run, run_length
+        )
         log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
         excess = log_loss - constraint.log_limit - constraint.noise
         domains.append(replace(view, goal=excess[:, None], at=at))

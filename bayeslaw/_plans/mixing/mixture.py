@@ -4,9 +4,8 @@ sets with a stated probability; or the best shares at a budget, and how much the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,15 +20,17 @@ from bayeslaw._base.schema import INTERVAL
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.problem import (
+    BestMixtureArguments,
+    MixtureArguments,
     MixtureChoice,
     MixtureProblem,
-    MixtureQuestion,
     kept_share,
     pose,
     quantiles,
 )
 from bayeslaw._plans.mixing.search import (
     best_of_each,
+    draw_back,
     least_mean,
     least_mixture,
     onto_simplex,
@@ -47,16 +48,6 @@ QUESTION = {
     "new_run": bool,
     "draws seed": int,
 }
-
-
-@dataclass(frozen=True, eq=False)
-class MixtureArguments(MixtureQuestion):
-    # documented in `plan_mixture`
-
-    _: KW_ONLY
-    D: float | None = None
-    max_tokens: float | None = None
-    costs: Costs | None = None
 
 
 @dataclass(frozen=True)
@@ -235,17 +226,6 @@ class PosedMixture(NamedTuple):
     problem: MixtureProblem
 
 
-def posed(arguments: MixtureArguments) -> MixtureProblem:
-    """Check the question of `plan_mixture`, and pose it over paired draws.
-
-    Raises
-    ------
-    PlanError
-        As `plan_mixture` does.
-    """
-    return pose(arguments, arguments.D, arguments.max_tokens)
-
-
 def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     """Find the plan of `plan_mixture`, and keep the problem for further questions.
 
@@ -254,10 +234,10 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     PlanError
         The question is ill-posed.
     """
-    problem = posed(arguments)
+    problem = pose(arguments)
     # The best choice for some draws looks too good with the same draws, so it is judged
     # by others.
-    fresh = posed(replace(arguments, seed=arguments.seed + 1))
+    fresh = pose(replace(arguments, seed=arguments.seed + 1))
     if arguments.D is None:
         choice = search(problem, seed=arguments.seed)
         # the shares get as many tokens as they need with these draws
@@ -266,40 +246,34 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
             choice.log_tokens if needed is None else needed, choice.shares
         )
     else:
-        choice = least_mixture(problem).judged_by(fresh)
-    tokens = math.exp(choice.log_tokens)
-    rows = fresh.limit_rows(choice)
+        choice = draw_back(fresh, *least_mixture(problem))
+    told = fresh.describe(choice)
+    tokens, rows = told["D"], told["limits"]
     by_domain = fresh.by_domain(tokens * choice.shares)
     # the limit that most draws miss, and the domains of which a plan takes all tokens
     # that may be seen, but for the search's reserve
     missed = [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
     supply = zip(by_domain.items(), fresh.supply, strict=True)
     used_up = [f"tokens of {name}" for (name, n), most in supply if n >= 0.95 * most]
-    settings = problem.settings()
+    settings = problem.settings() | {
+        "D": arguments.D and checked("D", arguments.D, COUNT),
+        "max_tokens": fresh.tokens[1],
+    }
     plan = MixturePlan(
-        feasible=choice.is_kept,
-        N=fresh.size,
-        D=tokens,
+        **told,
         atpp=tokens / fresh.size,
         flops=(arguments.costs or Costs()).flops_per_token(fresh.size) * tokens,
-        shares=fresh.by_domain(choice.shares),
         tokens=by_domain,
         epochs={
             name: by_domain[name] / there
             for name, there in settings["unique_tokens"].items()
         },
         probability=choice.probability,
-        limits=rows,
         binding=" and ".join([*missed, *used_up]),
         mean=quantiles(fresh.mean_losses(choice.log_tokens, choice.shares)),
         along=_along(fresh, choice),
         region=_region(fresh, choice),
-        settings={
-            **settings,
-            "D": arguments.D and checked("D", arguments.D, COUNT),
-            "max_tokens": fresh.tokens[1],
-        },
-        **problem.place(choice),
+        settings=settings,
     )
     return PosedMixture(plan, fresh)
 
@@ -311,26 +285,27 @@ def _along(
     to the plan's as possible.
     """
     rows = {}
-    limits = problem.limits
+    most = np.array([limit.limit for limit in problem.limits])[:, None]
     for j, name in enumerate(problem.domains):
-        most = min(problem.high[j], 1 - (problem.low.sum() - problem.low[j]))
-        least = max(problem.low[j], 1 - (problem.high.sum() - problem.high[j]))
-        shares = np.linspace(least, most, points)
+        ends = problem.low.sum() - problem.low[j], problem.high.sum() - problem.high[j]
+        shares = np.linspace(
+            max(problem.low[j], 1 - ends[1]), min(problem.high[j], 1 - ends[0]), points
+        )
         margins = []
         for share in shares:
             low, high = problem.low.copy(), problem.high.copy()
             low[j] = high[j] = share
             mixture = onto_simplex(choice.shares, low, high)
             margins.append(problem.margins(choice.log_tokens, mixture))
-        losses = limits.most[:, None] * np.exp(-np.array(margins))
+        losses = most * np.exp(-np.array(margins))
         rows[name] = {
             "share": shares.tolist(),
             "probability": [kept_share(m) for m in margins],
             "losses": {
-                limit: pd.DataFrame(
+                limit.name: pd.DataFrame(
                     [quantiles(of_point) for of_point in losses[:, i]]
                 ).to_dict("list")
-                for i, limit in enumerate(limits.names)
+                for i, limit in enumerate(problem.limits)
             },
         }
     return rows
@@ -339,24 +314,15 @@ def _along(
 def _region(
     problem: MixtureProblem, choice: MixtureChoice, steps: int = 20
 ) -> dict[str, list[Any]]:
-    """Compute probabilities over the simplex of three domains, within the bounds."""
     if len(problem.domains) != 3:
         return {}
     mixtures = simplex_lattice(3, steps)
     slack = 0.5 / steps
     is_within = (mixtures >= problem.low - slack) & (mixtures <= problem.high + slack)
     inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
-    chances = [problem.probability(choice.log_tokens, shares) for shares in inside]
+    margins = [problem.margins(choice.log_tokens, shares) for shares in inside]
+    chances = [kept_share(of_mixture) for of_mixture in margins]
     return {"shares": inside.tolist(), "probability": chances}
-
-
-@dataclass(frozen=True, eq=False)
-class BestMixtureArguments(MixtureQuestion):
-    # documented in `best_mixture`
-
-    _: KW_ONLY
-    D: float
-    tolerance: float = 0.002
 
 
 @dataclass(frozen=True)
@@ -509,37 +475,35 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     'web'
     """
     tolerance = checked("tolerance", arguments.tolerance, RATE)
-    problem = pose(arguments, arguments.D)
+    problem = pose(arguments)
     least = least_mixture(problem)
     of_each = best_of_each(problem, least_mean(problem))
-    judge, has_limits = problem, bool(problem.limits.names)
-    if has_limits:
+    judge = problem
+    if problem.limits:
         # limits look too well kept by the draws that chose the mixture: others judge it
-        judge = pose(replace(arguments, seed=arguments.seed + 1), arguments.D)
-    choice = least.judged_by(judge)
-    shares, names = choice.shares, problem.domains
-    most = judge.mean_loss(shares)[0] * (1 + tolerance)
+        judge = pose(replace(arguments, seed=arguments.seed + 1))
+    choice = draw_back(judge, *least)
+    losses = judge.mean_losses(choice.log_tokens, choice.shares)
     free = {}
-    for j, name in enumerate(names):
+    for j, name in enumerate(problem.domains):
         # a share may not move at all where no limits are kept
-        low = high = float(shares[j])
+        low = high = float(choice.shares[j])
         if choice.is_kept:
-            low, high = reach(judge, j, shares, most)
+            most = losses.mean() * (1 + tolerance)
+            low, high = reach(judge, j, choice.shares, most)
         free[name] = {"low": low, "high": high}
-    tokens = problem.tokens[1]
+    told = judge.describe(choice)
+    told["D"] = problem.tokens[1]
     return BestMixture(
-        N=problem.size,
-        D=tokens,
-        shares=problem.by_domain(shares),
-        loss=quantiles(judge.mean_losses(choice.log_tokens, shares)),
-        optimum={name: quantiles(of_each[:, j]) for j, name in enumerate(names)},
+        **told,
+        settings=problem.settings() | {"D": problem.tokens[1]},
+        loss=quantiles(losses),
+        optimum={
+            name: quantiles(of_each[:, j]) for j, name in enumerate(problem.domains)
+        },
         free=free,
         tolerance=tolerance,
-        feasible=choice.is_kept,
-        probability=choice.probability if has_limits else None,
-        limits=judge.limit_rows(choice),
-        settings=problem.settings() | {"D": tokens},
-        **problem.place(choice),
+        probability=choice.probability if problem.limits else None,
     )
 
 

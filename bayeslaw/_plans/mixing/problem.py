@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,9 +27,12 @@ from bayeslaw._base.limits import (
 )
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._law.columns import share_domains
+from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._plans.question import MEAN, check_names
 from bayeslaw._plans.reading import check_covariates
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -39,7 +43,6 @@ from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-MEAN = "mean"  # name of the limit on the weighted mean
 SET = "evaluation set"
 
 
@@ -63,39 +66,26 @@ class MixtureQuestion:
     seed: int = 0
 
 
-# -- the problem -----------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class MixtureArguments(MixtureQuestion):
+    # documented in `plan_mixture`
+
+    _: KW_ONLY
+    D: float | None = None
+    max_tokens: float | None = None
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class SetLimits:
-    """Upper limits on losses, and on weighted means of them.
+class BestMixtureArguments(MixtureQuestion):
+    # documented in `best_mixture`
 
-    ``weights``: weight of each evaluation set in each limit, shape (limit, set); rows
-    sum to one. ``most``: the limits in nats per token, shape (limit,). ``names``: names
-    of the limits.
-    """
+    _: KW_ONLY
+    D: float
+    tolerance: float = 0.002
 
-    names: tuple[str, ...]
-    weights: Float[np.ndarray, "limit set"]
-    most: Float[np.ndarray, " limit"]
 
-    def margins(
-        self, log_losses: Float[np.ndarray, "set draw"]
-    ) -> Float[np.ndarray, "limit draw"]:
-        """Compute the distance of each draw below each limit, in log loss."""
-        means = self.weights @ np.exp(log_losses)
-        return np.log(self.most)[:, None] - np.log(means)
-
-    def slopes(
-        self,
-        log_losses: Float[np.ndarray, "set draw"],
-        slopes: Float[np.ndarray, "set draw slope"],
-    ) -> Float[np.ndarray, "limit draw slope"]:
-        """Compute the slopes of `margins`."""
-        losses = np.exp(log_losses)
-        means = self.weights @ losses
-        rises = np.einsum("ls,sd,sdk->ldk", self.weights, losses, slopes)
-        return -rises / means[..., None]
+# -- the problem -----------------------------------------------------------------------
 
 
 class MixtureChoice(NamedTuple):
@@ -118,7 +108,8 @@ class MixtureProblem:
     posteriors, losses
         Posteriors by evaluation set, and their paired draws.
     limits, confidence
-        Limits on the losses, and the probability with which all are kept.
+        Limits on the losses and their mean in nats per token, and the probability with
+        which all are kept.
     weights
         Weights of the sets in the mean loss, (set,).
     low, largest
@@ -135,7 +126,7 @@ class MixtureProblem:
     question: MixtureQuestion
     posteriors: Mapping[str, Posterior]
     losses: SampledLosses
-    limits: SetLimits
+    limits: tuple[Constraint, ...]
     confidence: float
     weights: Float[np.ndarray, " set"]
     low: Float[np.ndarray, " domain"]
@@ -147,7 +138,6 @@ class MixtureProblem:
 
     @property
     def size(self) -> float:
-        """Model parameters."""
         return self.losses.fixed[0]["N"]
 
     @property
@@ -168,38 +158,45 @@ class MixtureProblem:
         return np.minimum(self.largest, self.supply / self.tokens[0])
 
     def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
-        """Name the shares."""
         return dict(zip(self.domains, map(float, shares), strict=True))
 
     # -- draws that keep the limits ----------------------------------------------------
 
+    @cached_property
+    def limited(self) -> Float[np.ndarray, "limit set"]:
+        """Weight of each evaluation set in each limit."""
+        rows = [limit.weights_of(self.losses.sets) for limit in self.limits]
+        return np.reshape(rows, (len(self.limits), len(self.losses.sets)))
+
+    def below(
+        self, log_losses: Float[np.ndarray, "set draw"]
+    ) -> Float[np.ndarray, "limit draw"]:
+        """Compute the distance of each draw below each limit, in log loss."""
+        most = np.array([limit.limit for limit in self.limits])
+        return np.log(most)[:, None] - np.log(self.limited @ np.exp(log_losses))
+
     def margins(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> Float[np.ndarray, "limit draw"]:
-        """Compute the distance of each draw below each limit."""
         log_losses, _ = self.losses.at(log_tokens, shares)
-        return self.limits.margins(log_losses)
-
-    def probability(
-        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
-    ) -> float:
-        """Compute the share of draws that keep all limits."""
-        return kept_share(self.margins(log_tokens, shares))
+        return self.below(log_losses)
 
     def probabilities(
         self,
         log_tokens: Float[np.ndarray, " run"],
         shares: Float[np.ndarray, "run domain"],
     ) -> Float[np.ndarray, " run"]:
-        """Compute the probability at each budget with its own mixture."""
+        """Compute the share of draws that keep all limits, at each budget with its own
+        mixture.
+        """
         log_losses = np.moveaxis(self.losses.over(log_tokens, shares), -1, 0)
-        return np.array([kept_share(self.limits.margins(run)) for run in log_losses])
+        return np.array([kept_share(self.below(run)) for run in log_losses])
 
     def choice(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> MixtureChoice:
         """Judge a budget and its mixture by these draws."""
-        probability = self.probability(log_tokens, shares)
+        probability = kept_share(self.margins(log_tokens, shares))
         is_kept = probability >= self.confidence
         return MixtureChoice(log_tokens, shares, probability, is_kept)
 
@@ -210,15 +207,17 @@ class MixtureProblem:
         slopes.
         """
         log_losses, slopes = self.losses.at(point[0], point[1:])
-        margins = self.limits.margins(log_losses)
+        margins = self.below(log_losses)
         nearest = margins.argmin(axis=0)
         draws = np.arange(margins.shape[1])
-        of_margins = self.limits.slopes(log_losses, slopes)[nearest, draws]
-        margin = margins[nearest, draws]
-        order = np.argsort(margin)
+        margin, limited = margins[nearest, draws], self.limited[nearest]
+        # the slopes of each draw's nearest limit, on a weighted mean of losses
+        parts = limited.T * np.exp(log_losses)
+        falls = np.einsum("sd,sdk->dk", -parts / parts.sum(axis=0), slopes)
         weights = np.empty(len(draws))
-        weights[order] = rank_weights(len(draws), 1 - self.confidence)
-        return float(weights @ margin), weights @ of_margins
+        ranks = rank_weights(len(draws), 1 - self.confidence)
+        weights[np.argsort(margin)] = ranks
+        return float(weights @ margin), weights @ falls
 
     # -- the mean loss -----------------------------------------------------------------
 
@@ -230,16 +229,15 @@ class MixtureProblem:
         return self.weights @ np.exp(log_losses)
 
     def mean_loss(
-        self, shares: Float[np.ndarray, " domain"]
-    ) -> tuple[float, Float[np.ndarray, " domain"]]:
-        """Compute the posterior mean of the weighted mean at the largest budget, and its
-        slopes.
+        self, point: Float[np.ndarray, " slope"]
+    ) -> tuple[float, Float[np.ndarray, " slope"]]:
+        """Compute the posterior mean of the weighted mean at log tokens and shares, and
+        its slopes.
         """
-        log_losses, slopes = self.losses.at(math.log(self.tokens[1]), shares)
+        log_losses, slopes = self.losses.at(point[0], point[1:])
         losses = np.exp(log_losses)
         mean = float(self.weights @ losses.mean(axis=1))
-        of_sets = (losses[..., None] * slopes[..., 1:]).mean(axis=1)
-        return mean, self.weights @ of_sets
+        return mean, self.weights @ (losses[..., None] * slopes).mean(axis=1)
 
     # -- tokens ------------------------------------------------------------------------
 
@@ -249,16 +247,6 @@ class MixtureProblem:
         """
         needed = np.maximum(shares, 1e-12)
         return float(min(np.log(self.tokens[1]), np.log(self.supply / needed).min()))
-
-    def ladder(
-        self, low: float, high: float, shares: Float[np.ndarray, " domain"]
-    ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
-        """Compute probabilities of a mixture at evenly spaced log tokens, and return
-        both.
-        """
-        rungs = np.linspace(low, high, 32 if high > low else 1)
-        mixtures = np.tile(shares, (len(rungs), 1))
-        return rungs, self.probabilities(rungs, mixtures)
 
     def cheapest(
         self, shares: Float[np.ndarray, " domain"], rounds: int = 3
@@ -270,7 +258,7 @@ class MixtureProblem:
         if high < low:
             return None
         for _ in range(rounds):
-            rungs, probabilities = self.ladder(low, high, shares)
+            rungs, probabilities = self._ladder(low, high, shares)
             safe_rungs = np.flatnonzero(probabilities >= self.confidence)
             if not len(safe_rungs):
                 return None
@@ -284,30 +272,39 @@ class MixtureProblem:
         """
         high = self.most_tokens(shares)
         low = min(math.log(self.tokens[0]), high)
-        rungs, probabilities = self.ladder(low, high, shares)
+        rungs, probabilities = self._ladder(low, high, shares)
         best = int(probabilities.argmax())
-        probability = float(probabilities[best])
-        return MixtureChoice(
-            float(rungs[best]), shares, probability, probability >= self.confidence
-        )
+        most = float(probabilities[best])
+        return MixtureChoice(float(rungs[best]), shares, most, most >= self.confidence)
+
+    def _ladder(
+        self, low: float, high: float, shares: Float[np.ndarray, " domain"]
+    ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
+        # evenly spaced log tokens, and the probability of the mixture at each
+        rungs = np.linspace(low, high, 32 if high > low else 1)
+        return rungs, self.probabilities(rungs, np.tile(shares, (len(rungs), 1)))
 
     # -- what an answer tells ----------------------------------------------------------
 
-    def limit_rows(self, choice: MixtureChoice) -> list[dict[str, Any]]:
-        """Describe each limit at a choice."""
-        limits = self.limits
+    def describe(self, choice: MixtureChoice) -> dict[str, Any]:
+        """Describe a chosen run in the fields that all answers have."""
         margins = self.margins(choice.log_tokens, choice.shares)
-        return [
-            {
-                "name": name,
-                "limit": float(most),
-                "probability": float((margin >= 0).mean()),
-                **quantiles(most * np.exp(-margin)),
-            }
-            for name, most, margin in zip(
-                limits.names, limits.most, margins, strict=True
-            )
-        ]
+        return {
+            "feasible": choice.is_kept,
+            "N": self.size,
+            "D": math.exp(choice.log_tokens),
+            "shares": self.by_domain(choice.shares),
+            "limits": [
+                {
+                    "name": limit.name,
+                    "limit": limit.limit,
+                    "probability": float((margin >= 0).mean()),
+                    **quantiles(limit.limit * np.exp(-margin)),
+                }
+                for limit, margin in zip(self.limits, margins, strict=True)
+            ],
+            **self.place(choice),
+        }
 
     def settings(self) -> dict[str, Any]:
         """Collect what was asked, as JSON types."""
@@ -380,11 +377,9 @@ def quantiles(
 # -- the question ----------------------------------------------------------------------
 
 
-def pose(
-    question: MixtureQuestion, D: float | None, max_tokens: float | None = None
-) -> MixtureProblem:
-    """Check a question, and pose it over paired draws: at a budget ``D``, or without one
-    from ten times below to ten times above the fitted budgets.
+def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
+    """Check a question, and pose it over paired draws: at its budget, or without one from
+    ten times below to ten times above the fitted budgets.
 
     Raises
     ------
@@ -412,14 +407,14 @@ def pose(
     fixed = {name: {"N": size} for name in sets}
     for column, value in question.covariates.items():
         by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
-        _check_names(f"covariates {column}", by_set, sets, SET)
+        check_names(f"covariates {column}", by_set, sets, SET)
         for name, one in by_set.items():
             fixed[name][column] = checked(column, one, KINDS.get(column, POSITIVE))
     check_count("draws", question.draws)
 
     low, largest = _read_bounds(question, posteriors, domains)
     given = question.unique_tokens
-    _check_names("unique_tokens", given, domains)
+    check_names("unique_tokens", given, domains)
     unique = [
         checked(f"unique_tokens of {name}", given[name], COUNT)
         if name in given
@@ -433,10 +428,11 @@ def pose(
         pieces = [piece for p in posteriors.values() for piece in p.pieces()]
         epochs, notes = epochs_allowed(epochs, pieces, None)
 
-    if D is not None:
+    max_tokens = getattr(question, "max_tokens", None)
+    if question.D is not None:
         if max_tokens is not None:
             raise PlanError("give D, the budget, or max_tokens, not both")
-        fewest = most = checked("D", D, COUNT)
+        fewest = most = checked("D", question.D, COUNT)
     else:
         ends = fitted_range(posteriors, "D") or (1e6, 1e13)
         most = 10.0 * ends[1]
@@ -445,7 +441,7 @@ def pose(
         fewest = min(ends[0], most) / 10.0
     weights = _read_weights(question.weights, sets)
     limits = _read_limits(question, sets, weights)
-    if not limits.names and D is None:
+    if not limits and question.D is None:
         raise PlanError(
             "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
             "at which the mean of the losses is least"
@@ -510,50 +506,29 @@ def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
 
 
 def _read_limits(
-    question: MixtureQuestion,
-    sets: tuple[str, ...],
-    of_mean: Float[np.ndarray, " set"],
-) -> SetLimits:
-    """Read the limits on evaluation sets and on their weighted mean."""
-    _check_names("max_loss", question.max_loss, sets, SET)
-    names, weights, most = [], [], []
-    for name, limit in question.max_loss.items():
-        names.append(name)
-        weights.append([float(single == name) for single in sets])
-        most.append(checked(f"max_loss of {name}", limit, LOSS))
+    question: MixtureQuestion, sets: tuple[str, ...], weights: Float[np.ndarray, " set"]
+) -> tuple[Constraint, ...]:
+    check_names("max_loss", question.max_loss, sets, SET)
+    limits = [
+        Constraint(name, checked(f"max_loss of {name}", limit, LOSS), "loss")
+        for name, limit in question.max_loss.items()
+    ]
     if question.max_mean_loss is not None:
-        names.append(MEAN)
-        weights.append(of_mean)
-        most.append(checked("max_mean_loss", question.max_mean_loss, LOSS))
-    shape = (len(names), len(sets))
-    return SetLimits(tuple(names), np.reshape(weights, shape), np.array(most))
+        most = checked("max_mean_loss", question.max_mean_loss, LOSS)
+        of_sets = tuple(zip(sets, weights.tolist(), strict=True))
+        limits.append(Constraint(MEAN, most, "loss", of_sets))
+    return tuple(limits)
 
 
 def _read_weights(given: Any, sets: tuple[str, ...]) -> Float[np.ndarray, " set"]:
     """Compute the weights of evaluation sets in a mean; they sum to one."""
     given = dict.fromkeys(sets, 1.0) if given is None else given
-    _check_names("weights", given, sets, SET)
+    check_names("weights", given, sets, SET)
     by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}
     total = sum(by_set.values())
     if min(by_set.values(), default=0.0) < 0 or not 0 < total < math.inf:
         raise PlanError("weights must be at least 0, and one of them above")
     return np.array([by_set.get(name, 0.0) / total for name in sets])
-
-
-def _check_names(
-    what: str, given: Any, there: tuple[str, ...], kind: str = "domain"
-) -> None:
-    """Refuse what is not by name, or names something that there is not."""
-    if not isinstance(given, Mapping):
-        raise PlanError(
-            f"{what} is by {kind}, {there[0]}=...; got {given!r} (there are: "
-            f"{', '.join(there)})"
-        )
-    unknown = [name for name in given if name not in there]
-    if unknown:
-        raise PlanError(
-            f"{what} names no {unknown[0]!r}; there are: {', '.join(there)}"
-        )
 
 
 def _read_bounds(
@@ -564,7 +539,7 @@ def _read_bounds(
     """Find the smallest and largest share of each domain: the given ones (one number is
     a fixed share), else the fitted ones.
     """
-    _check_names("bounds", question.bounds, domains)
+    check_names("bounds", question.bounds, domains)
     pairs = []
     for name in domains:
         if name not in question.bounds:

@@ -25,6 +25,8 @@ from bayeslaw._posteriors.posterior import Draw, Posterior
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+RUNS = 32  # of one call
+
 
 @dataclass(frozen=True, eq=False)
 class SampledLosses:
@@ -82,13 +84,14 @@ class SampledLosses:
         return cls(names, tuple(domains), tuple(parts), np.stack(noise), tuple(fixed))
 
     def at(
-        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+        self, log_tokens: float, shares: Float[np.ndarray, "*draw domain"]
     ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw slope"]]:
-        """Compute log losses at a mixture, and their slopes in log tokens and in each
-        share.
+        """Compute log losses at a mixture, or of each draw at its own mixture, and their
+        slopes in log tokens and in each share.
         """
-        # convert to one type, because another type would compile another program
-        point = np.array([log_tokens, *shares], float)
+        # one type, because another type would compile another program
+        budget = np.full(shares.shape[:-1], log_tokens, float)
+        point = np.array([budget, *shares.T])
         columns = tuple(f"{SHARE}{name}" for name in self.domains)
         losses = self.noise.copy()
         slopes = np.zeros((*losses.shape, len(point)))
@@ -96,7 +99,11 @@ class SampledLosses:
             fixed = {name: np.float64(value) for name, value in self.fixed[i].items()}
             for part in parts:
                 values, along = _with_slopes(
-                    part.piece.log_loss, columns, dict(part.piece.values), fixed, point
+                    part.piece.log_loss,
+                    columns,
+                    dict(part.piece.values),
+                    fixed,
+                    point if shares.ndim == 1 else point[:, part.rows],
                 )
                 losses[i, part.rows] += np.asarray(values)
                 slopes[i, part.rows] = np.asarray(along).T
@@ -107,55 +114,25 @@ class SampledLosses:
         log_tokens: Float[np.ndarray, " run"],
         shares: Float[np.ndarray, "run domain"],
     ) -> Float[np.ndarray, "set draw run"]:
-        """Compute log losses at runs, each with its own budget and mixture."""
-        size = len(log_tokens)
-        run = {
-            f"{SHARE}{name}": p for name, p in zip(self.domains, shares.T, strict=True)
-        }
-        run["D"] = np.exp(log_tokens)
-        losses = np.repeat(self.noise[..., None], size, axis=2)
-        for i, parts in enumerate(self.parts):
-            fixed = {
-                name: np.full(size, value) for name, value in self.fixed[i].items()
-            }
-            of_set = run | fixed
-            for part in parts:
-                read = {name: of_set[name] for name in part.piece.covariates}
-                losses[i, part.rows] += part.piece.at(read)
-        return losses
-
-    def each(
-        self, log_tokens: float, shares: Float[np.ndarray, "draw domain"]
-    ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw domain"]]:
-        """Compute log losses of each draw at its own mixture, and their slopes in its
-        shares.
+        """Compute log losses at runs, each with its own budget and mixture, in calls of
+        one size, so that one program serves all.
         """
-        columns = [f"{SHARE}{name}" for name in self.domains]
-        losses = self.noise.copy()
-        slopes = np.zeros((*losses.shape, len(columns)))
-        for i, parts in enumerate(self.parts):
-            fixed = {name: jnp.asarray(value) for name, value in self.fixed[i].items()}
-            for part in parts:
-                rows = part.rows
-                points = dict(
-                    zip(columns, map(jnp.asarray, shares[rows].T), strict=True)
-                )
-                points |= {"log_D": jnp.full(len(rows), log_tokens)}
-                values, by_name = _each_with_slopes(
-                    part.piece.log_loss, dict(part.piece.values), fixed, points
-                )
-                losses[i, rows] += np.asarray(values)
-                slopes[i, rows] = np.stack([by_name[c] for c in columns], axis=-1)
-        return losses, slopes
-
-
-def _at_point(
-    log_loss: Callable, fixed: Mapping[str, Any], point: Mapping[str, Any], draw: Draw
-) -> Any:
-    """Compute the log loss of a draw at one run."""
-    run = {name: value for name, value in point.items() if name != "log_D"}
-    run |= {**fixed, "D": jnp.exp(point["log_D"])}
-    return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
+        names = ("D", *(f"{SHARE}{name}" for name in self.domains))
+        columns = dict(zip(names, [np.exp(log_tokens), *shares.T], strict=True))
+        size = len(log_tokens)
+        losses = np.repeat(self.noise[..., None], size, axis=2)
+        for first in range(0, size, RUNS):
+            some = np.minimum(np.arange(first, first + RUNS), size - 1)
+            runs = {name: column[some] for name, column in columns.items()}
+            here = losses[..., first : first + RUNS]
+            for i, parts in enumerate(self.parts):
+                held = {
+                    name: np.full(RUNS, value) for name, value in self.fixed[i].items()
+                }
+                for part in parts:
+                    read = {name: (runs | held)[name] for name in part.piece.covariates}
+                    here[i, part.rows] += part.piece.at(read)[:, : here.shape[2]]
+        return losses
 
 
 # a plan calls it some hundred times, which is cheaper than compiling a faster program
@@ -165,29 +142,24 @@ def _with_slopes(
     columns: tuple[str, ...],
     draws: Draw,
     fixed: Mapping[str, Float[Array, ""]],
-    point: Float[Array, " slope"],
+    point: Float[Array, " slope *draw"],
 ) -> tuple[Float[Array, " draw"], Float[Array, "slope draw"]]:
-    """Compute the log loss of each draw at log tokens and shares, and its slopes."""
+    """Compute the log loss of each draw at log tokens and shares, which all draws share
+    or each has for itself, and its slopes.
+    """
+
+    def of_draw(point: Any, draw: Draw) -> Any:
+        shares = zip(columns, point[1:], strict=True)
+        run = {**fixed, "D": jnp.exp(point[0]), **dict(shares)}
+        return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
 
     def of_draws(point: Any) -> Any:
-        named = {"log_D": point[0], **dict(zip(columns, point[1:], strict=True))}
-        at_run = partial(_at_point, log_loss, fixed, named)
-        return jax.vmap(at_run)(dict(draws))
+        return jax.vmap(of_draw, (None if point.ndim == 1 else 1, 0))(point, draws)
 
     # in forward mode, the parts that all draws share (a misfit's functions) are
     # differentiated once
+    size = len(point)
+    ways = jnp.eye(size).reshape(size, size, *(1,) * (point.ndim - 1))
+    directions = jnp.broadcast_to(ways, (size, *point.shape))
     along = partial(jax.jvp, of_draws, (point,))
-    directions = jnp.eye(len(point))
     return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
-
-
-@compiled(static_argnums=0)
-def _each_with_slopes(
-    log_loss: Callable,
-    draws: Draw,
-    fixed: Mapping[str, Float[Array, ""]],
-    points: Mapping[str, Float[Array, " draw"]],
-) -> tuple[Float[Array, " draw"], dict[str, Float[Array, " draw"]]]:
-    """Compute the log loss of each draw at its own run, and its slopes."""
-    at_run = jax.value_and_grad(partial(_at_point, log_loss, fixed))
-    return jax.vmap(at_run)(dict(points), dict(draws))

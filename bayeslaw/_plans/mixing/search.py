@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import optimize
@@ -25,6 +26,8 @@ from bayeslaw._plans.mixing.problem import MixtureChoice, MixtureProblem
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+FINE = 1e-7  # tolerance of SLSQP where a mean loss is compared with others
 
 
 def search(problem: MixtureProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
@@ -104,7 +107,7 @@ def _cheapest_from(
     for reserve in reserves:
         aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
         _, mixture = minimise(
-            problem, lambda point: (point[0], slope), start[:2], [keeps_limits(aim)]
+            problem, lambda point: (point[0], slope), start[:2], keeps_limits(aim)
         )
         log_tokens = problem.cheapest(mixture)
         if log_tokens is not None:
@@ -176,104 +179,89 @@ def _of_supply(problem: MixtureProblem) -> list[Any]:
     """Build constraints for SLSQP: shares sum to one, and no domain gives more tokens
     than it has.
     """
-    size = len(problem.low)
-    total = np.concatenate([[0.0], np.ones(size)])
-    constraints = [
-        {"type": "eq", "fun": lambda x: x[1:].sum() - 1, "jac": lambda x: total}
-    ]
+    total = np.append(0.0, np.ones(len(problem.low)))
+    whole = {"type": "eq", "fun": lambda x: total @ x - 1, "jac": lambda x: total}
     finite = np.flatnonzero(np.isfinite(problem.supply))
     if not len(finite):
-        return constraints
+        return [whole]
 
     def left(x):
-        needed = np.log(np.maximum(x[1 + finite], 1e-9))
-        return np.log(problem.supply[finite]) - x[0] - needed
+        shares = np.maximum(x[1 + finite], 1e-9)
+        slopes = np.zeros((len(finite), len(x)))
+        slopes[:, 0] = -1.0
+        slopes[np.arange(len(finite)), 1 + finite] = -1 / shares
+        return np.log(problem.supply[finite]) - x[0] - np.log(shares), slopes
 
-    def slopes(x):
-        rows = np.zeros((len(finite), 1 + size))
-        rows[:, 0] = -1.0
-        rows[np.arange(len(finite)), 1 + finite] = -1 / np.maximum(x[1 + finite], 1e-9)
-        return rows
-
-    return [*constraints, {"type": "ineq", "fun": left, "jac": slopes}]
+    return [whole, at_least_0(left)]
 
 
-def keeps_limits(problem: MixtureProblem) -> dict[str, Any]:
+def keeps_limits(problem: MixtureProblem) -> list[Any]:
     """State for SLSQP that the limits hold with the confidence, in percent of the loss."""
 
     def margin(point: Float[np.ndarray, " slope"]) -> tuple:
         value, slopes = problem.quantile(point)
         return 100 * value, 100 * slopes
 
-    return at_least_0(margin)
+    return [at_least_0(margin)] if problem.limits else []
 
 
 def at_least_0(function: Callable) -> dict[str, Any]:
     """State for SLSQP that a function with slopes is not negative. Its last value is
     kept, because SLSQP evaluates each point twice.
     """
-    last: dict[bytes, Any] = {}
-
-    def of_point(point: Float[np.ndarray, " slope"]) -> Any:
-        key = point.tobytes()
-        if key not in last:
-            last.clear()
-            last[key] = function(point)
-        return last[key]
-
+    last = lru_cache(maxsize=1)(lambda point: function(np.array(point)))
     return {
         "type": "ineq",
-        "fun": lambda point: of_point(point)[0],
-        "jac": lambda point: of_point(point)[1],
+        "fun": lambda point: last(tuple(point))[0],
+        "jac": lambda point: last(tuple(point))[1],
     }
 
 
 # -- the least mean at a budget ----------------------------------------------------------
 
 
-class LeastMixture(NamedTuple):
-    """The mixture of the least mean that keeps the limits, and the most probable one;
-    both are the same where none keeps them.
+def least_mixture(
+    problem: MixtureProblem,
+) -> tuple[Float[np.ndarray, " domain"], Float[np.ndarray, " domain"]]:
+    """Find the mixture of the least mean among those that keep the limits, and the most
+    probable one; both are the same where none keeps them.
     """
-
-    shares: Float[np.ndarray, " domain"]
-    safest: Float[np.ndarray, " domain"]
-
-    def judged_by(self, problem: MixtureProblem) -> MixtureChoice:
-        """Judge the mixture by other draws, which may draw it back."""
-        return _draw_back(problem, self.shares, self.safest)
-
-
-def least_mixture(problem: MixtureProblem) -> LeastMixture:
-    """Find the mixture of the least mean among those that keep the limits."""
     free = least_mean(problem)
-    if not problem.limits.names:
-        return LeastMixture(free, free)
+    if not problem.limits:
+        return free, free
     sure = replace(problem, confidence=max(problem.confidence, 0.999))
     safest = most_probable(sure, problem.question.seed)
     if safest.probability < problem.confidence:
-        return LeastMixture(safest.shares, safest.shares)
-    minima = [
-        _minimise_shares(problem, problem.mean_loss, start, _kept(problem))
-        for start in (safest.shares, free)
-    ]
-    kept = [_draw_back(problem, p, safest.shares).shares for p in (free, *minima)]
-    shares = min(kept, key=lambda p: problem.mean_loss(p)[0])
-    return LeastMixture(shares, safest.shares)
+        return safest.shares, safest.shares
+    candidates = [free]
+    for start in (safest.shares, free):
+        at = safest.log_tokens, start
+        limits = keeps_limits(problem)
+        candidates.append(minimise(problem, problem.mean_loss, at, limits, FINE)[1])
+    kept = [draw_back(problem, p, safest.shares).shares for p in candidates]
+    return _least_of(problem, kept), safest.shares
 
 
 def least_mean(
     problem: MixtureProblem, starts: int = 4
 ) -> Float[np.ndarray, " domain"]:
     """Minimise the mean loss over shares, from several mixtures, whatever the limits."""
+    x = math.log(problem.tokens[1])
     minima = [
-        _minimise_shares(problem, problem.mean_loss, start)
+        minimise(problem, problem.mean_loss, (x, start), ftol=FINE)[1]
         for start in _spread(problem, starts)
     ]
-    return min(minima, key=lambda shares: problem.mean_loss(shares)[0])
+    return _least_of(problem, minima)
 
 
-def _draw_back(
+def _least_of(
+    problem: MixtureProblem, mixtures: Sequence[Float[np.ndarray, " domain"]]
+) -> Float[np.ndarray, " domain"]:
+    x = math.log(problem.tokens[1])
+    return min(mixtures, key=lambda shares: problem.mean_losses(x, shares).mean())
+
+
+def draw_back(
     problem: MixtureProblem,
     shares: Float[np.ndarray, " domain"],
     safest: Float[np.ndarray, " domain"],
@@ -309,39 +297,22 @@ def reach(
     """
 
     def left(point: Float[np.ndarray, " slope"]) -> tuple:
-        mean, slopes = problem.mean_loss(point[1:])
-        return 100 * (most - mean) / most, np.append(0.0, -100 * slopes / most)
+        mean, slopes = problem.mean_loss(point)
+        return 100 * (most - mean) / most, -100 * slopes / most
 
+    limits, start = keeps_limits(problem), (math.log(problem.tokens[1]), best)
     ends = []
     for sign in (1.0, -1.0):
-        slope = sign * np.eye(len(best))[domain]
-        further = [at_least_0(left), *_kept(problem)]
-        optimum = _minimise_shares(
-            problem, lambda p, s=slope: (s @ p, s), best, further
+        slope = sign * np.eye(1 + len(best))[1 + domain]
+        _, shares = minimise(
+            problem,
+            lambda point, slope=slope: (slope @ point, slope),
+            start,
+            [at_least_0(left), *limits],
+            FINE,
         )
-        ends.append(float(optimum[domain]))
+        ends.append(float(shares[domain]))
     return min(ends), max(ends)
-
-
-def _minimise_shares(
-    problem: MixtureProblem,
-    function: Callable,
-    start: Float[np.ndarray, " domain"],
-    further: Sequence[Any] = (),
-) -> Float[np.ndarray, " domain"]:
-    """Minimise a function of the shares, of value and slopes, at the largest budget."""
-
-    def objective(point: Float[np.ndarray, " slope"]) -> tuple:
-        value, slopes = function(point[1:])
-        return value, np.append(0.0, slopes)
-
-    start_point = math.log(problem.tokens[1]), start
-    _, shares = minimise(problem, objective, start_point, further, ftol=1e-7)
-    return shares
-
-
-def _kept(problem: MixtureProblem) -> list[Any]:
-    return [keeps_limits(problem)] if problem.limits.names else []
 
 
 def _spread(problem: MixtureProblem, count: int) -> Float[np.ndarray, "mixture domain"]:
@@ -373,10 +344,9 @@ def best_of_each(
     def each(
         shares: Float[np.ndarray, "draw domain"],
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
-        """Compute each draw's loss at its own mixture, and its slopes."""
-        log_losses, slopes = problem.losses.each(log_tokens, shares)
+        log_losses, slopes = problem.losses.at(log_tokens, shares)
         losses = np.exp(log_losses)
-        rises = np.einsum("s,sd,sdk->dk", problem.weights, losses, slopes)
+        rises = np.einsum("s,sd,sdk->dk", problem.weights, losses, slopes[..., 1:])
         return problem.weights @ losses, rises
 
     # from the best of some mixtures for each draw
