@@ -49,40 +49,39 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     keys = _list_keys(runs)
     if not keys and "model" in runs and not {"run", "step"} <= set(runs):
         keys = ["model"]  # a fine-tuned model, not a learning curve
+    of_domain = ["domain"] if "domain" in runs else []
     is_start = np.zeros(len(runs), bool)
     if keys and {"D", "loss"} <= set(runs):
         is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
     if is_start.any() and not is_start.all():
         starts, runs = runs[is_start], runs[~is_start].copy()
-        own_keys = [*keys, "domain"] if "domain" in runs else keys
-        losses = starts.groupby(own_keys)["loss"]
+        losses = starts.groupby(keys + of_domain)["loss"]
         apart = (losses.max() / losses.min() - 1).max()
         if apart > 0.01:
             warn(
-                f"rows of no tokens (D = 0) with one {' and '.join(own_keys)} differ in "
-                f"loss by up to {apart:.0%}: are they of several checkpoints? then say "
-                "what tells them apart (ptpp, or pretrain_tokens, or a column "
+                f"rows of no tokens (D = 0) with one {' and '.join(keys + of_domain)} "
+                f"differ in loss by up to {apart:.0%}: are they of several checkpoints? "
+                "then say what tells them apart (ptpp, or pretrain_tokens, or a column "
                 "checkpoint); their mean is taken"
             )
-        runs[LOSS_BEFORE] = _fill(runs, LOSS_BEFORE, losses.mean(), own_keys)
-        if "domain" in runs and (starts["domain"] == "source").any():
-            losses = starts[starts["domain"] == "source"].groupby(keys)["loss"].mean()
-            filled = _fill(runs, SOURCE_LOSS_BEFORE, losses, keys)
-            runs[SOURCE_LOSS_BEFORE] = filled
+        runs[LOSS_BEFORE] = _fill(runs, LOSS_BEFORE, losses.mean())
+        of_source = starts[starts["domain"] == "source"] if of_domain else starts[:0]
+        if len(of_source):
+            losses = of_source.groupby(keys)["loss"].mean()
+            runs[SOURCE_LOSS_BEFORE] = _fill(runs, SOURCE_LOSS_BEFORE, losses)
         warn(
             f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
             f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
         )
     keys = _list_keys(runs)
-    for column in (*LOSSES_BEFORE, "target_loss_before"):
-        if not keys or column not in runs:
-            continue
-        by_domain = column == LOSS_BEFORE and "domain" in runs
-        own_keys = [*keys, "domain"] if by_domain else keys
+    for column in (c for c in (*LOSSES_BEFORE, "target_loss_before") if c in runs):
+        if not keys:
+            break
+        own_keys = keys + of_domain * (column == LOSS_BEFORE)
         losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
         agrees = losses.max() <= (1 + tolerance) * losses.min()
         # the first value and not the mean, which can differ in the last digit
-        filled = _fill(runs, column, losses.first()[agrees], own_keys)
+        filled = _fill(runs, column, losses.first()[agrees])
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
             warn(
@@ -103,16 +102,13 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
     return ["N"] if {"N", "replay"} <= set(runs) else []
 
 
-def _fill(
-    runs: pd.DataFrame, column: str, losses: pd.Series, keys: list[str]
-) -> pd.Series:
+def _fill(runs: pd.DataFrame, column: str, losses: pd.Series) -> pd.Series:
     """Fill the gaps of a column from ``losses``, indexed by the keys."""
     by_key = losses.rename("filling").reset_index()
+    keys = [*losses.index.names]
     merged = runs[keys].merge(by_key, on=keys, how="left", validate="m:1")
     values = pd.Series(merged["filling"].to_numpy(float), index=runs.index)
-    if column not in runs:
-        return values
-    return runs[column].where(runs[column].notna(), values)
+    return runs[column].fillna(values) if column in runs else values
 
 
 def doubt_baseline(

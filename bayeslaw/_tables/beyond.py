@@ -136,24 +136,18 @@ def read_places(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Distance]:
     }
 
 
-def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
-    """Write a line for each axis along which runs lie over ``far`` times beyond the
-    table, and one if their replay is outside the table's range.
-
-    Parameters
-    ----------
-    table
-        Runs of the fit; no lines if it is not a table.
-    runs
-        Runs to forecast. Columns missing in either table are skipped.
+def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
+    """Write a line for each axis along which runs lie over `FAR` times beyond the
+    table (a fit's runs; no lines if it is not a table), and one if their replay is
+    outside the table's range.
     """
     if not isinstance(table, pd.DataFrame):
         return []
     lines = []
     for axis, place in distances(table, runs, AXES, above=0).items():
         new = values_along(runs, axis)
-        if place.factor > far and new is not None:
-            count = int(np.sum(_factors(new, place.low, place.high) > far))
+        if place.factor > FAR and new is not None:
+            count = int(np.sum(_factors(new, place.low, place.high) > FAR))
             rows = f" in {count} of {len(new)} rows" if len(new) > 1 else ""
             lines.append(place.sentence(axis, rows))
     outside = replay_outside(table, runs)
@@ -164,26 +158,19 @@ def own_beyond(
     table: object,
     runs: pd.DataFrame,
     inputs: Collection[str],
-    far: float = FAR,
     units: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Write a line for each column outside the schema along which runs lie more than
-    ``far`` times beyond the table. The unit of distance is half the column's range if
-    the column has values of 0 or less, where a factor has no meaning.
+    `FAR` times beyond the table. The unit of distance is half the column's range if the
+    column has values of 0 or less, where a factor has no meaning.
 
-    Parameters
-    ----------
-    inputs
-        The columns that laws read.
-    units
-        Units of these columns, if a formula states them.
+    ``inputs``: the columns that laws read. ``units``: those that a formula states.
     """
-    lines: list[str] = []
     if not isinstance(table, pd.DataFrame):
-        return lines
-    for name in dict.fromkeys(inputs):
-        if name in NUMERIC or name not in table or name not in runs:
-            continue
+        return []
+    lines = []
+    names = {name: None for name in inputs if name not in NUMERIC}
+    for name in (n for n in names if n in table and n in runs):
         low, high = float(table[name].min()), float(table[name].max())
         x, how = runs[name].to_numpy(float), "times"
         times = _factors(x, low, high)
@@ -191,12 +178,13 @@ def own_beyond(
             half, how = (high - low) / 2 or 1.0, "halves of their range"
             times = np.abs(x - (low + high) / 2) / half
         worst = int(np.argmax(times))
-        if times[worst] > far:
-            unit = (units or {}).get(name, "")
+        if times[worst] > FAR:
+            value = " ".join(
+                [f"{x[worst]:g}", *filter(None, [(units or {}).get(name)])]
+            )
             lines.append(
-                f"{name} = {x[worst]:g}{unit and f' {unit}'} (a column of your own) lies "
-                f"{times[worst]:.3g} {how} beyond the runs that were fitted ({low:g} to "
-                f"{high:g})"
+                f"{name} = {value} (a column of your own) lies {times[worst]:.3g} {how} "
+                f"beyond the runs that were fitted ({low:g} to {high:g})"
             )
     return lines
 
@@ -260,14 +248,9 @@ def values_along(
     """Select the finite values of an axis, such as D/N, over ``above``; None if there
     are none.
     """
-    x = axis_product(axis, {c: _take_numbers(columns, c) for c in powers_of(axis)})
+    # missing columns, and cells that are no numbers, are NaN
+    known = columns.reindex(columns=[*powers_of(axis)])
+    numbers = known.apply(pd.to_numeric, errors="coerce").astype(float)
+    x = axis_product(axis, {c: numbers[c].to_numpy() for c in numbers})
     usable = x[np.isfinite(x) & (x > above)]
     return usable if len(usable) else None
-
-
-def _take_numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
-    """Convert a column to numbers; NaN for other cells, or if the column is missing."""
-    if name not in columns:
-        return np.full(len(columns), np.nan)
-    values = pd.to_numeric(columns[name], errors="coerce")
-    return values.to_numpy(float)

@@ -5,7 +5,9 @@ split rows that hold the losses of two domains.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import pandas as pd
 
@@ -93,22 +95,20 @@ def renamed(
         read[ours] = parsed
 
     # columns that are made of others, in order of their dependence
+    made = {ours: {*of.columns} & ({*read} - {ours}) for ours, of in read.items()}
+    try:
+        in_order = [*TopologicalSorter(made).static_order()]
+    except CycleError as error:
+        raise RunTableError(
+            f"columns {' and '.join(error.args[1][1:])} are each made from the other; "
+            "name columns of the table"
+        ) from None
     computed: dict[str, pd.Series] = {}
-    while len(computed) < len(read):
-        waiting = [ours for ours in read if ours not in computed]
-        ready = [o for o in waiting if not {*read[o].columns} & ({*waiting} - {o})]
-        if not ready:
-            raise RunTableError(
-                f"columns {' and '.join(waiting)} are each made from the other; name "
-                "columns of the table"
-            )
-        for ours in ready:
-            cells = dict(computed)
-            for name in {*read[ours].columns} - {*computed}:
-                # the renamed table's column, but for the one that is made
-                source = out if name in out and name != ours else table
-                cells[name] = source[name]
-            computed[ours] = read[ours].of(cells, ours)
+    for ours in in_order:
+        # the renamed table's column, but for the one that is made
+        own = {*read[ours].columns} - {*computed}
+        cells = {n: (out if n in out and n != ours else table)[n] for n in own}
+        computed[ours] = read[ours].of(computed | cells, ours)
     # columns that were only rescaled are dropped; those of the schema, as step, stay
     rescaled = {of.columns[0] for of in read.values() if of.factor is not None}
     to_drop = {*computed, *((rescaled & there) - {*schema})}
@@ -116,15 +116,17 @@ def renamed(
     out = out.assign(**computed)
 
     # a tracker's prefix is dropped where only one column then has a name of the schema
-    meant: dict[str, list[str]] = {}
-    for name in map(str, out.columns):
-        match = EXPORTED.fullmatch(name)
-        # config.loss is a setting (the name of the loss function), not a measurement
-        if not match or (is_setting(name) and match[1] in LOSSES):
-            continue
-        if match[1] in schema and match[1] not in out:
-            meant.setdefault(match[1], []).append(name)
-    exported = {names[0]: ours for ours, names in meant.items() if len(names) == 1}
+    bare = {n: match[1] for n in map(str, out) if (match := EXPORTED.fullmatch(n))}
+    # config.loss is a setting (the name of the loss function), not a measurement
+    meant = {
+        name: ours
+        for name, ours in bare.items()
+        if ours in schema
+        and ours not in out
+        and not (is_setting(name) and ours in LOSSES)
+    }
+    counts = Counter(meant.values())
+    exported = {name: ours for name, ours in meant.items() if counts[ours] == 1}
     out = out.rename(columns=exported)
     check_repeated(out.columns)
     return out
@@ -144,16 +146,12 @@ def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     """Drop the unit in brackets from names that ``columns`` writes without it."""
     bare = {str(name): without_unit(str(name)) for name in table}
     full = {*bare, *(ours for _, ours in pairs_of(columns))}
-    written = {
-        name
-        for theirs in columns
-        for name in columns_read(theirs, full | {*bare.values()})
-    }
-    short = list(bare.values())
+    written = {n for t in columns for n in columns_read(t, full | {*bare.values()})}
+    counts = Counter(bare.values())
     wanted = {
-        name: b
-        for name, b in bare.items()
-        if b in written - full and name not in written and short.count(b) == 1
+        name: short
+        for name, short in bare.items()
+        if short in written - full and name not in written and counts[short] == 1
     }
     return table.rename(columns=wanted)
 

@@ -76,9 +76,8 @@ def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.Data
     """Select the runs of the domains that a posterior's table names; all runs if either
     names none.
     """
-    if table is None:
-        return runs
-    if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
+    tables = [] if table is None else [table, runs]
+    if not tables or any("domain" not in t or t["domain"].isna().all() for t in tables):
         return runs
     return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
 
@@ -130,20 +129,18 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " ru
 def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
     """Build the error about a missing column, with one that may be meant by it."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
-    # compare names and descriptions: lr is described as a learning rate
-    words = (name, NUMERIC.get(name, name))
-    close = [
-        c for w in words for c in difflib.get_close_matches(w.casefold(), folded, 1)
-    ]
-    similar = forecast = ""
-    if close:
-        theirs = folded[close[0]]
-        similar = f' (is it {theirs!r}? write --column "{name}={theirs}")'
-    if name in LOSSES_BEFORE:
-        forecast = (
-            "; a fit of other checkpoints may forecast it for a forecast (--before, "
-            "docs/howto/chains.md)"
-        )
+    # names and descriptions are compared: lr is described as a learning rate
+    words = (name.casefold(), NUMERIC.get(name, name).casefold())
+    close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
+    similar = (
+        f' (is it {folded[close[0]]!r}? write --column "{name}={folded[close[0]]}")'
+        if close
+        else ""
+    )
+    forecast = (
+        "; a fit of other checkpoints may forecast it for a forecast (--before, "
+        "docs/howto/chains.md)"
+    ) * (name in LOSSES_BEFORE)
     return RunTableError(
         f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
         f"which the table lacks{similar}; {it_has(runs)}{forecast}"
@@ -208,12 +205,11 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     """
     if "N" not in runs:
         return {}
-    usual = 1e9  # parameters of the reference run of the laws that come with this
-    if not _are_far(runs["N"].min(), runs["N"].max(), usual):
+    # parameters of the reference run of the laws that come with this
+    if not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
-    middles = {c: np.exp(np.log(sizes).mean()) for c, sizes in positive.items()}
-    return {c: float(f"{middle:.0e}") for c, middle in middles.items()}
+    return {c: float(f"{np.exp(np.log(x).mean()):.0e}") for c, x in positive.items()}
 
 
 def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
@@ -359,16 +355,17 @@ def check_fittable(
             tied.setdefault(most, []).append(e.name)
     for column in (c for c in law.covariates if c in tied):
         levels, names = np.unique(x[column]), tied[column]
+        words = " and ".join(map(format_count, levels[:2]))
         if len(levels) == 1:
-            several = len(names) > 1
-            keep = "keep their priors" if several else "keeps its prior"
+            s, keep = (
+                ("s", "keep their priors") if names[1:] else ("", "keeps its prior")
+            )
             warn(
-                f"column {column!r} has one level only ({format_count(levels[0])}): "
-                f"exponent{'s' * several} {', '.join(names)} of law {law.name!r} {keep}; "
-                f"add runs at another {column} to learn them"
+                f"column {column!r} has one level only ({words}): exponent{s} "
+                f"{', '.join(names)} of law {law.name!r} {keep}; add runs at another "
+                f"{column} to learn them"
             )
         if len(levels) == 2:
-            words = " and ".join(map(format_count, levels))
             warn(
                 f"column {column!r} has two levels only ({words}) in the rows that are "
                 "fitted: laws bend along it as their priors say, and so do forecasts "

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 from scipy.special import stdtr
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rows.naming import named_rows
-from bayeslaw._tables.surface import Surface, surface_terms
+from bayeslaw._tables.rows.shares import share_columns
+from bayeslaw._tables.surface import Surface, fit_slope, surface_terms
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     Part = Bool[np.ndarray, " run"]
     Distances = Float[np.ndarray, " run"]
+    Terms = Float[np.ndarray, "run term"]
 
 FEWEST = 12  # least number of rows in which a part is looked for
 
@@ -73,35 +73,22 @@ def _find_astray(runs: pd.DataFrame, name: str, least: float = 30.0) -> Iterator
     """
     if name not in ("N", "D", "ptpp") or "loss" not in runs or "U" in runs:
         return
-    parts = [runs]
-    if "domain" in runs:
-        domains = runs.groupby(runs["domain"].astype(str))
-        parts = [part for domain, part in domains if domain != "source"]
+    runs = runs[(runs[name] > 0).to_numpy()]
+    domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
     suited, odd = set(), []
-    for part in parts:
-        part = part[(part[name] > 0).to_numpy()]
-        for way in (1, -1):
-            # the rows farthest out come first; one or two of them may lie beyond a gap
-            rows = part.iloc[
-                np.argsort(-way * part[name].to_numpy(float), kind="stable")
-            ]
-            values = rows[name].to_numpy(float)
-            count = next(
-                (
-                    count
-                    for count in range(1, min(2, len(rows) - 1) + 1)
-                    if (values[count - 1] / values[count]) ** way >= least
-                ),
-                None,
-            )
-            if count is None:
-                continue
-            few, peers = rows.iloc[:count], rows.iloc[count:]
-            value, nearest = float(values[count - 1]), float(values[count])
-            if all(_is_odd(few.iloc[k], peers, way) for k in range(count)):
-                odd.append((few.index, value, nearest))
-            else:
-                suited.add(value)
+    for (domain, part), way in product(runs.groupby(domains), (1, -1)):
+        # the rows farthest out come first; one or two of them may lie beyond a gap
+        rows = part.sort_values(name, ascending=way < 0, kind="stable")
+        times = (rows[name].to_numpy(float)[:2] / rows[name].shift(-1)[:2]) ** way
+        beyond = np.flatnonzero(times >= least)
+        if domain == "source" or not len(beyond):
+            continue
+        few, peers = rows.iloc[: beyond[0] + 1], rows.iloc[beyond[0] + 1 :]
+        value, nearest = float(few[name].iloc[-1]), float(peers[name].iloc[0])
+        if all(_is_odd(row, peers, way) for _, row in few.iterrows()):
+            odd.append((few.index, value, nearest))
+        else:
+            suited.add(value)
     odd = [end for end in odd if end[1] not in suited]
     if not odd:
         return
@@ -132,16 +119,14 @@ def _is_odd(
     """
     # rows are compared with those alike in their shares, and in words that do not name
     # single runs
-    is_alike = np.ones(len(peers), bool)
-    for column in map(str, peers):
-        is_name = (
-            column in ("run", "checkpoint", "seed")
-            or is_numeric_dtype(peers[column])
-            or 2 * peers[column].astype(str).nunique() > len(peers)
-        )
-        if is_share(column) or not is_name:
-            is_alike &= (peers[column].astype(str) == str(row[column])).to_numpy()
-    peers = peers[is_alike]
+    words = [
+        column
+        for column in peers.select_dtypes(exclude="number")
+        if column not in ("run", "checkpoint", "seed")
+        and 2 * peers[column].astype(str).nunique() <= len(peers)
+    ]
+    alike = [*words, *share_columns(peers)]
+    peers = peers[(peers[alike].astype(str) == row[alike].map(str)).all(axis=1)]
     # losses fall with more of a resource, and with less replay
     signs = {"N": way, "D": way, "ptpp": way, "replay": -way}
     signs = {column: sign for column, sign in signs.items() if column in peers}
@@ -167,51 +152,31 @@ def _is_odd(
 # -- single rows in another unit -------------------------------------------------------
 
 
-def find_misplaced(
-    runs: pd.DataFrame,
-    columns: Collection[str],
-    suspects: int = 4,
-    fewest: int = 24,
-    far: tuple[float, float] = (12.0, 0.02),
-    near: float = 3.0,
-) -> Iterator[str]:
+def find_misplaced(runs: pd.DataFrame, columns: Collection[str]) -> Iterator[str]:
     """Write a line for each row that fits the others only with its N or D times a power
     of ten. It may lie so far out that a surface fitted to all rows passes near it, so
     each row is judged by a surface fitted to the others.
 
-    Parameters
-    ----------
-    columns
-        Columns that laws read.
-    suspects
-        Number of rows to judge: this many farthest off the surface, and as many
-        farthest out.
-    fewest
-        Least number of rows.
-    far
-        Least distance of the row from the surface, in median errors and in log loss.
-    near
-        Largest distance of the corrected row, in median errors.
+    ``columns``: those that laws read.
     """
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
-    if len(runs) < fewest or not numbers:
+    if len(runs) < 24 or not numbers:
         return
     basis, _ = np.linalg.qr(surface_terms(runs, columns))
     leverage = (basis**2).sum(axis=1)
     y = np.log(runs["loss"].to_numpy(float))
     # the distance of each row from a surface fitted without it
     deleted = np.abs(y - basis @ (basis.T @ y)) / np.maximum(1 - leverage, 1e-9)
-    farthest = [np.argsort(-size)[:suspects] for size in (deleted, leverage)]
-    for place in np.unique(farthest):
+    # four rows farthest off the surface, and as many farthest out
+    for place in np.unique([np.argsort(-size)[:4] for size in (deleted, leverage)]):
         others, row = runs.drop(runs.index[place]), runs.iloc[[place]]
         alone = [name for name in numbers if _is_alone(others, row, name)]
         if not alone:
             continue
         around = Surface.of(others, columns)
-        off = float(np.abs(around.misses_at(row))[0])
-        if off < max(far[0] * around.usual, far[1]):
+        off, within = float(np.abs(around.misses_at(row))[0]), 3 * around.usual
+        if off < max(12 * around.usual, 0.02):
             continue
-        within = near * around.usual
         for name, factor in product(alone, (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)):
             moved = row.assign(**{name: row[name] / factor})
             value = float(moved[name].iloc[0])
@@ -241,6 +206,17 @@ def _is_alone(
 # -- a part of the rows ----------------------------------------------------------------
 
 
+class _Way(NamedTuple):
+    """A way in which part of the rows would fit the rest: the median distance of all rows
+    from a smooth surface then, what would be changed, and what to ask.
+    """
+
+    part: Part
+    usual: float
+    what: str
+    question: str
+
+
 def find_parts(
     runs: pd.DataFrame, columns: Collection[str], rough: float = 0.03
 ) -> list[str]:
@@ -248,16 +224,26 @@ def find_parts(
     one if half of the rows lie ``rough`` off any smooth surface. In measured tables whose
     columns tell the losses it is 2% at most, over the widest ranges.
 
-    Parameters
-    ----------
-    columns
-        Columns that laws read.
+    ``columns``: those that laws read.
     """
     if len(runs) < FEWEST or not (runs["loss"] > 0).all():
         return []
     whole = Surface.of(runs, columns)
-    ways = (_find_units, _find_levels, _find_fewer_tokens, _find_drift)
-    lines = [line for way in ways if (line := way(whole))]
+    lines = []
+    # how many times nearer to the surface rows must come; by chance alone it is 2, where
+    # rows are assigned to two kinds
+    for list_ways, closer in ((_rescale, 3.0), (_shift, 4.0), (_shorten, 4.0)):
+        way = min(list_ways(whole), key=lambda way: way.usual, default=None)
+        if way is None or not whole.usual > closer * way.usual:
+            continue
+        count = int(way.part.sum())
+        fewer = way.part if count <= len(runs) / 2 else ~way.part
+        lines.append(
+            f"{count} of {len(runs)} rows fit the others {way.what}, which would bring "
+            f"half of the rows from {whole.usual:.2%} to {way.usual:.2%} near a smooth "
+            f"surface: {way.question}? look at {named_rows(runs.index[fewer])}"
+        )
+    lines += _find_drift(whole)
     varied = [c for c in columns if c in runs and runs[c].nunique() > 1]
     has_sizes = {"N", "D"} <= {*varied} and runs["N"].nunique() <= len(runs) / 4
     if not lines and has_sizes and whole.usual >= rough:
@@ -269,15 +255,8 @@ def find_parts(
     return lines
 
 
-def _name_fewer(whole: Surface, part: Part) -> str:
-    """Name the rows of a part, or those of the rest if they are fewer."""
-    return named_rows(whole.runs.index[part if part.sum() <= (~part).sum() else ~part])
-
-
-def _find_units(whole: Surface, closer: float = 3.0, least: float = 5.0) -> str | None:
-    """Tell whether the rows below a column's widest gap fit their neighbours in another
-    unit: they must lie ``closer`` times nearer to a smooth surface.
-    """
+def _rescale(whole: Surface, least: float = 5.0) -> Iterator[_Way]:
+    """Try another unit for the rows below a column's widest gap."""
     runs, columns = whole.runs, whole.columns
     for name in (n for n in ("N", "D", "ptpp") if n in columns):
         values = runs[name].to_numpy(float)
@@ -285,160 +264,90 @@ def _find_units(whole: Surface, closer: float = 3.0, least: float = 5.0) -> str 
         if below is None and name == "D" and "N" in columns:
             # if budgets are proportional to size, D has no gap but D / N does
             below = _select_below_gap(values / runs["N"].to_numpy(float), least)
-        if below is None:
-            continue
-        for factor in (1e3, 1e6, 1e9):
+        for factor in (1e3, 1e6, 1e9) if below is not None else ():
             scaled = runs.assign(**{name: np.where(below, factor * values, values)})
             usual = Surface.of(scaled, columns).usual
-            if whole.usual > closer * usual:
-                return (
-                    f"column {name!r} times {factor:g} in {int(below.sum())} of "
-                    f"{len(runs)} rows would bring half of the rows from "
-                    f"{whole.usual:.2%} to {usual:.2%} near a smooth surface: two units "
-                    f"in one column? look at {_name_fewer(whole, below)}"
-                )
-    return None
+            what = f"with {name!r} times {factor:g}"
+            yield _Way(below, usual, what, "two units in one column")
 
 
-def _assign_to_two(
-    start: Part,
-    fit: Callable[[Part], tuple[Distances, Distances]],
-    rounds: int = 20,
-) -> tuple[Part, float]:
-    """Assign each row to the nearer of two kinds, and fit both kinds, in turns. Returns
-    the rows of the second kind, and the median distance of all rows.
-
-    ``fit``: rows of the second kind -> distances of all rows from both kinds.
-    """
-    kind, distance = start, np.inf
-    for _ in range(rounds):
-        if not 2 <= kind.sum() <= len(kind) - 2:
-            break
-        first, second = (np.abs(distances) for distances in fit(kind))
-        distance = float(np.median(np.minimum(first, second)))
-        nearer = second < first
-        if (nearer == kind).all():
-            break
-        kind = nearer
-    return kind, distance
-
-
-def _find_levels(
-    whole: Surface, closer: float = 4.0, least: float = 0.02
-) -> str | None:
-    """Tell whether losses lie at two levels, one shift apart.
-
-    With a shift of at least ``least`` in log loss, they must lie ``closer`` times
-    nearer to a smooth surface. By chance alone this ratio is 2.
-    """
+def _shift(whole: Surface, least: float = 0.02) -> Iterator[_Way]:
+    """Try two levels of losses, one shift of at least ``least`` in log loss apart."""
     y, design = whole.y, whole.design
-    shift = 0.0
-
-    def fit(upper: Part) -> tuple[Distances, Distances]:
-        nonlocal shift
-        shifted = np.column_stack([design, upper.astype(float)])
-        coefficients, *_ = np.linalg.lstsq(shifted, y, rcond=None)
-        shift = float(coefficients[-1])
-        base = y - design @ coefficients[:-1]
-        return base, base - shift
-
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
     middle = (residual.max() + residual.min()) / 2
     late = np.arange(len(y)) >= len(y) / 2
-    tried = []
+    known = {"bits and nats": -np.log(np.log(2)), "a factor of ten": np.log(10)}
     for start in (residual > np.median(residual), late, residual > middle):
-        upper, distance = _assign_to_two(start, fit)
-        tried.append((distance, abs(shift), upper if shift > 0 else ~upper))
-    distance, shift, upper = min(tried, key=lambda kinds: kinds[0])
-    if not (whole.usual > closer * distance and shift > least):
-        return None
-    what = "other units, domains or tokenizers"
-    if abs(shift - np.log(1 / np.log(2))) < 0.03:
-        what = "bits and nats"
-    elif abs(shift - np.log(10)) < 0.03:
-        what = "a factor of ten"
-    return (
-        f"losses lie at two levels, {np.expm1(shift):.1%} apart at like settings "
-        f"({int(upper.sum())} and {int((~upper).sum())} rows): {what} in one column? "
-        f"look at {_name_fewer(whole, upper)}"
-    )
+        part, usual, coefficients = _split(
+            y, lambda part: np.column_stack([design, part]), start
+        )
+        shift = float(coefficients[-1])
+        alike = [k for k, size in known.items() if abs(abs(shift) - size) < 0.03]
+        question = (alike or ["other units, domains or tokenizers"])[0]
+        what = f"with losses {'lower' if shift > 0 else 'higher'} by {abs(np.expm1(-shift)):.1%}"
+        if abs(shift) > least:
+            yield _Way(part, usual, what, f"{question} in one column")
 
 
-def _find_fewer_tokens(
-    whole: Surface, closer: float = 4.0, near: float = 0.01
-) -> str | None:
-    """Tell whether the smaller part of the rows fits the others at a fraction of its D,
-    like runs that ended before their planned tokens.
-
-    Half of the rows must come ``closer`` times nearer to the surface (by chance alone
-    2), and within ``near`` of it.
+def _shorten(whole: Surface, near: float = 0.01) -> Iterator[_Way]:
+    """Try a fraction of D for the smaller part of the rows, as of runs that ended before
+    their planned tokens; half of the rows must come within ``near`` of the surface.
     """
-    runs, columns, y = whole.runs, whole.columns, whole.y
-    if "D" not in columns or runs["D"].nunique() < 2 or not (runs["D"] > 0).all():
-        return None
-    if whole.usual < 0.5 * near:
-        return None
-
-    def assume(factor: float) -> tuple[Part, float]:
-        fewer = runs.assign(D=runs["D"] / factor)
-
-        def fit(short: Part) -> tuple[Distances, Distances]:
-            assumed = runs.assign(D=runs["D"].where(~short, fewer["D"]))
-            terms = surface_terms(assumed, columns)
-            coefficients, *_ = np.linalg.lstsq(terms, y, rcond=None)
-            told, changed = (
-                y - surface_terms(assumed, columns, at) @ coefficients
-                for at in (runs, fewer)
-            )
-            return told, changed
-
-        return _assign_to_two(whole.misses > 0, fit)
-
+    runs, columns = whole.runs, whole.columns
+    has_tokens = "D" in columns and runs["D"].nunique() > 1 and (runs["D"] > 0).all()
     # one of these fractions is near any
-    tried = {factor: assume(factor) for factor in (3.0, 10.0, 30.0)}
-    factor, (short, distance) = min(tried.items(), key=lambda item: item[1][1])
-    is_near = distance < min(whole.usual / closer, near)
-    if not is_near or not 2 <= short.sum() <= len(runs) / 2:
-        return None
-    return (
-        f"{int(short.sum())} of {len(runs)} rows fit the others at 1/{factor:g} of their "
-        f"D, which would bring half of the rows from {whole.usual:.2%} to {distance:.2%} "
-        "near a smooth surface: tokens planned, of runs that ended before? look at "
-        f"{named_rows(runs.index[short])}"
-    )
+    for factor in (3.0, 10.0, 30.0) if has_tokens and whole.usual >= near / 2 else ():
+
+        def terms_of(short: Part, factor: float = factor) -> Terms:
+            seen = runs["D"].where(~short, runs["D"] / factor)
+            return surface_terms(runs, columns, runs.assign(D=seen))
+
+        part, usual, _ = _split(whole.y, terms_of, whole.misses > 0)
+        if usual < near and 2 <= part.sum() <= len(runs) / 2:
+            what = f"at 1/{factor:g} of their D"
+            yield _Way(part, usual, what, "tokens planned, of runs that ended before")
 
 
-def _find_drift(
-    whole: Surface, chance: float = 1e-6, least: float = 0.01
-) -> str | None:
+def _split(
+    y: Distances, terms_of: Callable[[Part], Terms], start: Part, rounds: int = 20
+) -> tuple[Part, float, Float[np.ndarray, " term"]]:
+    """Assign each row to the nearer of two kinds, and fit both kinds, in turns. Returns
+    the rows of the second kind, the median distance of all rows, and the coefficients.
+
+    ``terms_of``: rows of the second kind -> the terms of the surface of all rows.
+    """
+    part, distance, coefficients = start, np.inf, np.zeros(1)
+    kinds = np.zeros(len(y), bool), np.ones(len(y), bool)
+    for _ in range(rounds):
+        if not 2 <= part.sum() <= len(y) - 2:
+            break
+        coefficients, *_ = np.linalg.lstsq(terms_of(part), y, rcond=None)
+        first, second = (np.abs(y - terms_of(kind) @ coefficients) for kind in kinds)
+        distance = float(np.median(np.minimum(first, second)))
+        nearer = second < first
+        if (nearer == part).all():
+            break
+        part = nearer
+    return part, distance, coefficients
+
+
+def _find_drift(whole: Surface, least: float = 0.01) -> Iterator[str]:
     """Tell whether losses drift from the first row to the last, given their columns, by
-    at least ``least`` of the loss. ``chance`` is the probability that a table without a
-    drift is said to have one.
+    at least ``least`` of the loss.
     """
     rows, terms = whole.design.shape
     if rows < terms + FEWEST:
-        return None
+        return
     order = np.linspace(-0.5, 0.5, rows)
-    # the slope given the columns, by regression of residuals (Frisch and Waugh 1933),
-    # because terms of the surface may be dependent
-    both_axes = np.column_stack([order, whole.y])
-    coefficients, *_ = np.linalg.lstsq(whole.design, both_axes, rcond=None)
-    order_left, y_left = (both_axes - whole.design @ coefficients).T
     # if the columns determine the order, the order adds nothing
-    if order_left.var() < 0.1 * order.var():
-        return None
-    square = order_left @ order_left
-    drift = float(order_left @ y_left / square)
-    residual = y_left - drift * order_left
-    freedom = rows - terms - 1
-    error = float(np.sqrt(residual @ residual / freedom / square))
+    drift, error, freedom = fit_slope(order, whole.design, whole.y, least=0.1)
     if abs(drift) < least or error == 0:
-        return None
-    if 2 * stdtr(freedom, -abs(drift) / error) > chance:
-        return None
-    way = "rise" if drift > 0 else "fall"
-    return (
-        f"losses {way} by {abs(drift):.1%} from the first row to the last at like "
-        "settings: what changed meanwhile (code, data, evaluation), or what column is "
-        "missing?"
-    )
+        return
+    # of a table without a drift one in a million is said to have one
+    if 2 * stdtr(freedom, -abs(drift) / error) < 1e-6:
+        yield (
+            f"losses {'rise' if drift > 0 else 'fall'} by {abs(drift):.1%} from the first "
+            "row to the last at like settings: what changed meanwhile (code, data, "
+            "evaluation), or what column is missing?"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from bayeslaw._law.columns import LOSSES_BEFORE, is_share
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.naming import LOSSES
-from bayeslaw._tables.sources.points import last_part
 from bayeslaw._tables.words import (
     BATCH,
     BITS,
@@ -31,16 +31,17 @@ from bayeslaw._tables.words import (
     OF_A_TOKEN,
     PER_STEP,
     PERPLEXITY,
-    PLANNED,
     SCORES,
     SHARES,
     SPELLINGS,
     START,
     STEP,
+    UNITS,
     Spelling,
     in_nats,
     in_nats_per_token,
     is_setting,
+    last_part,
     likeness,
     name_words,
     named_words,
@@ -112,7 +113,7 @@ def losses_hint(runs: pd.DataFrame) -> str:
     whose values look like losses in nats.
     """
     columns = Columns(runs)
-    if _propose_losses(columns) or _find_rival_losses(columns):
+    if columns.losses and not {*LOSSES} & {*columns.names}:
         return ""
     alike = [name for name in columns.names if columns.is_like_losses(name)]
     by_range = f" (by their values perhaps {', '.join(alike[:4])})" if alike else ""
@@ -204,10 +205,47 @@ class Columns:
         last = {last_part(name): name for name in self.names}
         return next((last[name] for name in names if name in last), None)
 
+    def middle(self, name: str, unit: str) -> float | None:
+        """Compute the median of a column in this unit; None without numbers."""
+        values = self.values.get(name, np.zeros(0))
+        return float(np.median(values)) * UNITS[unit] if len(values) else None
+
     def has_own_units(self, name: str) -> bool:
         """Tell whether cells state their unit themselves, as 20B and 34% do."""
         plain = pd.to_numeric(self.rows[name], errors="coerce").notna()
         return bool(len(self.values[name])) and not plain.any()
+
+    def is_share(self, name: str) -> bool:
+        """Tell whether all rows have a number from 0 to 100."""
+        values = self.values[name]
+        is_full = len(values) == len(self.rows)
+        return bool(is_full and values.min() >= 0 and values.max() <= 100)
+
+    @cached_property
+    def losses(self) -> list[str]:
+        """Columns of measured losses, else of perplexities, else of bits, else of
+        evaluations whose values look like losses; of these the evaluated ones, else those
+        that are not of training.
+        """
+        words = {name: {*named_words(name)} for name in self.values}
+        words = {
+            name: of
+            for name, of in words.items()
+            if not (NOT_MEASURED & of or is_setting(name))
+        }
+        kinds = [
+            [n for n, of in words.items() if "loss" in of and "per" not in of],
+            [n for n, of in words.items() if PERPLEXITY & of and "per" not in of],
+            [n for n, of in words.items() if BITS & of],
+            [n for n, of in words.items() if EVALUATION & of and not SCORES & of],
+        ]
+        if not any(kinds[:3]):
+            kinds = [[*filter(self.is_like_losses, kinds[-1])]]
+        measured = next(filter(None, kinds), [])
+        evaluated = [name for name in measured if self.words[name] & EVALUATION]
+        training = {"train", "training"}
+        untrained = [name for name in measured if not self.words[name] & training]
+        return evaluated or untrained or measured
 
     def is_like_losses(self, name: str) -> bool:
         """Tell whether most numbers have the size of losses, with decimals."""
@@ -226,7 +264,7 @@ class Columns:
         words = {}
         for name, values in self.values.items():
             unit = "" if self.has_own_units(name) else unit_of_name(name)
-            numbers = _apply_factor(values, unit)
+            numbers = values * UNITS[unit]
             is_between = np.all((numbers >= low) & (numbers <= high))
             if is_between and not spelling.foreign & {*named_words(name)}:
                 words[name] = named_words(name)
@@ -247,7 +285,7 @@ class Columns:
 def _propose_covariates(columns: Columns) -> dict[str, Meant]:
     """Propose for each name of the schema a column with its factor."""
     meant: dict[str, Meant] = {}
-    size = _find_middle(columns, Meant("N")) if "N" in columns.names else None
+    size = columns.middle("N", "")
     for spelling in SPELLINGS:
         is_stage = spelling.ours == "pretrain_tokens"
         ours = "ptpp" if is_stage else spelling.ours
@@ -256,59 +294,43 @@ def _propose_covariates(columns: Columns) -> dict[str, Meant]:
         theirs = next((of[0] for of in columns.spelled(spelling) if len(of) == 1), None)
         if theirs is None or (spelling.without_steps and columns.step):
             continue
-        of = _with_unit(columns, "D" if is_stage else ours, theirs, size)
+        unit, guessed = _find_unit(columns, "D" if is_stage else ours, theirs, size)
         if ours == "N":
-            size = _find_middle(columns, of)
-        if not is_stage:
-            meant[ours] = of
-        elif size:
-            meant[ours] = of._replace(theirs=f"{of.theirs}/N")
+            size = columns.middle(theirs, unit)
+        if size or not is_stage:
+            meant[ours] = Meant(f"{theirs}{unit}{'/N' * is_stage}", guessed)
     return meant
 
 
-def _find_middle(columns: Columns, of: Meant) -> float | None:
-    """Compute the median of a column times its factor; None without numbers."""
-    name, _, factor = of.theirs.partition("*")
-    values = columns.values.get(of.theirs, columns.values.get(name, np.zeros(0)))
-    return float(np.median(values)) * float(factor or 1) if len(values) else None
-
-
-def _apply_factor(
-    values: Float[np.ndarray, " row"], factor: str
-) -> Float[np.ndarray, " row"]:
-    """Multiply by the factor of a name, ``*1e9`` or ``/100``."""
-    number = float(factor[1:] or 1)
-    return values / number if factor.startswith("/") else values * number
-
-
-def _with_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> Meant:
-    """Add the factor of a column by its name, else guess it by its range."""
+def _find_unit(
+    columns: Columns, ours: str, theirs: str, size: float | None
+) -> tuple[str, bool]:
+    """Find the factor of a column by its name, else guess it by its range; also returns
+    whether it is a guess.
+    """
     values, named = columns.values[theirs], unit_of_name(theirs)
     if not len(values):
-        return Meant(theirs + named)
+        return named, False
     if columns.has_own_units(theirs):
-        return Meant(theirs)
+        return "", False
+    least, most = float(values.min()), float(values.max())
     largest = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     # tokens_M with values of 1e12: the unit is applied already
-    if named and _apply_factor(values, named).max() <= largest:
-        return Meant(theirs + named)
-    least, most = float(values.min()), float(values.max())
+    if named and most * UNITS[named] <= largest:
+        return named, False
     unit = ""
-    if ours == "replay":
-        unit = "/100" if 1 < most <= 100 else ""
+    if ours == "replay" and 1 < most <= 100:
+        unit = "/100"
     # no model or corpus is this small: the column is in millions or billions
-    elif ours == "N" and most < 2e4:
+    if ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
         unit = "*1e6" if least >= 10 and most > 100 else "*1e9"
-    elif ours in ("D", "U") and most < 1e4:
-        unit = "*1e9"
-        if size is not None:
-            # 20 tokens per parameter is between adaptation and pre-training: choose the
-            # unit that comes nearest to 20 in log
-            ratio = float(np.median(values)) / size / 20
-            in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
-            unit = "*1e6" if in_millions <= in_billions else "*1e9"
-    return Meant(theirs + unit, guessed=bool(unit))
+    if ours in ("D", "U") and most < 1e4:
+        # 20 tokens per parameter is between adaptation and pre-training: the unit that
+        # comes nearest to 20 in log
+        usual = float(np.median(values)) / (20 * size) if size else 1e-9
+        unit = min(("*1e6", "*1e9"), key=lambda unit: abs(np.log(usual * UNITS[unit])))
+    return unit, bool(unit)
 
 
 # -- losses ----------------------------------------------------------------------------
@@ -320,14 +342,10 @@ def _propose_losses(columns: Columns) -> dict[str, Meant]:
     """
     if {*LOSSES} & {*columns.names}:
         return {}
-    measured, words = _find_measured(columns), columns.words
-    of_domain = {
-        domain: [name for name in measured if domain in words[name]]
-        for domain in ("target", "source")
-    }
+    best, words = columns.losses, columns.words
+    of_domain = {d: [n for n in best if d in words[n]] for d in ("target", "source")}
     guessed = any(len(names) != 1 for names in of_domain.values())
     if guessed:
-        best = _prefer_evaluated(columns, measured)
         general = [name for name in best if CORPORA & words[name]]
         if len(best) != 2 or len(general) != 1:
             return {"loss": Meant(in_nats(best[0]))} if len(best) == 1 else {}
@@ -349,40 +367,6 @@ def _propose_losses(columns: Columns) -> dict[str, Meant]:
     return losses
 
 
-def _find_measured(columns: Columns) -> list[str]:
-    """Find columns of measured losses, else of perplexities, else of bits, else of
-    evaluations whose values look like losses.
-    """
-    words = {
-        name: of
-        for name in columns.values
-        if not (NOT_MEASURED & (of := {*named_words(name)}) or is_setting(name))
-    }
-    for kind in ({"loss"}, PERPLEXITY, BITS):
-        called = [n for n, of in words.items() if kind & of]
-        if kind is not BITS:
-            called = [n for n in called if "per" not in words[n]]
-        if called:
-            return called
-    evaluated = [n for n, of in words.items() if of & EVALUATION and not of & SCORES]
-    return [name for name in evaluated if columns.is_like_losses(name)]
-
-
-def _prefer_evaluated(columns: Columns, names: Collection[str]) -> list[str]:
-    """Prefer evaluation losses, then any losses except training losses, then any."""
-    evaluated = [name for name in names if columns.words[name] & EVALUATION]
-    training = {"train", "training"}
-    untrained = [name for name in names if not columns.words[name] & training]
-    return evaluated or untrained or list(names)
-
-
-def _find_rival_losses(columns: Columns) -> list[str]:
-    """Find the candidates for the loss if no choice could be made."""
-    if {*LOSSES} & {*columns.names} or _propose_losses(columns):
-        return []
-    return _prefer_evaluated(columns, _find_measured(columns))
-
-
 # -- mixtures --------------------------------------------------------------------------
 
 
@@ -393,56 +377,53 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     """
     if any(map(is_share, columns.names)):
         return {}
-    losses = _name_evaluations(columns)
-    shares = {}
-    for name in sorted(losses):
-        theirs = [
-            column
-            for column in columns.values
-            if column == name
-            or name_words(name) == [w for w in named_words(column) if w not in SHARES]
+    losses = {
+        n.removeprefix("loss_"): n for n in columns.names if n.startswith("loss_")
+    }
+    usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
+    if not losses:
+        # by the words that tell them apart
+        losses = {
+            "_".join(word for word in name_words(column) if word not in usual): column
+            for column in columns.losses
+        }
+    if "" in losses:
+        losses = {}
+    own_words = {
+        column: [word for word in named_words(column) if word not in SHARES]
+        for column in columns.values
+    }
+    alike = {
+        name: [
+            c for c, own in own_words.items() if name_words(name) == own or c == name
         ]
-        if len(theirs) == 1:
-            shares[name] = theirs[0]
+        for name in sorted(losses)
+    }
+    shares = {name: theirs[0] for name, theirs in alike.items() if len(theirs) == 1}
     if len(shares) < 2:
         # columns with a word of shares, if they sum to one or 100 in most rows
-        shares, total = {}, np.zeros(len(columns.rows))
-        for column, values in columns.values.items():
-            words = named_words(column)
-            name = "_".join(word for word in words if word not in SHARES)
-            is_full = len(values) == len(columns.rows)
-            is_share_like = is_full and values.min() >= 0 and values.max() <= 100
-            if name and SHARES & {*words} and is_share_like:
-                shares[name] = column
-                total = total + values
+        shares = {
+            "_".join(own): column
+            for column, own in own_words.items()
+            if own and len(own) < len(named_words(column)) and columns.is_share(column)
+        }
+        total = sum((columns.values[c] for c in shares.values()), np.zeros(1))
         whole = (np.abs(total - 1) < 0.02) | (np.abs(total - 100) < 2)
         if not np.mean(whole) > 0.9 or (len(shares) == 2 and "replay" in meant):
             return {}
     if len(shares) < 2 or "replay" in shares:
         return {}
     mixture = {
-        f"share_{name}": _with_unit(columns, "replay", theirs, None)._replace(
-            guessed=False
-        )
+        f"share_{name}": Meant(theirs + _find_unit(columns, "replay", theirs, None)[0])
         for name, theirs in shares.items()
     }
     if len(losses) > 1 and "loss" not in columns.names:
-        ours = {f"loss_{name}": theirs for name, theirs in losses.items()}
-        mixture |= {o: Meant(in_nats(t)) for o, t in ours.items() if o != t}
+        mixture |= {
+            f"loss_{name}": Meant(in_nats(theirs))
+            for name, theirs in losses.items()
+            if theirs != f"loss_{name}"
+        }
     return mixture
-
-
-def _name_evaluations(columns: Columns) -> dict[str, str]:
-    """List columns of losses by the words that tell them apart, joined by ``_``."""
-    own = [name for name in columns.names if name.startswith("loss_")]
-    if own:
-        return {name.removeprefix("loss_"): name for name in own}
-    usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
-    called = {
-        "_".join(word for word in name_words(column) if word not in usual): column
-        for column in _prefer_evaluated(columns, _find_measured(columns))
-    }
-    return {} if "" in called else called
 
 
 # -- what is said beside ---------------------------------------------------------------
@@ -463,25 +444,16 @@ def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
                 option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
     read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
-    planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
-    if planned and "D" in meant and planned[0] not in read["D"]:
-        yield f"D is what a run reached, not {planned[0]}"
-    total = [n for n, of in words.items() if {"total", "params"} <= of]
-    if total and any("active" in words[name] for name in read.get("N", ())):
-        yield (
-            f"N is the active parameters, of which 6 N D FLOPs are; {total[0]} is "
-            "another choice"
-        )
     bits = [(n, o) for o, names in read.items() for n in names if words[n] & BITS]
     for name, ours in bits[:1]:
         if not words[name] & OF_A_TOKEN:
             yield f"{name} is {in_nats_per_token(name, ours)}"
-    taken = {*planned, *total, *(name for names in read.values() for name in names)}
+    taken = {name for names in read.values() for name in names}
     for ours in ("N", "D", "ptpp", "replay"):
         spelled = (
             columns.spelled(spelling)
             for spelling in SPELLINGS
-            if spelling.ours == ours and not spelling.without_steps
+            if spelling.ours == ours and not (spelling.without_steps and columns.step)
         )
         found = dict.fromkeys(n for of in spelled for names in of for n in names)
         rivals = " or ".join(name for name in found if name not in taken)
@@ -492,8 +464,9 @@ def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
             )
         elif rivals and ours not in columns.names:
             yield f"{rivals} may be {ours}: choose by --column {ours}="
-    alike = _find_rival_losses(columns)
-    if alike and not any(is_share(ours) for ours in meant):
+    alike = columns.losses
+    is_chosen = any("loss" in ours or is_share(ours) for ours in meant)
+    if alike and not is_chosen and not {*LOSSES} & {*columns.names}:
         yield (
             f"{len(alike)} columns may be the loss ({', '.join(alike)}): choose by "
             "--column loss=, or two by --column target_loss= and --column source_loss="

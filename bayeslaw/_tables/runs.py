@@ -400,10 +400,24 @@ def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.Dat
 def as_runs(source: object) -> pd.DataFrame:
     """Return a table as it is, or read it from the path of its file; all functions that
     take a table use this.
+
+    A table that was read before (its index is named ``row``) may have changed since: it is
+    checked again, but without warnings. Other rows keep their own labels.
     """
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
-    return _of_frame(frame_of(source))
+    table = frame_of(source)
+    if table.index.name == "row" and len(table):
+        check_repeated(table.columns)
+        runs, unread = _parse_numbers(table.copy(deep=False))
+        runs = with_levels(runs)
+        _check(runs, unread)
+        return runs
+    runs = read_with_notes(table).runs
+    if not runs.index.equals(pd.RangeIndex(1, len(table) + 1)):
+        return runs
+    # a named index is a column now
+    return runs.set_axis(table.index.set_names([None] * table.index.nlevels))
 
 
 def as_design(source: object) -> pd.DataFrame:
@@ -445,8 +459,9 @@ def frame_of(source: object) -> pd.DataFrame:
             return pd.DataFrame(dict(source))
         except ValueError as error:  # columns of several lengths
             raise RunTableError(f"a table of runs: {error}") from None
-    if isinstance(source, list) and source and all(map(_is_record, source)):
-        return pd.DataFrame(source)
+    records = source if isinstance(source, list) else []
+    if records and all(isinstance(record, Mapping) for record in records):
+        return pd.DataFrame(records)
     do = "make it one by pandas.DataFrame(...)"
     if isinstance(source, pd.Series):
         do = "give the table of which it is a column, or a row with named values"
@@ -458,29 +473,6 @@ def frame_of(source: object) -> pd.DataFrame:
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
         f"{type(source).__name__}: {do}"
     )
-
-
-def _is_record(item: object) -> bool:
-    return isinstance(item, Mapping)
-
-
-def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
-    """Read a DataFrame as the same table from a file, its rows under their own labels.
-
-    A table that was read before (its index is named ``row``) may have changed since. It
-    is checked again, but without warnings.
-    """
-    if table.index.name == "row" and len(table):
-        check_repeated(table.columns)
-        runs, unread = _parse_numbers(table.copy(deep=False))
-        runs = with_levels(runs)
-        _check(runs, unread)
-        return runs
-    runs = read_with_notes(table).runs
-    if not runs.index.equals(pd.RangeIndex(1, len(table) + 1)):
-        return runs
-    # a named index is a column now
-    return runs.set_axis(table.index.set_names([None] * table.index.nlevels))
 
 
 def load_table(
@@ -568,23 +560,22 @@ def _find_overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
     from 0, and the table does not show that.
     """
     kind = cells.dtype
-    bytes_of_cell = getattr(kind, "itemsize", 8)
-    is_small = pd.api.types.is_integer_dtype(kind) and bytes_of_cell <= 4
-    if name not in COUNTS or not is_small:
+    bits = 8 * getattr(kind, "itemsize", 8)
+    if name not in COUNTS or bits > 32 or not pd.api.types.is_integer_dtype(kind):
         return {}
     below = cells.index[(cells < 0).fillna(False).to_numpy(bool)]
     most = 2.0 ** (32 if str(kind).casefold().startswith("u") else 31)
     largest = float(cells.max())
-    if not len(below) and most / 2 < largest < most:
+    if below.empty and most / 2 < largest < most:
         warn(
             f"column {name!r} is of 32-bit integers, which hold up to "
             f"{format_count(most)}, and reaches {format_count(largest)}: larger counts "
             "would have overflowed to smaller ones; write it as 64-bit integers or floats"
         )
     why = (
-        f"below 0 in integers of {8 * bytes_of_cell} bits, which hold no "
-        "more than 2.1 billion: the column overflowed, also where it is above 0; write "
-        "it as 64-bit integers or floats"
+        f"below 0 in integers of {bits} bits, which hold no more than 2.1 "
+        "billion: the column overflowed, also where it is above 0; write it as 64-bit "
+        "integers or floats"
     )
     return dict.fromkeys(below, why)
 

@@ -37,33 +37,33 @@ def partial_slope(
     beside = [c for c in other_columns if c in runs and runs[c].nunique() > 1]
     values = {c: runs[c].to_numpy(float) for c in (column, *beside)}
     axes = [x if c == "replay" else np.log(x) for c, x in values.items()]
-    design = np.column_stack([*axes, np.ones(len(runs))])
-    y = np.log(runs["loss"].to_numpy(float))
-    is_full = np.isfinite(design).all(axis=1) & np.isfinite(y)
-    slope, error, _ = _fit_first(design[is_full], y[is_full])
+    terms = np.column_stack([*axes, np.ones(len(runs)), np.log(runs["loss"])])
+    x, *others, y = terms[np.isfinite(terms).all(axis=1)].T
+    slope, error, _ = fit_slope(x, np.column_stack(others), y)
     return slope, error
 
 
-def _fit_first(
-    design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
+def fit_slope(
+    x: Float[np.ndarray, " run"],
+    beside: Float[np.ndarray, "run term"],
+    y: Float[np.ndarray, " run"],
+    least: float = 1e-20,
 ) -> tuple[float, float, int]:
-    """Fit the first coefficient by least squares. Returns the coefficient, its standard
-    error, and the degrees of freedom; 0 each if the terms are dependent.
+    """Fit the slope of ``y`` in ``x`` beside other terms, by least squares of what these
+    leave of both (Frisch and Waugh 1933).
+
+    Returns the slope, its standard error, and the degrees of freedom; 0 each if no more
+    than a share ``least`` of the square of ``x`` is left.
     """
-    rows, terms = design.shape
-    if rows <= terms:
+    both = np.column_stack([x, y])
+    coefficients, _, rank, _ = np.linalg.lstsq(beside, both, rcond=None)
+    x_left, y_left = (both - beside @ coefficients).T
+    square, freedom = x_left @ x_left, len(y) - int(rank) - 1
+    if freedom < 1 or square <= least * (x @ x):
         return 0.0, 0.0, 0
-    left, sizes, right = np.linalg.svd(design, full_matrices=False)
-    # a column that varies by rounding alone depends on the level
-    if sizes[-1] <= 1e-12 * sizes[0]:
-        return 0.0, 0.0, 0
-    # the design's inverse, whose first row weighs the losses
-    inverse = (right.T / sizes) @ left.T
-    residual = y - design @ (inverse @ y)
-    freedom = rows - terms
-    variance = residual @ residual / freedom
-    error = np.sqrt(variance) * np.linalg.norm(inverse[0])
-    return float(inverse[0] @ y), float(error), freedom
+    slope = x_left @ y_left / square
+    rest = y_left - slope * x_left
+    return float(slope), float(np.sqrt(rest @ rest / freedom / square)), freedom
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,9 @@ def rise_along(
     runs: pd.DataFrame,
     column: str,
     other_columns: Collection[str],
-    least: float = 0.01,
 ) -> tuple[str, float] | None:
     """Find the first part of a table in which losses clearly rise with a column, given
-    the other columns, by at least ``least`` of the loss.
+    the other columns, by over 1% of the loss.
 
     Returns a phrase for the part, empty for all rows, and the rise from one end of it to
     the other, relative to the loss. It tries all rows, then each level of another
@@ -190,19 +189,19 @@ def rise_along(
     beside = [c for c in other_columns if c in runs and c != column]
     for part, rows in _iterate_parts(runs, column, beside):
         rise = _measure_rise(rows, column, beside)
-        if rise is not None and rise > least:
+        if rise > 0.01:
             return part, rise
     return None
 
 
 def _iterate_parts(
-    runs: pd.DataFrame, column: str, beside: Collection[str], most: int = 12
+    runs: pd.DataFrame, column: str, beside: Collection[str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     yield "", runs
     for name in beside:
         values = runs[name]
         levels = np.sort(values.dropna().unique())[::-1]
-        if len(levels) > most:
+        if len(levels) > 12:
             low, high = values.quantile([1 / 3, 2 / 3])
             yield f"at {name} over {_show(high)}", runs[values > high]
             yield f"at {name} under {_show(low)}", runs[values < low]
@@ -210,7 +209,7 @@ def _iterate_parts(
             for level in levels:
                 yield f"at {name} = {_show(level)}", runs[values == level]
     levels = np.sort(runs[column].dropna().unique())
-    if 2 < len(levels) <= most:
+    if 2 < len(levels) <= 12:
         for low, high in itertools.pairwise(levels):
             name = f"from {column} = {_show(low)} to {_show(high)}"
             yield name, runs[runs[column].isin((low, high))]
@@ -220,31 +219,20 @@ def _show(level: float) -> str:
     return f"{level:g}" if level < 1 else format_count(level)
 
 
-def _measure_rise(
-    runs: pd.DataFrame,
-    column: str,
-    beside: Collection[str],
-    chance: float = 1e-5,
-    least_freedom: int = 6,
-) -> float | None:
-    """Measure by how much losses rise from one end of a column to the other.
-
-    None if they do not rise, or if the rows cannot tell. ``chance`` is the probability
-    of a false rise; ``least_freedom`` is the least number of rows beyond the number of
-    terms.
+def _measure_rise(runs: pd.DataFrame, column: str, beside: Collection[str]) -> float:
+    """Measure by how much losses rise from one end of a column to the other; 0 if they do
+    not rise, or if the rows cannot tell.
     """
     runs = runs.dropna(subset=[column, *beside, "loss"])
-    if len(runs) < least_freedom or runs[column].nunique() < 2:
-        return None
+    if runs.empty or runs[column].nunique() < 2:
+        return 0.0
     axis = _standardise(runs, column)
     others = [_standardise(runs, c) for c in beside if runs[c].nunique() > 1]
-    terms = [axis, np.ones(len(runs)), *others]
-    if len(runs) >= 3 * (len(terms) + len(others)):
+    terms = [np.ones(len(runs)), *others]
+    if len(runs) >= 3 * (1 + len(terms) + len(others)):
         terms += [other**2 for other in others]
     y = np.log(runs["loss"].to_numpy(float))
-    slope, error, freedom = _fit_first(np.column_stack(terms), y)
-    if not slope > 0 or freedom < least_freedom:
-        return None
-    if error > 0 and stdtr(freedom, -slope / error) > chance:
-        return None
-    return slope * float(np.ptp(axis))
+    slope, error, freedom = fit_slope(axis, np.column_stack(terms), y)
+    # six rows beyond the number of terms, and a false rise in one of 100,000
+    is_clear = freedom >= 6 and (error == 0 or stdtr(freedom, -slope / error) <= 1e-5)
+    return slope * float(np.ptp(axis)) if slope > 0 and is_clear else 0.0

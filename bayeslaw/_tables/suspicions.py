@@ -24,24 +24,14 @@ from bayeslaw._tables.rows.naming import SET_BEFORE, named_rows
 
 
 class Rule(NamedTuple):
-    """A figure of a table that is odd between two values.
+    """A figure of a table that is odd between two values (``odd``).
 
-    Parameters
-    ----------
-    about
-        What is judged. Of the rules about one thing, the first that speaks counts.
-    needs
-        The columns without which it is silent.
-    figure
-        A column; or a function of the table, of one value or one for each row, NaN if it
-        is not judged.
-    odd
-        The figure is odd between these.
-    when
-        ``"read"`` whenever a table is read, ``"mapped"`` if N or D were read from other
-        columns, ``"units"`` in that check of a review.
-    by
-        How the values of rows make a figure.
+    ``about``: what is judged; of the rules about one thing, the first that speaks
+    counts. ``needs``: the columns without which it is silent. ``figure``: a column, or a
+    function of the table, of one value or one for each row, NaN if it is not judged.
+    ``when``: ``"read"`` whenever a table is read, ``"mapped"`` if N or D were read from
+    other columns, ``"units"`` in that check of a review. ``by``: how the values of rows
+    make a figure.
     """
 
     about: str
@@ -120,13 +110,8 @@ def _compare_losses(runs: pd.DataFrame) -> float:
 def _find_coarseness(runs: pd.DataFrame) -> float:
     """The step between losses of one decimal, relative to the loss."""
     tenths = 10 * runs["loss"].to_numpy(float)
-    if len(tenths) < 8 or not np.allclose(tenths, np.round(tenths), atol=1e-9):
-        return nan
-    return 1 / float(np.median(tenths))
-
-
-def _find_largest_size(runs: pd.DataFrame) -> float:
-    return float(runs["N"].max(skipna=False))
+    is_coarse = len(tenths) >= 8 and np.allclose(tenths, np.round(tenths), atol=1e-9)
+    return 1 / float(np.median(tenths)) if is_coarse else nan
 
 
 def _find_tokens_of_large(runs: pd.DataFrame) -> float:
@@ -163,13 +148,13 @@ def _compare_compute(runs: pd.DataFrame) -> pd.Series | float:
     return nan
 
 
-def _find_divided_again(runs: pd.DataFrame, least: float = 0.01) -> pd.Series | float:
+def _find_divided_again(runs: pd.DataFrame) -> pd.Series | float:
     """The replays that were divided by 100 once more: all, some, or one level that fewer
     rows have than a hundred times it, and no other near it, as in a sweep of small
     shares.
     """
     shares = runs["replay"][runs["replay"] > 0]
-    small, large = shares[shares < least], shares[shares >= least]
+    small, large = shares[shares < 0.01], shares[shares >= 0.01]
     levels = small.unique()
     again = [np.isclose(large, 100 * share, rtol=1e-6, atol=0) for share in levels]
     if len(levels) >= 2 and (large.empty or all(rows.any() for rows in again)):
@@ -236,15 +221,13 @@ class PastMinimumWarning(RunTableWarning):
     """
 
 
-def past_minimum(
-    runs: pd.DataFrame, least: float = 0.005, further: int = 3, most: int = 12
-) -> str | None:
+def past_minimum(runs: pd.DataFrame) -> str | None:
     """Write a line about runs whose loss passed its minimum, or settings of runs of one
-    row each: it rose over ``further`` points, by ``least`` and by four times their
-    noise; None without such.
+    row each: it rose over three points, by half a percent and by four times their noise;
+    None without such.
 
-    Points of long curves are taken together, so that there are at most ``most``. A
-    source may rise, and is left out, and so is what is forgotten.
+    Points of long curves are taken together, so that there are at most twelve. A source
+    may rise, and is left out, and so is what is forgotten.
     """
     has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
     along = "step" if has_points and "step" in runs else "D"
@@ -257,20 +240,18 @@ def past_minimum(
         # above its loss before adaptation a domain is forgotten, which laws foresee
         rows = rows[~(rows["loss"] > rows[LOSS_BEFORE])]
     points_of_rows = rows.groupby(keys, dropna=False)[along].transform("nunique")
-    rows = rows[points_of_rows > further]
+    rows = rows[points_of_rows > 3]
     minima = []
     for name, points in rows.groupby(keys, dropna=False):
         losses = points.groupby(along)["loss"].median().map(np.log)
-        parts = np.array_split(losses.to_numpy(), min(len(losses), most))
+        parts = np.array_split(losses.to_numpy(), min(len(losses), 12))
         course = np.array([np.median(part) for part in parts])
         after = course[course.argmin() + 1 :]
-        if len(after) < further:
-            continue
         # second differences are free of a trend; those of noise have six times its
         # variance
         noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
-        rise = float(np.median(after[-further:]) - course.min())
-        if rise > max(least, 4 * noise):
+        rise = float(np.median(after[-3:]) - course.min()) if len(after) >= 3 else 0.0
+        if rise > max(0.005, 4 * noise):
             at_end = float(losses.iloc[-1] - losses.min())
             minima.append((at_end, name, losses.idxmin()))
     if not minima:
@@ -301,7 +282,7 @@ _BOTH, _SIZES = "read units", "mapped units"
 # what is said, with {x} the figure, {count} the figure in words, {n} the number of rows,
 # {odd} that of odd rows, {row} the row of the largest value, {name} the column's name
 RULES: dict[Rule, str] = {
-    Rule("size read", "N", _find_largest_size, (0, 1000), "read"): (
+    Rule("size read", "N", "N", (0, 1000), "read", by="max"): (
         "column 'N' is at most {x:g}: model parameters in millions or billions? write "
         "8.1B or 8.1e9"
     ),

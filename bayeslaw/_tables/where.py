@@ -130,43 +130,38 @@ class _Query:
     def _list_parts(self, node: ast.AST) -> Iterable[ast.AST]:
         """List the parts of a node; refuse every node that is not listed here."""
         match node:
-            case ast.BoolOp(values=values):
-                return values
-            case ast.UnaryOp(op=ast.Not() | ast.Invert() | ast.USub() | ast.UAdd()):
-                return (node.operand,)
-            case ast.Compare(left=left, ops=ops, comparators=others) if not any(
+            case ast.BoolOp() | ast.UnaryOp() | ast.List() | ast.Tuple():
+                pass
+            case ast.Compare(ops=ops) if not any(
                 isinstance(op, ast.Is | ast.IsNot) for op in ops
             ):
-                self._check_names([left, *others])
-                return left, *others
-            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ARITHMETIC):
-                self._check_arithmetic(left, op, right)
-                return left, right
-            case ast.List(elts=values) | ast.Tuple(elts=values):
-                return values
-            case ast.Constant(value=str() as value) if "`" not in value:
-                return ()
-            case ast.Constant(value=bool() | int() | float()):
-                return ()
+                self._check_names(node)
+            case ast.BinOp(op=op) if isinstance(op, ARITHMETIC):
+                self._check_arithmetic(node)
+            case ast.Constant(value=str() | int() | float() as value) if "`" not in str(
+                value
+            ):
+                pass
             case ast.Name(id=name):
                 self._check_name(name)
-                return ()
             case ast.Call(func=function, args=values, keywords=options):
-                of_column = self._check_function(function)
-                return *of_column, *values, *(option.value for option in options)
-        raise self.refusal(
-            f"{ast.unparse(node)!r} is not allowed: names of columns, literals, "
-            "comparisons, and, or, not, in, arithmetic"
+                column = self._find_column(function)
+                return *column, *values, *(option.value for option in options)
+            case _:
+                raise self.refusal(
+                    f"{ast.unparse(node)!r} is not allowed: names of columns, literals, "
+                    "comparisons, and, or, not, in, arithmetic"
+                )
+        return (
+            part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)
         )
 
-    def _check_names(self, sides: list[ast.expr]) -> None:
+    def _check_names(self, node: ast.Compare) -> None:
         """Refuse a column of names beside a number: names are text, ``'001'``."""
+        sides = [node.left, *node.comparators]
         named = [n.id for n in sides if isinstance(n, ast.Name) and n.id in NAMES]
-        numbers = [
-            node.value
-            for node in sides
-            if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-        ]
+        values = [n.value for n in sides if isinstance(n, ast.Constant)]
+        numbers = [value for value in values if isinstance(value, int | float)]
         if named and numbers:
             raise self.refusal(
                 f"column {named[0]!r} holds names, which are text: write "
@@ -187,26 +182,23 @@ class _Query:
             hint = mapping.removeprefix("; ")
         raise self.refusal(f"there is no column {name!r}; {hint}")
 
-    def _check_arithmetic(
-        self, base: ast.expr, op: ast.operator, right: ast.expr
-    ) -> None:
+    def _check_arithmetic(self, node: ast.BinOp) -> None:
         """Refuse arithmetic that can fill the memory: products of text, and powers over
         10 or of constants.
         """
-        sides = [s.value for s in (base, right) if isinstance(s, ast.Constant)]
-        if not isinstance(op, ast.Add) and any(isinstance(s, str) for s in sides):
+        left, right = (getattr(s, "value", None) for s in (node.left, node.right))
+        is_text = isinstance(left, str) or isinstance(right, str)
+        if is_text and not isinstance(node.op, ast.Add):
             raise self.refusal("text can only be compared and joined")
-        if isinstance(op, ast.Pow):
-            match right:
-                case ast.Constant(value=int() | float() as power) if (
-                    grammar.names_in(base) and abs(power) <= 10
-                ):
-                    return
+        is_power = isinstance(right, int | float) and abs(right) <= 10
+        if isinstance(node.op, ast.Pow) and not (
+            is_power and grammar.names_in(node.left)
+        ):
             raise self.refusal("only columns may have powers, of at most 10")
 
-    def _check_function(self, function: ast.expr) -> tuple[ast.expr, ...]:
-        """Refuse functions that are not listed, ``abs(...)``, ``column.isin(...)`` and
-        ``column.str.contains(...)`` are; return the column of a method.
+    def _find_column(self, function: ast.expr) -> tuple[ast.expr, ...]:
+        """Find the column of a method, ``column.isin(...)`` or
+        ``column.str.contains(...)``; refuse functions that are not listed.
         """
         match function:
             case ast.Name(id=name) if name in FUNCTIONS:

@@ -12,13 +12,15 @@ from typing import NamedTuple
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # the unit in brackets at the end of a name: tokens (B), Trainingstoken [Mrd.]
 BRACKETS = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*")
-# units that the first or last word of a name may state
+# units that the first or last word of a name may state, as they are written in an
+# expression; and their factors
 FACTORS = {
     **dict.fromkeys(("k", "tsd"), "*1e3"),
     **dict.fromkeys(("m", "million", "millions", "mio", "mill"), "*1e6"),
     **dict.fromkeys(("b", "bn", "billion", "billions", "bil", "mrd", "md"), "*1e9"),
     **dict.fromkeys(("pct", "percent", "%"), "/100"),
 }
+UNITS = {"": 1.0, "*1e3": 1e3, "*1e6": 1e6, "*1e9": 1e9, "/100": 0.01}
 
 # -- what words say of a column --------------------------------------------------------
 
@@ -81,6 +83,8 @@ PERHAPS_RUN = _split_names(
 )
 # the others by their last part
 STEP = _split_names("step, _step, global_step, steps, train_steps")
+# the step that a training logs itself
+OWN_STEP = ("train/global_step", "trainer/global_step", "global_step")
 TOKENS_SEEN = _split_names(
     "tokens, num_tokens, n_tokens, total_tokens, tokens_seen, num_input_tokens_seen, "
     "num_tokens_seen, total_tokens_seen, consumed_tokens, tokens_consumed, train_tokens, "
@@ -115,25 +119,14 @@ DEVICES = _split_names(
 class Spelling(NamedTuple):
     """Usual names of a column of the schema.
 
-    Parameters
-    ----------
-    ours
-        The column of the schema, or ``pretrain_tokens``, of which ``ptpp`` is made.
-    called
-        Usual names, with commas between. A column is called so if it has all words of
-        one. The first name that one column has decides, of the first spelling that
-        finds a column.
-    foreign
-        Words that the column's name does not have.
-    vague
-        Of these names a column has no other words than usual ones and units: a batch
-        has a size, too.
-    between
-        The least and the largest number that the column may hold, in its name's unit.
-    without_steps
-        Whether it counts only in a table that has no column of steps.
-    is_rival
-        Whether a column is only told as another candidate.
+    ``ours``: the column of the schema, or ``pretrain_tokens``, of which ``ptpp`` is made.
+    ``called``: usual names, with commas between. A column is called so if it has all
+    words of one. The first name that one column has decides, of the first spelling that
+    finds a column. ``foreign``: words that the column's name does not have. ``vague``: of
+    these names a column has no other words than usual ones and units: a batch has a size,
+    too. ``between``: the least and the largest number that the column may hold, in its
+    name's unit. ``without_steps``: whether it counts only in a table that has no column
+    of steps. ``is_rival``: whether a column is only told as another candidate.
     """
 
     ours: str
@@ -210,6 +203,11 @@ def _split_words(text: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|%", text)]
 
 
+def last_part(name: object) -> str:
+    """Take the part after the last sign, in small letters: ``loss`` of ``eval/loss``."""
+    return re.split(r"[/.]", str(name))[-1].lower()
+
+
 def without_unit(name: str) -> str:
     """Drop the unit in brackets at the end of a column's name."""
     bracketed = BRACKETS.fullmatch(name)
@@ -271,19 +269,11 @@ def in_nats_per_token(theirs: str, ours: str) -> str:
     """Say which bits a column is by its name, and the mapping that makes nats per token
     of it.
     """
-    words = {*name_words(theirs)}
-    if words & OF_A_TOKEN:
-        return (
-            f"bits per token, and {ours} is nats per token: write --column "
-            f'"{ours}={theirs}*0.6931"'
-        )
-    what = (
-        "bits per byte"
-        if words & {"bpb", "byte", "bytes"}
-        else ("bits per byte, if not per token (then without the last factor)")
-    )
+    meaning = f"and {ours} is nats per token: write --column "
+    if {*name_words(theirs)} & OF_A_TOKEN:
+        return f'bits per token, {meaning}"{ours}={theirs}*0.6931"'
     return (
-        f"{what}, and {ours} is nats per token: write --column "
-        f'"{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a number '
-        f"or a column), or {theirs}*0.6931 for nats per byte"
+        "bits per byte, if not per token (then without the last factor), "
+        f'{meaning}"{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a '
+        "number or a column)"
     )

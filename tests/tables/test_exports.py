@@ -92,9 +92,13 @@ def test_bits_per_byte_are_converted_on_request_only(ours):
 @pytest.mark.parametrize(
     ("names", "proposed", "said"),
     [
-        (("tokens_planned", "total_tokens"), "D=total_tokens", "not tokens_planned"),
-        (("max_tokens", "tokens_seen"), "D=tokens_seen", "not max_tokens"),
-        (("active_params", "total_params"), "N=active_params", "total_params is"),
+        (
+            ("tokens_planned", "total_tokens"),
+            "D=total_tokens",
+            "also be tokens_planned",
+        ),
+        (("max_tokens", "tokens_seen"), "D=tokens_seen", "also be max_tokens"),
+        (("active_params", "total_params"), "N=active_params", "also be total_params"),
         (("gpu_hours", "note"), "cost=gpu_hours", ""),
         (("config.pt_tokens", "N"), "ptpp=config.pt_tokens/N", ""),
     ],

@@ -57,7 +57,7 @@ def test_what_cannot_be_told_is_not_called_right(name, sound):
 
 WHERE = {
     "half of the losses in bits (pre-training)": ("mixture", "bits and nats"),
-    "half of D in thousands (adaptation)": ("target: mixture", "times 1000 in"),
+    "half of D in thousands (adaptation)": ("target: mixture", "times 1000, which"),
     "two neighbouring sizes exchanged (pre-training)": ("size", "N = 350M to 700M"),
     "losses rise with D (adaptation)": ("target: tokens", "rise with D by"),
     "drift in time (pre-training)": ("mixture", "from the first row to the last"),

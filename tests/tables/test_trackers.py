@@ -422,7 +422,7 @@ def test_a_store_that_is_not_there_is_said_and_not_made(tmp_path, scheme):
 @pytest.mark.parametrize(
     ("scheme", "module", "says"),
     [
-        ("tensorboard", "tensorboard", "no event files"),
+        ("tensorboard", "tensorboard", "no .tfevents"),
         ("mlflow", "mlflow", "no runs in any experiment"),
         ("wandb", "wandb", "no run-"),
         ("hf", "json", "no trainer_state.json"),

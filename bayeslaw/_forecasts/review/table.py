@@ -168,24 +168,18 @@ def _review_domain(
     reason = f"{_count_rows(runs)} for at most {most} parameters of a law"
     trouble = None
     if len(runs) < 2 * most:
-        trouble = f"{reason}: fits rest on priors in part"
-        if len(runs) <= most:
-            trouble += ", and nothing shows whether the law fits"
+        untold = ", and nothing shows whether the law fits" * (len(runs) <= most)
+        trouble = f"{reason}: fits rest on priors in part{untold}"
     todo = f"add runs, {2 * most - len(runs)} at least, or name a smaller law"
     findings.append(judged("rows", reason, trouble, todo))
 
     # three levels of each column, so that the runs determine how a law bends along it
     levels = {name: np.unique(runs[name].dropna()) for name in columns}
     reason = "levels: " + ", ".join(f"{name} {len(x)}" for name, x in levels.items())
-    few = {name: x for name, x in levels.items() if len(x) < 3}
-    trouble, todo = None, ""
-    if few:
-        listed = " and ".join(
-            f"{name} ({', '.join(map(format_count, x))})" for name, x in few.items()
-        )
-        trouble = f"{reason}; along {listed} laws bend as their priors say"
-        first = next(iter(few))
-        todo = f"add runs at a third level of {first}, or forecast at its levels only"
+    few = {n: ", ".join(map(format_count, x)) for n, x in levels.items() if len(x) < 3}
+    along = " and ".join(f"{name} ({x})" for name, x in few.items())
+    trouble = f"{reason}; along {along} laws bend as their priors say" if few else None
+    todo = f"add runs at a third level of {next(iter(few), '')}, or forecast at its levels only"
     findings.append(judged("levels", reason, trouble, todo))
 
     # models near the reference run, at which priors in nats are stated
@@ -205,7 +199,7 @@ def _review_domain(
     names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
     trouble = None
     if not any(stage.held.sum() >= FEW for stage in stages):
-        too_few = f" but too few rows to tell by ({names})" if stages else ""
+        too_few = f" but too few rows to tell by ({names})" * bool(stages)
         trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"
             f"{too_few}, so no forecast can be tested"
@@ -250,18 +244,16 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
             try:
                 is_handful = len(runs) <= fitting.HANDFUL
                 fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
+                usable.append(law)
             except RunTableError as error:
                 refused.append(str(error))
-            else:
-                usable.append(law)
     if not usable:
         return [], Finding("laws", "fail", refused[0], "mend that, and review again")
     reason = f"{', '.join(law.name for law in usable)} can be fitted"
-    if refused:
-        chosen = " ".join(f"--law {law.name}" for law in usable)
-        reason, todo = f"{reason}, but {refused[0]}", f"{command} {chosen}"
-        return usable, Finding("laws", "look", reason, todo)
-    return usable, Finding("laws", "pass", reason, command)
+    if not refused:
+        return usable, Finding("laws", "pass", reason, command)
+    todo = " ".join([command, *(f"--law {law.name}" for law in usable)])
+    return usable, Finding("laws", "look", f"{reason}, but {refused[0]}", todo)
 
 
 def _choose_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> str:
@@ -312,13 +304,11 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
-    trouble, todo = None, ""
     if sd == 0:
-        trouble = f"{reason}: the losses are equal"
         todo = "look whether one run was exported twice, or the seed changes nothing"
-    elif sd > LARGE_MISS:
-        trouble = f"{reason}, where seeds differ by .05-.6%"
-        todo = "look for what else differs between them, and make it a column"
+        return Finding("noise", "look", f"{reason}: the losses are equal", todo)
+    trouble = f"{reason}, where seeds differ by .05-.6%" if sd > LARGE_MISS else None
+    todo = "look for what else differs between them, and make it a column"
     return judged("noise", reason, trouble, todo)
 
 
@@ -343,11 +333,9 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
         return Finding("outliers", "look", reason, todo)
     # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
-    rows = named_rows(runs.index[far])
-    trouble = None
-    if far.any():
-        lie = "lies" if far.sum() == 1 else "lie up to"
-        trouble = f"{rows} {lie} {np.abs(misses[far]).max():.1%} off, where {half}"
+    rows, lie = named_rows(runs.index[far]), "lies" if far.sum() == 1 else "lie up to"
+    most = np.abs(misses[far]).max(initial=0.0)
+    trouble = f"{rows} {lie} {most:.1%} off, where {half}" if far.any() else None
     todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
     return judged("outliers", f"{half}, and none far off it", trouble, todo)
 
@@ -445,12 +433,9 @@ def _name_domain(runs: pd.DataFrame) -> str:
     return str(runs["domain"].iloc[0]) if "domain" in runs else ""
 
 
-def _review_replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
-    """Check whether losses of target and source move with replay as they should; None
-    if domain or replay is unknown.
-
-    ``least_move``: a smaller move over the range of replay, as a share of the loss, is
-    ignored.
+def _review_replay(runs: pd.DataFrame) -> Finding | None:
+    """Check whether losses of target and source move with replay as they should, but for
+    moves of less than half a percent; None if domain or replay is unknown.
     """
     domain = _name_domain(runs)
     if domain not in ("target", "source") or "replay" not in runs:
@@ -459,7 +444,7 @@ def _review_replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | N
     change = slope * float(np.ptp(runs["replay"]))
     wrong, way = (-change, "fall") if domain == "target" else (change, "rise")
     trouble = None
-    if abs(slope) > CLEAR * error and wrong > least_move:
+    if abs(slope) > CLEAR * error and wrong > 0.005:
         trouble = (
             f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
             "replay given as 1 - replay, or labels of the domains exchanged?"
@@ -469,15 +454,10 @@ def _review_replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | N
     return judged("replay", passed, trouble, todo)
 
 
-def _review_copies(
-    runs: pd.DataFrame, decimals: int = 4, least_share: float = 0.05
-) -> Finding | None:
-    """Find losses that are equal to the last digit in different settings, or
-    everywhere; None if there are few.
-
-    ``decimals``: losses with fewer decimals may be equal by chance. ``least_share``:
-    share of rows, with a loss that also occurs in another setting, from which they are
-    reported.
+def _review_copies(runs: pd.DataFrame) -> Finding | None:
+    """Find losses that are equal to the last of at least four decimals in different
+    settings, in 5% of the rows and more often than by chance, or everywhere; None if
+    there are few.
     """
     loss = runs["loss"].to_numpy(float)
     if len(loss) < 3:
@@ -485,15 +465,15 @@ def _review_copies(
     if np.ptp(np.log(loss)) == 0:
         reason = f"all {len(loss)} losses are {loss[0]:g}"
         return Finding("copies", "fail", reason, "look where the losses come from")
-    coarse = loss * 10.0 ** (decimals - 1)
+    coarse = 1000 * loss
     fine = np.abs(coarse - np.round(coarse)) > 1e-6
     settings = [c for c in numeric_columns(runs) if "loss" not in c]
     if fine.mean() < 0.5 or not settings:
         return None
     apart = runs[[*settings, "loss"]].drop_duplicates()
     again = apart["loss"].duplicated(keep=False)
-    by_chance = len(apart) ** 2 / (float(np.ptp(loss)) * 10.0**decimals + 1)
-    if again.sum() < max(least_share * len(apart), 3 * by_chance + 3):
+    by_chance = len(apart) ** 2 / (1e4 * float(np.ptp(loss)) + 1)
+    if again.sum() < max(0.05 * len(apart), 3 * by_chance + 3):
         return None
     reason = (
         f"{int(again.sum())} rows have the loss of another setting to the last digit "
@@ -525,14 +505,9 @@ def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
             "plan can choose it"
         )
     todo = "mend that before a plan"
-    before = (
-        (target, SOURCE_LOSS_BEFORE),
-        (source, LOSS_BEFORE),
-        (source, SOURCE_LOSS_BEFORE),
-    )
-    if not doubts and not any(
-        c in runs and runs[c].notna().all() for runs, c in before
-    ):
+    measured = target.get(SOURCE_LOSS_BEFORE), source.get(LOSS_BEFORE)
+    measured += (source.get(SOURCE_LOSS_BEFORE),)
+    if not doubts and not any(c is not None and c.notna().all() for c in measured):
         doubts = [
             f"no column {SOURCE_LOSS_BEFORE}: forgetting has no baseline, and laws of the "
             "checkpoint's state, which forecast best where we measured, cannot be used"

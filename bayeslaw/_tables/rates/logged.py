@@ -85,7 +85,8 @@ def areas_from_table(
     for name in ("step", "lr"):
         if not is_of_numbers(plain_cells(table[[name]])[name].dtype):
             raise RunTableError(f"areas need numbers, and column {name!r} holds others")
-    curves = _group_curves(table, _find_curve_columns(table), np.arange(len(table)))
+    rows = np.arange(len(table))
+    curves = _find_curves(table, rows) or {"table": rows}
     done = [
         _compute_curve(table, name, rows, warmup, adaptation_start, lr_power)
         for name, rows in curves.items()
@@ -102,11 +103,8 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
     """
     if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
         return table
-    columns = _find_curve_columns(table)
-    if not columns:
-        return table
     complete = table[["step", "lr"]].notna().all(axis=1)
-    curves = _group_curves(table, columns, np.flatnonzero(complete))
+    curves = _find_curves(table, np.flatnonzero(complete))
     done, failed = [], []
     for name, rows in curves.items():
         try:
@@ -121,32 +119,26 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
     return _join(table, done) if done else table
 
 
-def _find_curve_columns(table: pd.DataFrame) -> list[str]:
-    """List the columns that identify a curve; empty if no curve has several steps."""
-    for name in (c for c in ("run", "schedule", "curve") if c in table):
-        steps = table.groupby(name, observed=True)["step"].nunique()
-        if not (steps > 1).any():
-            continue
-        if name == "run":
-            return [name]
-        # several sizes or domains may share a schedule's name
-        return [name, *(c for c in ("N", "domain") if c in table)]
-    return []
-
-
-def _group_curves(
-    table: pd.DataFrame, columns: list[str], rows: Int[np.ndarray, " row"]
+def _find_curves(
+    table: pd.DataFrame, rows: Int[np.ndarray, " row"]
 ) -> dict[str, Int[np.ndarray, " curve_row"]]:
-    """Group rows by curve, under a name for messages; one curve if ``columns`` is empty."""
-    if not columns:
-        return {"table": rows}
-    groups = table.iloc[rows].groupby(columns, sort=False, observed=True).indices
-    curves = {}
-    for key, at in groups.items():
-        values = key if isinstance(key, tuple) else (key,)
-        named = [f"{c} {value}" for c, value in zip(columns, values, strict=True)]
-        curves[", ".join(named)] = rows[at]
-    return curves
+    """Group rows by curve, under a name for messages; empty if no curve that a column
+    names has several steps.
+    """
+    for column in (c for c in ("run", "schedule", "curve") if c in table):
+        if not (table.groupby(column, observed=True)["step"].nunique() > 1).any():
+            continue
+        # several sizes or domains may share a schedule's name
+        beside = [c for c in ("N", "domain") if c in table and column != "run"]
+        keys = [column, *beside]
+        curves = table.iloc[rows].groupby(keys, sort=False, observed=True).indices
+        named = {}
+        for key, at in curves.items():
+            values = key if isinstance(key, tuple) else (key,)
+            pairs = zip(keys, values, strict=True)
+            named[", ".join(f"{c} {value}" for c, value in pairs)] = rows[at]
+        return named
+    return {}
 
 
 def _compute_curve(

@@ -43,7 +43,9 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
             columns[name] = cells.map(_flatten)
             continue
         rows = [
-            dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
+            {field: _flatten(cell) for field, cell in leaves(record, f"{name}.")}
+            if isinstance(record, Mapping)
+            else {}
             for record in records
         ]
         for field in dict.fromkeys(field for row in rows for field in row):
@@ -108,7 +110,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", _flatten(value)
+            yield f"{above}{name}", value
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
@@ -116,13 +118,14 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
     the others are only warned of.
     """
     # rows at the end that are called a mean or total, if no row above is
-    rows = 0
+    rows = int(_is_computed(runs))
     for column in runs.select_dtypes(exclude="number"):
-        if not rows and _called_summary(runs[column].iloc[-1:]).any():
+        if _called_summary(runs[column].iloc[-1:]).any():
             called = _called_summary(runs[column])
             count = int(called.sum())
-            rows = count if count < len(runs) and called[-count:].all() else 0
-    rows = rows or int(_is_computed(runs))
+            if count < len(runs) and called[-count:].all():
+                rows = count
+                break
     if rows:
         left_out = ", ".join(map(str, runs.index[-rows:]))
         warn(f"row {left_out}: a mean or total of the rows above, not a run; left out")
@@ -169,4 +172,4 @@ def _is_computed(runs: pd.DataFrame) -> bool:
     summaries = [s[last.index].to_numpy(float) for s in (above.mean(), above.sum())]
     # exports round
     alike = [np.isclose(values, summary, rtol=1e-4, atol=0) for summary in summaries]
-    return bool(np.logical_or(*alike).all())
+    return bool(np.any(alike, axis=0).all())

@@ -53,18 +53,17 @@ def with_common_levels(
 
 def _snap(runs: pd.DataFrame) -> pd.DataFrame:
     """Replace the values of all columns that have levels."""
-    columns = [*filter(is_share, runs), *(c for c in COLUMNS if c in runs)]
-    for name in columns:
-        values = runs[name].to_numpy(float)
-        within = ROUNDING if is_share(name) else TOLERANCE
-        of_share = name == "replay" or is_share(name)
-        levels = at_levels(values, within, of_share=of_share)
-        if np.array_equal(levels, values, equal_nan=True):
-            continue
-        levels = at_levels(
-            values, within, of_share=of_share, curve=_number_curves(runs)
+    for name in [*filter(is_share, runs), *(c for c in COLUMNS if c in runs)]:
+        values, of_share = (
+            runs[name].to_numpy(float),
+            name == "replay" or is_share(name),
         )
-        runs = runs.assign(**{str(name): levels})
+        within = ROUNDING if is_share(name) else TOLERANCE
+        levels = at_levels(values, within, of_share=of_share)
+        if not np.array_equal(levels, values, equal_nan=True):
+            curve = _number_curves(runs)
+            levels = at_levels(values, within, of_share=of_share, curve=curve)
+            runs = runs.assign(**{str(name): levels})
     return runs
 
 
@@ -82,16 +81,10 @@ def at_levels(
     values drawn at random keep all their levels. A level's value is the roundest in it,
     and of those the most frequent.
 
-    Parameters
-    ----------
-    within
-        Largest relative distance of two values of a level.
-    of_share
-        Whether distances are also relative to one minus the value, as .999 and .9995
-        are different shares.
-    curve
-        The run of each row, as numbers. Two values of one run are two levels, unless
-        they differ by the rounding of arithmetic.
+    ``within``: largest relative distance of two values of a level. ``of_share``: whether
+    distances are also relative to one minus the value, as .999 and .9995 are different
+    shares. ``curve``: the run of each row, as numbers. Two values of one run are two
+    levels, unless they differ by the rounding of arithmetic.
     """
     levels = np.array(values, float)
     has_level = np.isfinite(levels) & (levels > 0)
@@ -122,32 +115,31 @@ def _find_clusters(
     position: Float[np.ndarray, " value"],
     following: Int[np.ndarray, " value"],
     within: float,
-    apart: float = 30.0,
 ) -> list[tuple[int, int]]:
     """List the first and last value of each level of several values, for sorted
     positions. A level has no value's ``following`` one in it.
 
-    A level's gaps are all ``apart`` times smaller than those around it. So one of the
-    distances tried, each a tenth of the one before, lies between the two.
+    A level's gaps are all smaller than those around it, so that it stays whole where
+    what is no level is parted at its widest gap.
     """
-    clusters: list[tuple[int, int]] = []
-    if len(position) < 2:
-        return clusters
     gaps = np.diff(position)
     around = np.concatenate([[np.inf], gaps, [np.inf]])
-    taken = np.zeros(len(position), bool)
-    distances = within * 0.1 ** np.arange(np.ceil(np.log10(within / 1e-9)) + 1)
-    for distance in distances:
-        ends = np.flatnonzero(np.append(gaps > distance, True))
-        starts = np.append(0, ends[:-1] + 1)
-        span = position[ends] - position[starts]
-        nearest = np.minimum(around[starts], around[ends + 1])
-        is_level = (span <= within) & (nearest >= apart * span)
-        is_level &= np.minimum.reduceat(following, starts) > ends
-        is_level &= (ends > starts) & ~taken[starts]
-        for first, last in zip(starts[is_level], ends[is_level], strict=True):
-            taken[first : last + 1] = True
+    clusters: list[tuple[int, int]] = []
+    ends = np.flatnonzero(np.append(gaps > within, len(position) > 0))
+    pending = (
+        [*zip(np.append(0, ends[:-1] + 1), ends, strict=True)] if len(ends) else []
+    )
+    while pending:
+        first, last = pending.pop()
+        if first == last:
+            continue
+        span = position[last] - position[first]
+        is_alone = min(around[first], around[last + 1]) >= 30 * span
+        if span <= within and is_alone and following[first : last + 1].min() > last:
             clusters.append((int(first), int(last)))
+        else:
+            widest = first + int(gaps[first:last].argmax())
+            pending += [(first, widest), (widest + 1, last)]
     return clusters
 
 
@@ -155,14 +147,13 @@ def _find_following(
     position: Float[np.ndarray, " value"],
     code: Int[np.ndarray, " row"],
     curve: Int[np.ndarray, " row"],
-    arithmetic: float = 1e-9,
 ) -> Int[np.ndarray, " value"]:
     """Find the next larger value in any run that has a value, shape (value,). Values
-    nearer than the rounding of ``arithmetic`` are no next ones.
+    nearer than the rounding of arithmetic are no next ones.
     """
     following = np.full(len(position), len(position))
     runs, values = np.unique(np.column_stack([curve, code]), axis=0).T
-    is_next = (runs[1:] == runs[:-1]) & (np.diff(position[values]) > arithmetic)
+    is_next = (runs[1:] == runs[:-1]) & (np.diff(position[values]) > 1e-9)
     np.minimum.at(following, values[:-1][is_next], values[1:][is_next])
     return following
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.rates.areas import COLUMNS
-from bayeslaw._tables.words import PERHAPS_RUN, RUN
+from bayeslaw._tables.words import EXPORTED, PERHAPS_RUN, RUN
 
 # the table's names, and the schema's for each: one, or several
 ColumnMap = Mapping[str, str | Sequence[str]]
@@ -36,23 +37,20 @@ def is_name(column: object) -> bool:
 
 def _spell(column: object) -> str:
     """Spell a column's name in small letters, without a tracker's prefix."""
-    name = str(column).strip().lower()
-    for prefix in ("config", "params", "tags", "summary"):
-        for sign in "./":
-            name = name.removeprefix(prefix + sign)
-    return name.replace("_", " ").replace("-", " ").replace(".", " ")
+    name = str(column).strip()
+    exported = EXPORTED.fullmatch(name)
+    return re.sub(r"[_.-]", " ", exported[1] if exported else name).lower()
 
 
 def as_names(cells: pd.Series) -> pd.Series:
     """Convert cells to text; empty cells, and empty text, are empty."""
-    names = cells.astype(object).map(_write_name, na_action="ignore")
+
+    def write(cell: Any) -> str:
+        is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15
+        return str(int(cell) if is_whole else cell).strip()
+
+    names = cells.astype(object).map(write, na_action="ignore")
     return names.mask(names == "")
-
-
-def _write_name(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
-        return str(int(cell))
-    return str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
@@ -97,10 +95,10 @@ def find_run_column(
             return columns[0], None
     for column in (c for c in runs if _spell(c) in RUN):
         names = as_names(runs[column])
-        if names.isna().mean() < few and names.isna().any():
-            empty = int(names.isna().sum())
-            return None, f"column {column!r} is empty in {empty} rows"
-        repeated = names[names.duplicated(keep=False) & names.notna()]
+        empty = names.isna()
+        if 0 < empty.mean() < few:
+            return None, f"column {column!r} is empty in {empty.sum()} rows"
+        repeated = names[names.duplicated(keep=False) & ~empty]
         # no column of these names its runs, or it would have been found
         if 0 < repeated.nunique() <= max(1, few * names.nunique()):
             rows = f"names rows {repeated.iloc[0]!r} that differ"

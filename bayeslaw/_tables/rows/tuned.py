@@ -137,7 +137,13 @@ def tuned(
         )
 
     # the runs near the best of each cell that has the levels of a quadratic
-    kept = _select_near_best(cells, x, y, near)
+    kept = np.zeros(len(y), bool)
+    for cell in np.unique(cells):
+        inside = np.flatnonzero(cells == cell)
+        # seeds of one level count as one: the best has the lowest mean
+        levels, run = np.unique(x[inside], axis=0, return_inverse=True)
+        means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
+        kept[inside] = _select_around(x[inside], levels[means.argmin()], near)
     chosen = [c for c in np.unique(cells) if _is_enough(x[kept & (cells == c)])]
     several = len(settings) > 1
     levels = f"{NEEDED} or more levels of {quoted}"
@@ -200,49 +206,24 @@ def tuned(
     return table.iloc[np.argsort(best)]
 
 
-def _select_near_best(
-    cells: Int[np.ndarray, " row"],
-    x: Float[np.ndarray, "row setting"],
-    y: Float[np.ndarray, " row"],
-    near: int,
-) -> Bool[np.ndarray, " row"]:
-    """Select the rows within ``near`` levels of their cell's best in each setting, or
-    within more levels if these have fewer rows than a quadratic has coefficients. Near
-    an end of the sweep the window has as many levels, to one side.
-    """
-    kept = np.zeros(len(y), bool)
-    for cell in np.unique(cells):
-        inside = np.flatnonzero(cells == cell)
-        # seeds of one level count as one: the best has the lowest mean
-        levels, run = np.unique(x[inside], axis=0, return_inverse=True)
-        means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
-        kept[inside] = _select_around(x[inside], levels[means.argmin()], near)
-    return kept
-
-
 def _select_around(
     x: Float[np.ndarray, "row setting"], point: Float[np.ndarray, " setting"], near: int
 ) -> Bool[np.ndarray, " row"]:
-    """Select a cell's rows within ``near`` levels of a point, or within more levels if
-    these have fewer rows than a quadratic has coefficients.
+    """Select a cell's rows within ``near`` levels of a point in each setting, or within
+    more levels if these have fewer rows than a quadratic has coefficients. Near an end
+    of the sweep the window has as many levels, to one side.
     """
-    is_near = _are_within(x, point, near)
-    while is_near.sum() < _count_coefficients(x) and not is_near.all():
+    count = (x.shape[1] + 1) * (x.shape[1] + 2) // 2
+    is_near = np.zeros(len(x), bool)
+    while is_near.sum() < count and not is_near.all():
+        is_near = np.ones(len(x), bool)
+        for values, at in zip(x.T, point, strict=True):
+            levels, place = np.unique(values, return_inverse=True)
+            low = int(np.abs(levels - at).argmin()) - near
+            low = min(max(low, 0), max(len(levels) - 2 * near - 1, 0))
+            is_near &= (place >= low) & (place <= low + 2 * near)
         near += 1
-        is_near = _are_within(x, point, near)
     return is_near
-
-
-def _are_within(
-    x: Float[np.ndarray, "row setting"], best: Float[np.ndarray, " setting"], near: int
-) -> Bool[np.ndarray, " row"]:
-    is_within = np.ones(len(x), bool)
-    for values, at in zip(x.T, best, strict=True):
-        levels, place = np.unique(values, return_inverse=True)
-        low = int(np.abs(levels - at).argmin()) - near
-        low = min(max(low, 0), max(len(levels) - 2 * near - 1, 0))
-        is_within &= (place >= low) & (place <= low + 2 * near)
-    return is_within
 
 
 def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
@@ -251,61 +232,6 @@ def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
     # the curvature is that of all cells: a cell's own are the height and the slopes
     in_step = np.linalg.matrix_rank(x - x.mean(axis=0), tol=ROUNDING) < x.shape[1]
     return min(levels) >= NEEDED and not in_step
-
-
-def _count_coefficients(x: Float[np.ndarray, "row setting"]) -> int:
-    """Count the coefficients of a quadratic in the settings."""
-    settings = x.shape[1]
-    return 1 + settings + settings * (settings + 1) // 2
-
-
-class _Quadratic(NamedTuple):
-    """Log loss of a cell over log settings, a + b . x + x' G x. ``errors``: covariance
-    of a, b and the upper triangle of G.
-    """
-
-    a: float
-    b: Float[np.ndarray, " setting"]
-    curvature: Float[np.ndarray, "setting setting"]
-    errors: Float[np.ndarray, "coefficient coefficient"]
-
-    def lowest_within(self, swept: Float[np.ndarray, "row setting"]) -> _Lowest:
-        """Find the lowest point, at the vertex or at an end of the sweep."""
-        inverse = np.linalg.inv(self.curvature)
-        vertex = at = -inverse @ self.b / 2
-        # |R x - R vertex|^2 is the quadratic but for a constant, with R'R = G. Its
-        # lowest point in the convex hull of the runs is a mean of them, whose weights
-        # are those of the least |sum w R (x - vertex)|^2 + (sum w - 1)^2 with w >= 0
-        # (Lawson and Hanson 1974, chapter 23)
-        away = np.linalg.cholesky(self.curvature).T @ (swept - vertex).T
-        away /= np.abs(away).max()
-        weights, _ = optimize.nnls(
-            np.vstack([away, np.ones(len(swept))]), np.eye(len(away) + 1)[-1]
-        )
-        weights /= weights.sum()
-        at_edge = bool(np.linalg.norm(away @ weights) > ROUNDING)
-        if at_edge:
-            at = weights @ swept
-        log_loss = self.a + self.b @ at + at @ self.curvature @ at
-        settings = len(self.b)
-        if not at_edge:
-            # the square of an estimated slope is too large by the variance of its error
-            of_slopes = self.errors[1 : 1 + settings, 1 : 1 + settings]
-            log_loss += np.trace(inverse @ of_slopes) / 4
-        # derivatives by a, b and G: of the lowest log loss, and of the vertex, where
-        # 2 G x = -b
-        by_all = np.concatenate([[1.0], at, _multiply_pairs(at[None])[0]])
-        units = _symmetric_units(settings)
-        by_curvature = [-inverse @ unit @ vertex for unit in units]
-        moved = np.column_stack([np.zeros(settings), -inverse / 2, *by_curvature])
-        return _Lowest(
-            at,
-            vertex,
-            np.sqrt(np.diag(moved @ self.errors @ moved.T)),
-            float(log_loss),
-            float(np.sqrt(by_all @ self.errors @ by_all)),
-            at_edge,
-        )
 
 
 class _Lowest(NamedTuple):
@@ -319,6 +245,52 @@ class _Lowest(NamedTuple):
     log_loss: float
     log_sd: float
     at_edge: bool
+
+
+def _find_vertex(
+    a: float,
+    b: Float[np.ndarray, " setting"],
+    curvature: Float[np.ndarray, "setting setting"],
+    errors: Float[np.ndarray, "coefficient coefficient"],
+    swept: Float[np.ndarray, "row setting"],
+) -> _Lowest:
+    """Find the lowest point of a + b . x + x' G x (G the ``curvature``), at the vertex or
+    at an end of the sweep. ``errors``: covariance of a, b and the upper triangle of G.
+    """
+    inverse = np.linalg.inv(curvature)
+    vertex = at = -inverse @ b / 2
+    # |R x - R vertex|^2 is the quadratic but for a constant, with R'R = G. Its lowest
+    # point in the convex hull of the runs is a mean of them, whose weights are those of
+    # the least |sum w R (x - vertex)|^2 + (sum w - 1)^2 with w >= 0 (Lawson and Hanson
+    # 1974, chapter 23)
+    away = np.linalg.cholesky(curvature).T @ (swept - vertex).T
+    away /= np.abs(away).max()
+    weights, _ = optimize.nnls(
+        np.vstack([away, np.ones(len(swept))]), np.eye(len(away) + 1)[-1]
+    )
+    weights /= weights.sum()
+    at_edge = bool(np.linalg.norm(away @ weights) > ROUNDING)
+    if at_edge:
+        at = weights @ swept
+    log_loss = a + b @ at + at @ curvature @ at
+    settings = len(b)
+    if not at_edge:
+        # the square of an estimated slope is too large by the variance of its error
+        of_slopes = errors[1 : 1 + settings, 1 : 1 + settings]
+        log_loss += np.trace(inverse @ of_slopes) / 4
+    # derivatives by a, b and G: of the lowest log loss, and of the vertex, where
+    # 2 G x = -b
+    by_all = np.concatenate([[1.0], at, _multiply_pairs(at[None])[0]])
+    by_curvature = [-inverse @ unit @ vertex for unit in _symmetric_units(settings)]
+    moved = np.column_stack([np.zeros(settings), -inverse / 2, *by_curvature])
+    return _Lowest(
+        at,
+        vertex,
+        np.sqrt(np.diag(moved @ errors @ moved.T)),
+        float(log_loss),
+        float(np.sqrt(by_all @ errors @ by_all)),
+        at_edge,
+    )
 
 
 class _Fitted(NamedTuple):
@@ -425,8 +397,7 @@ def _find_lowest(
         moved = np.vstack([-solve @ products[rows], np.eye(len(pairs), len(g))])
         errors = moved @ of_g @ moved.T
         errors[: size + 1, : size + 1] += variance * solve @ solve.T
-        cell = _Quadratic(a, np.array(b), scales[k] * curvature, errors)
-        point = cell.lowest_within(u[rows])
+        point = _find_vertex(a, np.array(b), scales[k] * curvature, errors, u[rows])
         shifted = {"at": point.at + centre[k], "vertex": point.vertex + centre[k]}
         lowest.append(point._replace(**shifted))
     apart = [(int(i), int(j)) for i, j in pairs[~is_known]]

@@ -24,6 +24,7 @@ from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rows.naming import check_repeated, is_name
 from bayeslaw._tables.sources.layout import Sheet, sheet_of_rows, with_decimal_points
 from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.words import STEP, last_part
 
 EXCEL = (".xlsx", ".xlsm")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -34,14 +35,9 @@ def read_table_file(
 ) -> pd.DataFrame:
     """Read the table of a file; the suffix of its name decides the format.
 
-    Parameters
-    ----------
-    grows
-        Whether another process may be writing to the file. Then a last line without an
-        end of line is not read, because its last number may be cut short.
-    names
-        Further columns that hold names. Names stay as they are written, also ``1.10``
-        and ``NA``.
+    Of a file that ``grows`` by another process, a last line without an end of line is
+    not read, because its last number may be cut short. ``names``: further columns that
+    hold names, which stay as they are written, also ``1.10`` and ``NA``.
     """
     # the suffix without that of a compression
     ends = [suffix.lower() for suffix in sheet_of(path)[0].suffixes]
@@ -292,9 +288,7 @@ def _melt_panel(table: pd.DataFrame) -> pd.DataFrame | None:
         return None
     (along,) = plain
     steps = table[along]
-    counters = ("step", "_step", "global_step")
-    counters += ("train/global_step", "trainer/global_step")
-    if along.lower() in counters:
+    if last_part(along) in STEP:
         along = "step"
     metrics: dict[str, list[pd.DataFrame]] = {}
     for name, cell in cells.items():

@@ -21,7 +21,6 @@ def read(place: str) -> list[LoggedRun]:
     store, _, experiment = place.partition("#")
     address = _find_address(store)
     tracking = imported("mlflow.tracking", "mlflow")
-    errors = imported("mlflow.exceptions", "mlflow")
     try:
         with _allow_folders():
             client = tracking.MlflowClient(tracking_uri=address)
@@ -29,8 +28,6 @@ def read(place: str) -> list[LoggedRun]:
             return [*_iterate_runs(client, chosen.experiment_id)]
     except ModuleNotFoundError as error:  # the SQL library; folders do not need it
         raise RunTableError(f'{error}; pip install "bayeslaw[mlflow]"') from None
-    except errors.MlflowException as error:
-        raise RunTableError(str(error).splitlines()[0]) from None
 
 
 @contextmanager

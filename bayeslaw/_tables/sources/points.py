@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.rows.cells import leaves
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.words import (
     ACCUMULATED,
     BATCH,
     DEVICES,
     LENGTH,
+    OWN_STEP,
     PER_STEP,
     TOKENS_SEEN,
     WHOLE_BATCH,
+    last_part,
 )
 
 
@@ -66,7 +69,8 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     for run in logged:
         settings = {
             (f"config.{name}" if name in reserved else name): value
-            for name, value in flat(run.config)
+            for name, value in leaves(run.config)
+            if isinstance(value, str | bool | int | float)
         }
         for step in sorted(run.history):
             point = {"run": run.name, "step": step}
@@ -76,13 +80,15 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     return table[[*first, *(c for c in table if c not in first)]]
 
 
-def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings that are a number or text; nested ones get dotted names."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{above}{name}.")
-        elif isinstance(value, str | bool | int | float):
-            yield f"{above}{name}", value
+def files_below(place: str, pattern: str, what: str) -> tuple[Path, list[Path]]:
+    """List a folder's files of this name, at any depth; or the one file that is given."""
+    folder = Path(place)
+    if not folder.exists():
+        raise RunTableError(f"no such folder; give {what}")
+    files = [folder] if folder.is_file() else sorted(folder.rglob(pattern))
+    if not files:
+        raise RunTableError(f"no {pattern} in it or below")
+    return folder, files
 
 
 def name_below(folder: Path, place: Path) -> str:
@@ -102,9 +108,8 @@ def by_step(
     If the training logs its own step with every call, this step is used, because the
     tracker's step may count calls.
     """
-    counters = ("train/global_step", "trainer/global_step", "global_step")
     rows = [row for _, row in logged]
-    shared = [name for name in counters if all(name in row for row in rows)]
+    shared = [name for name in OWN_STEP if all(name in row for row in rows)]
     history: dict[float, dict[str, float]] = {}
     for step, values in logged:
         at = values.get(shared[0], math.nan) if shared else step
@@ -115,7 +120,7 @@ def by_step(
         row = {
             name: math.inf if math.isnan(value) else float(value)
             for name, value in values.items()
-            if _is_number(value) and name not in counters and name[:1] != "_"
+            if _is_number(value) and name not in OWN_STEP and name[:1] != "_"
         }
         history.setdefault(float(at), {}).update(row)
     return {step: row for step, row in history.items() if row}
@@ -162,11 +167,17 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
                 f'is meant: --column "D={counters[0]}" or --column "D={second}"'
             )
     if counters:
-        interpolated = [
-            _interpolate(rows, counters[0]) for _, rows in table.groupby("run")
-        ]
-        how = f"D is what {counters[0]!r} counted"
-        return table.assign(D=pd.concat(interpolated)), how
+        tokens = pd.Series(np.nan, table.index)
+        for _, rows in table.groupby("run"):
+            logged = rows[["step", counters[0]]].dropna().sort_values("step")
+            # on a line between the steps that logged it; the tokens before the first of
+            # them, and of an evaluation after the last, are unknown
+            ends = {"left": np.nan, "right": np.nan}
+            if len(logged):
+                tokens[rows.index] = np.interp(
+                    rows["step"], *logged.T.to_numpy(), **ends
+                )
+        return table.assign(D=tokens), f"D is what {counters[0]!r} counted"
     per_step = _find_setting(table, PER_STEP)
     batch, length = _find_setting(table, BATCH), _find_setting(table, LENGTH)
     if per_step:
@@ -188,34 +199,14 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return table.assign(D=table["step"] * tokens), how
 
 
-def last_part(name: object) -> str:
-    return str(name).rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower()
-
-
-def _interpolate(rows: pd.DataFrame, counter: str) -> pd.Series:
-    """Interpolate a counter linearly at each step of one run; NaN before the first and
-    after the last step that logged it.
-    """
-    logged = rows[["step", counter]].dropna()
-    if logged.empty:
-        return pd.Series(np.nan, rows.index)
-    in_order = logged.sort_values("step")
-    steps, counts = in_order["step"], in_order[counter]
-    # the tokens of an evaluation after the last count are unknown
-    at = np.interp(rows["step"], steps, counts, left=np.nan, right=np.nan)
-    return pd.Series(at, rows.index)
-
-
 def _find_setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
     """Find the column of the first of these names that holds a number in all rows."""
     for name in names:
         called = [str(c) for c in table if last_part(c) == name]
-        full = []
-        for column in called:
-            numbers = pd.to_numeric(table[column], errors="coerce")
-            # all rows need a number: a cell may be empty, or "auto"
-            if (numbers > 0).all():
-                full.append(column)
+        # all rows need a number: a cell may be empty, or "auto"
+        full = [
+            c for c in called if (pd.to_numeric(table[c], errors="coerce") > 0).all()
+        ]
         if len(full) == 1:
             return full[0]
     return None

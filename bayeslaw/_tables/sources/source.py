@@ -37,13 +37,8 @@ def is_tracker(source: object) -> bool:
 def read_source(
     source: str | Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read the table of a file, or the points of a tracker's runs, under their own
-    names.
-
-    Parameters
-    ----------
-    grows, names
-        See `read_table_file`.
+    """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
+    under their own names.
     """
     if is_tracker(source):
         scheme, _, place = str(source).partition(":")

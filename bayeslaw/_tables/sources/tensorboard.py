@@ -10,21 +10,15 @@ from typing import Any
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_time, name_below
+from bayeslaw._tables.sources.points import LoggedRun, by_time, files_below, name_below
 
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
 
 def read(place: str) -> list[LoggedRun]:
     """Read all runs below a folder (or of one event file)."""
-    folder = Path(place)
-    if not folder.exists():
-        raise RunTableError("no such folder; give one with event files")
-    imported("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
-    files = [folder] if folder.is_file() else sorted(folder.rglob("*tfevents*"))
+    folder, files = files_below(place, "*tfevents*", "one with event files")
     places = sorted({file if folder.is_file() else file.parent for file in files})
-    if not places:
-        raise RunTableError("no event files (*tfevents*) in it or below")
     logs = {at: _read_run(at) for at in places}
     runs = []
     for at, (config, history) in logs.items():

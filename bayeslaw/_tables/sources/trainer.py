@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below
+from bayeslaw._tables.sources.points import LoggedRun, by_step, files_below, name_below
 
 
 def read(place: str) -> list[LoggedRun]:
@@ -17,13 +17,7 @@ def read(place: str) -> list[LoggedRun]:
 
     Each checkpoint of a run holds the log so far; the longest is read.
     """
-    folder = Path(place)
-    if not folder.exists():
-        raise RunTableError("no such folder; give a Trainer's output_dir")
-    name = "trainer_state.json"
-    files = [folder] if folder.is_file() else sorted(folder.rglob(name))
-    if not files:
-        raise RunTableError(f"no {name} in it or below")
+    folder, files = files_below(place, "trainer_state.json", "a Trainer's output_dir")
     longest: dict[Path, dict[str, Any]] = {}
     for file in files:
         # a checkpoint's state file belongs to the run in the folder above

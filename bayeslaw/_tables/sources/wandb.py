@@ -17,27 +17,18 @@ from typing import Any
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step
+from bayeslaw._tables.sources.points import LoggedRun, by_step, files_below
 
 
 def read(place: str) -> list[LoggedRun]:
     """Read all runs of a project, or of offline runs below a folder."""
-    folder = Path(place)
     wandb = imported("wandb", "wandb")
-    if folder.exists():
-        files = [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb"))
-        if not files:
-            raise RunTableError("no run-*.wandb files in it or below")
-        # `latest-run` is a link to one of them
-        return [_read_offline(f) for f in {f.resolve(): f for f in files}]
-    if place.count("/") != 1:
-        raise RunTableError("no such folder; give one, or wandb:ENTITY/PROJECT")
-    try:
-        # the public API's own errors differ from version to version
+    if not Path(place).exists() and place.count("/") == 1:
         return [_read_online(run) for run in wandb.Api().runs(place)]
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunTableError(f"cannot be read ({reason})") from None
+    what = "one, or wandb:ENTITY/PROJECT"
+    _, files = files_below(place, "run-*.wandb", what)
+    # `latest-run` is a link to one of them
+    return [_read_offline(f) for f in {f.resolve(): f for f in files}]
 
 
 # -- by the API ------------------------------------------------------------------------
