@@ -111,11 +111,9 @@ def _fill(runs: pd.DataFrame, column: str, losses: pd.Series) -> pd.Series:
     return runs[column].fillna(values) if column in runs else values
 
 
-def doubt_baseline(
-    table: pd.DataFrame, run: Mapping[str, float], least: float = 0.03
-) -> list[str]:
+def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:
     """Write a line if a run's source loss before adaptation lies below what the table's
-    checkpoints say of its size and stage, by over ``least`` and three residual sds.
+    checkpoints say of its size and stage, by over 3% and three residual sds.
 
     Losses level off as models grow, so that a plane through their logs, over those of
     size and stage, is as low as a checkpoint comes. Unlike it are losses of other data,
@@ -135,7 +133,7 @@ def doubt_baseline(
     sd = np.sqrt(((y - basis @ plane) ** 2).sum() / freedom)
     level = plane @ [1.0, *(np.log(run[c]) for c in columns)]
     below = level - np.log(run[SOURCE_LOSS_BEFORE])
-    if not below > max(least, 3 * sd):
+    if not below > max(0.03, 3 * sd):
         return []
     return [
         f"the source's loss before adaptation, {run[SOURCE_LOSS_BEFORE]:.4g}, lies "
@@ -154,10 +152,9 @@ def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
     for name in map(str, runs.columns):
         if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)
-            is_none = np.array([bool(UNFINISHED.fullmatch(c.strip())) for c in cells])
-            if is_none.any():
-                states = sorted(cells[is_none].unique())
-                yield name, states, int(is_none.sum())
+            states = [c for c in cells if UNFINISHED.fullmatch(c.strip())]
+            if states:
+                yield name, sorted({*states}), len(states)
 
 
 def finished_query(runs: pd.DataFrame) -> str:

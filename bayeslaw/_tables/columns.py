@@ -183,19 +183,17 @@ def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
     """Invert a mapping ours -> theirs. A user's column may become one column that laws
     read, and any number of columns that name runs (`NAMES`).
     """
-    inverted: dict[str, str | tuple[str, ...]] = {}
-    several: dict[str, tuple[str, ...]] = {}
+    inverted: dict[str, tuple[str, ...]] = {}
     for ours, theirs in columns.items():
-        before = several.get(theirs, ())
+        before = inverted.get(theirs, ())
         law_columns = [name for name in before if name not in NAMES]
         if law_columns and ours not in NAMES:
             raise RunTableError(
                 f"--column {law_columns[0]}={theirs} and {ours}={theirs} read the same "
                 "column; copy it under a second name"
             )
-        several[theirs] = (*before, ours)
-        inverted[theirs] = several[theirs] if before else ours
-    return inverted
+        inverted[theirs] = (*before, ours)
+    return {t: ours if ours[1:] else ours[0] for t, ours in inverted.items()}
 
 
 def replaced(table: pd.DataFrame, columns: ColumnMap) -> list[str]:

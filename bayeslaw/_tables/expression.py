@@ -22,6 +22,7 @@ import pandas as pd
 from bayeslaw._base import grammar
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import drop_rounding, parse_number
+from bayeslaw._tables.rows.cells import read_numbers
 
 # name -> function, how a number that it takes compares to 0, and what others do not have
 FUNCTIONS = {
@@ -66,7 +67,12 @@ class Expression:
         are not numbers stay as text: an error follows only if their rows are used.
         """
         written = [cells[name] for name in self.columns]
-        numbers = [_read_numbers(cells[name], name) for name in self.columns]
+        numbers = [read_numbers(column)[0] for column in written]
+        for name, column, x in zip(self.columns, written, numbers, strict=True):
+            if x.isna().all() and not column.isna().all():
+                raise RunTableError(
+                    f"column {name!r} is not numbers, so nothing can be made of it"
+                )
         read = {f"_{i}": x for i, x in enumerate(numbers)}
         read["_0"] = self._without_stated(numbers[0], written[0], ours)
         functions = {name: partial(self._take, name) for name in FUNCTIONS}
@@ -191,21 +197,3 @@ def columns_read(text: str, names: Collection[str]) -> tuple[str, ...]:
         return ()
     read = parse(text, names)
     return read.columns if read else ()
-
-
-def _read_numbers(column: pd.Series, name: str) -> pd.Series:
-    """Convert a column to numbers; other cells become NaN."""
-    numbers = column.map(_number_or_nan).astype(float)
-    is_empty = column.isna().all()
-    if pd.api.types.is_bool_dtype(column) or not (is_empty or numbers.notna().any()):
-        raise RunTableError(
-            f"column {name!r} is not numbers, so nothing can be made of it"
-        )
-    return numbers
-
-
-def _number_or_nan(cell: object) -> float:
-    try:
-        return parse_number(cell)
-    except (RunTableError, ValueError, TypeError):
-        return math.nan

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._base.numbers import parse_number
 from bayeslaw._base.terminal import quote
 from bayeslaw._law.columns import LOSSES_BEFORE, is_share
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
+from bayeslaw._tables.rows.cells import read_numbers
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.words import (
     BATCH,
@@ -187,15 +187,9 @@ class Columns:
         self.words = {name: {*name_words(name)} for name in self.names}
         self.values: dict[str, Float[np.ndarray, " row"]] = {}
         for name in self.names:
-            cells = self.rows[name].dropna()
-            if pd.api.types.is_bool_dtype(cells):
-                continue
-            if pd.api.types.is_numeric_dtype(cells):
-                values = cells.to_numpy(float)
-                self.values[name] = values[np.isfinite(values)]
-                continue
-            with contextlib.suppress(RunTableError):  # of text
-                self.values[name] = np.array([parse_number(c) for c in cells], float)
+            values, unread = read_numbers(self.rows[name])
+            if not unread:
+                self.values[name] = values[np.isfinite(values)].to_numpy()
         self.step = self.last_called(STEP)
 
     def last_called(self, names: Collection[str]) -> str | None:

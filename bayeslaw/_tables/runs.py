@@ -15,7 +15,6 @@ from bayeslaw._base.numbers import (
     LARGEST_COUNT,
     MULTIPLES_OF_COUNTS,
     format_count,
-    parse_number,
 )
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
@@ -35,7 +34,12 @@ from bayeslaw._tables.columns import (
 )
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
-from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells, without_summary
+from bayeslaw._tables.rows.cells import (
+    is_of_numbers,
+    plain_cells,
+    read_numbers,
+    without_summary,
+)
 from bayeslaw._tables.rows.levels import with_levels
 from bayeslaw._tables.rows.naming import (
     CURVE,
@@ -239,7 +243,11 @@ def read_with_notes(
     if runs.empty:
         raise RunTableError(f"{name}: no rows below the header; add runs")
     gone = [column for column in table if column not in runs]
-    mapped = table[gone].apply(_as_numbers).set_axis(runs.index)
+    mapped = table[gone].set_axis(runs.index)
+    for column in gone:
+        numbers, unread_cells = read_numbers(mapped[column])
+        if not unread_cells and not is_of_numbers(mapped[column].dtype):
+            mapped[column] = numbers
 
     # numbers, and columns that follow from others
     runs = without_summary(runs)
@@ -296,28 +304,18 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
         return
     # different runs with equal covariates are replicates
     keys = point_columns(runs)
-    counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
-    twice = counts.to_numpy() > 1
+    points = runs.groupby(keys, dropna=False)
+    twice = points["loss"].transform("nunique").to_numpy() > 1
     if twice.any():
-        first = runs[twice].iloc[0]
-        # two missing keys are equal
-        point_of = runs.groupby(keys, dropna=False).ngroup().to_numpy()
-        rows = row_numbers(runs)[point_of == point_of[twice][0]]
+        number = points.ngroup().to_numpy()
+        rows = number == number[twice][0]
         point = ", ".join(
-            f"{key} {'(empty)' if pd.isna(first[key]) else first[key]}" for key in keys
+            f"{key} {'(empty)' if pd.isna(cell) else cell}"
+            for key, cell in runs[keys][rows].iloc[0].items()
         )
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
-        refuse(rows, "loss", f"different losses for one {point}", do)
-
-
-def _as_numbers(cells: pd.Series) -> pd.Series:
-    """Convert cells to numbers where all of them are: 124M, 34%."""
-    if is_of_numbers(cells.dtype) or pd.api.types.is_bool_dtype(cells):
-        return cells
-    try:
-        return cells.map(parse_number, na_action="ignore")
-    except RunTableError:
-        return cells
+        numbers = row_numbers(runs)[rows]
+        refuse(numbers, "loss", f"different losses for one {point}", do)
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -527,24 +525,13 @@ def _parse_numbers(
         suffixes = "%" if of_share else ""
         if name in (*COUNTS, "ptpp"):
             suffixes = MULTIPLES_OF_COUNTS
-        reasons: dict[Any, str] = {}
-        if is_of_numbers(cells.dtype):
-            reasons = _find_overflowed(name, cells)
-            runs[name] = cells.to_numpy(float, na_value=np.nan)
-        else:
-            if of_share:
-                _warn_percent(name, cells)
-            values = np.full(len(cells), np.nan)
-            for i, cell in enumerate(cells):
-                if pd.isna(cell) or (isinstance(cell, str) and not cell.strip()):
-                    continue
-                try:
-                    values[i] = parse_number(
-                        cell, counts=name in COUNTS, suffixes=suffixes
-                    )
-                except RunTableError as error:
-                    reasons[cells.index[i]] = str(error)
-            runs[name] = values
+        if of_share and not is_of_numbers(cells.dtype):
+            _warn_percent(name, cells)
+        overflowed = _find_overflowed(name, cells)
+        runs[name], reasons = read_numbers(
+            cells, counts=name in COUNTS, suffixes=suffixes
+        )
+        reasons |= overflowed
         if of_share:
             # shares that differ from 0 or 1 by an error of arithmetic lie at these ends
             ends = runs[name].round().clip(0.0, 1.0)

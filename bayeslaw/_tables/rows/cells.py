@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.numbers import parse_number
 from bayeslaw._tables.rows.naming import is_name
 
 if TYPE_CHECKING:
@@ -74,6 +75,24 @@ def is_of_numbers(kind: Any) -> bool:
     types = pd.api.types
     is_other = types.is_bool_dtype(kind) or types.is_complex_dtype(kind)
     return types.is_numeric_dtype(kind) and not is_other
+
+
+def read_numbers(cells: pd.Series, **options: Any) -> tuple[pd.Series, dict[Any, str]]:
+    """Convert cells to floats; empty cells, and those that are not numbers, are NaN. Also
+    returns why cells are not numbers, by label. ``options``: those of `parse_number`.
+    """
+    reasons: dict[Any, str] = {}
+    if is_of_numbers(cells.dtype):
+        return pd.Series(cells.to_numpy(float, na_value=np.nan), cells.index), reasons
+    values = np.full(len(cells), np.nan)
+    for i, cell in enumerate(cells):
+        if pd.isna(cell) or (isinstance(cell, str) and not cell.strip()):
+            continue
+        try:
+            values[i] = parse_number(cell, **options)
+        except RunTableError as error:
+            reasons[cells.index[i]] = str(error)
+    return pd.Series(values, cells.index), reasons
 
 
 def _is_real(cell: Any) -> bool:

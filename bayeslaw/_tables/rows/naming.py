@@ -44,13 +44,14 @@ def _spell(column: object) -> str:
 
 def as_names(cells: pd.Series) -> pd.Series:
     """Convert cells to text; empty cells, and empty text, are empty."""
-
-    def write(cell: Any) -> str:
-        is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15
-        return str(int(cell) if is_whole else cell).strip()
-
-    names = cells.astype(object).map(write, na_action="ignore")
+    names = cells.astype(object).map(_write_name, na_action="ignore")
     return names.mask(names == "")
+
+
+def _write_name(cell: Any) -> str:
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+        return str(int(cell))
+    return str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:

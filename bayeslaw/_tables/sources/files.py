@@ -51,11 +51,10 @@ def read_table_file(
         text = text[: text.rfind("\n") + 1]
     if kind in (".jsonl", ".ndjson", ".json"):
         return _read_records(path, text)
-    formats = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}
-    begins = text.lstrip()[:1]
-    if begins in formats:
+    what = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}.get(text.lstrip()[:1])
+    if what is not None:
         raise RunTableError(
-            f"{path}: it holds {formats[begins]}, not fields with commas between; name "
+            f"{path}: it holds {what}, not fields with commas between; name "
             "JSON lines .jsonl, and export other formats as CSV"
         )
     separator = "\t" if kind == ".tsv" else _find_separator(text)
@@ -147,15 +146,15 @@ def _check_fields(path: Path, sheet: Sheet) -> None:
     the header, since their fields would be read under wrong names.
     """
     check_repeated([name.strip() for name in sheet.names], f"{path}: ")
-    counts = {row: len(fields) for row, fields in enumerate(sheet.rows, 1)}
-    odd = {row: n for row, n in counts.items() if n != len(sheet.names)}
+    width = len(sheet.names)
+    odd = {i: len(row) for i, row in enumerate(sheet.rows, 1) if len(row) != width}
     if odd:
         first, fields = next(iter(odd.items()))
-        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
+        more = f" (and {len(odd) - 1} more rows)" * (len(odd) > 1)
         raise RunTableError(
-            f"{path}: row {first} has {fields} fields, the header {len(sheet.names)} "
-            f"names{more}: numbers would be read under another's name; name all columns, "
-            "or mend the row (a comma too many, or in a number without quotes?)"
+            f"{path}: row {first} has {fields} fields, the header {width} names{more}: "
+            "numbers would be read under another's name; name all columns, or mend the "
+            "row (a comma too many, or in a number without quotes?)"
         )
 
 

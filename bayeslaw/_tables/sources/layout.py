@@ -29,8 +29,7 @@ DECIMAL_POINT = re.compile(
     r"\d{1,3}(?:,\d{3})+\.\d+)(?:e[-+]?\d+)?\s*[a-zA-Z%]{0,2}",
     re.IGNORECASE,
 )
-# digits before the comma, digits after it, unit
-WITH_COMMA = re.compile(r"([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)(\s*[a-zA-Z%]{0,2})")
+WITH_COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+\s*[a-zA-Z%]{0,2}")
 GROUPED_BY_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}((?:\.\d{3})+)\s*[a-zA-Z%]{0,2}")
 
 
@@ -99,11 +98,9 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     warn(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
 
     def point(cell: Any) -> Any:
-        match = WITH_COMMA.fullmatch(_read_text(cell))
-        if match:
-            return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
-        is_grouped = GROUPED_BY_POINTS.fullmatch(_read_text(cell))
-        return _read_text(cell).replace(".", "") if is_grouped else cell
+        text = _read_text(cell)
+        is_number = WITH_COMMA.fullmatch(text) or GROUPED_BY_POINTS.fullmatch(text)
+        return text.replace(".", "").replace(",", ".") if is_number else cell
 
     rows = [
         [point(cell) if i in columns else cell for i, cell in enumerate(row)]
@@ -112,29 +109,26 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
     return Sheet(sheet.names, rows)
 
 
-def _find_header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
+def _find_header(rows: Sequence[Sequence[Any]]) -> int:
     """Find the line of the header: the first, unless it has gaps and one soon below it
     has a name for each column and stands before numbers.
     """
     width = max((len(row) for row in rows), default=0)
-    for i, row in enumerate(rows[:most]):
+    for i, row in enumerate(rows[:10]):
         names = [_read_text(cell) for cell in row]
         # a column of row numbers has no name
         named = names[1:] if width > 2 else names
-        is_full = len(names) == width and all(named) and len(set(names)) == width
-        if is_full and not any(map(_is_number, names)):
-            below = rows[i + 1 : i + 3]
-            has_numbers = any(
-                _is_number(_read_text(cell)) for row in below for cell in row
-            )
-            return i if has_numbers else 0
-        if any(map(_is_number, names)) and sum(map(bool, names)) > 1:
+        has_number = any(map(_is_number, names))
+        if len(set(names)) == len(names) == width and all(named) and not has_number:
+            below = [_read_text(cell) for row in rows[i + 1 : i + 3] for cell in row]
+            return i if any(map(_is_number, below)) else 0
+        if has_number and sum(map(bool, names)) > 1:
             return 0
     return 0
 
 
 def _read_units(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], least: float = 0.8
+    names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> list[str] | None:
     """Read the units in the row below the header, one for each name; None if it has a
     number, or states nothing, where the rows below have numbers.
@@ -149,7 +143,7 @@ def _read_units(
         cells = Counter(_read_text(row[i]) for row in rows[1:] if i < len(row))
         counts = {c: n for c, n in cells.items() if c.lower() not in MISSING}
         numbers = sum(n for cell, n in counts.items() if _is_number(cell))
-        return bool(counts) and numbers >= least * sum(counts.values())
+        return bool(counts) and numbers >= 0.8 * sum(counts.values())
 
     # most tables have no two such words, and none of their columns is read
     if len(stated) < 2 or sum(map(has_numbers, stated)) < 2:
