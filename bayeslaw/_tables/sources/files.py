@@ -63,24 +63,18 @@ def read_table_file(
     if not rows:
         raise ValueError("it is empty")
     sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
-    if [sheet.names, *sheet.rows] != rows:
-        written = StringIO()
-        writer = csv.writer(written, delimiter=separator, lineterminator="\n")
-        writer.writerows([sheet.names, *sheet.rows])
-        text = written.getvalue()
     _check_fields(path, sheet)
-    layout: dict[str, Any] = {"sep": separator, "skipinitialspace": True}
+    written = StringIO()
+    csv.writer(written, lineterminator="\n").writerows([sheet.names, *sheet.rows])
+    written.seek(0)
     # read all digits of numbers, as pandas 3 does by default
     precision = "round_trip" if pd.__version__.startswith("2.") else None
-    table = pd.read_csv(StringIO(text), **layout, float_precision=precision)
-    of_names = [n for n in table if is_name(n) or str(n).strip() in names]
-    if of_names:
-        # pandas reads NA as empty and 1.10 as 1.1
-        written = pd.read_csv(
-            StringIO(text), **layout, usecols=of_names, dtype=str, na_filter=False
-        )
-        texts = written[of_names].apply(lambda cells: cells.str.strip())
-        table[of_names] = texts.mask(texts == "")
+    table = pd.read_csv(written, float_precision=precision)
+    for i, name in enumerate(table):
+        if is_name(name) or str(name).strip() in names:
+            # pandas reads NA as empty and 1.10 as 1.1
+            cells = pd.Series([row[i].strip() for row in sheet.rows])
+            table[name] = cells.mask(cells == "")
     return table
 
 
