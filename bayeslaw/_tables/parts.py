@@ -121,7 +121,7 @@ def _is_odd(
     # single runs
     words = [
         column
-        for column in peers.select_dtypes(exclude="number")
+        for column in peers.select_dtypes(exclude=["number", "bool"])
         if column not in ("run", "checkpoint", "seed")
         and 2 * peers[column].astype(str).nunique() <= len(peers)
     ]
@@ -285,8 +285,9 @@ def _shift(whole: Surface, least: float = 0.02) -> Iterator[_Way]:
         shift = float(coefficients[-1])
         alike = [k for k, size in known.items() if abs(abs(shift) - size) < 0.03]
         question = (alike or ["other units, domains or tokenizers"])[0]
-        what = f"with losses {'lower' if shift > 0 else 'higher'} by {abs(np.expm1(-shift)):.1%}"
+        way, size = "lower" if shift > 0 else "higher", abs(np.expm1(-shift))
         if abs(shift) > least:
+            what = f"with losses {way} by {size:.1%}"
             yield _Way(part, usual, what, f"{question} in one column")
 
 

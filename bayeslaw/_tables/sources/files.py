@@ -182,35 +182,29 @@ def _read_excel(path: Path) -> pd.DataFrame:
 # -- JSON ------------------------------------------------------------------------------
 
 
-class _RepeatedNameError(ValueError):
-    pass
-
-
 def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read the table of a file of JSON lines, of one JSON array of records, or of one
     record of columns.
     """
 
-    def refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        for name, times in Counter(name for name, _ in pairs).items():
-            if times > 1:
-                raise _RepeatedNameError(
-                    f"{name!r} is there {times} times; keep one value"
-                )
-        return dict(pairs)
-
     def parse(text: str, where: str = "") -> Any:
+        def refusal(reason: str) -> RunTableError:
+            do = "give each record of names and values on one line"
+            return RunTableError(f"{path}: {where}{reason}; {do}")
+
+        def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            for name, times in Counter(name for name, _ in pairs).items():
+                if times > 1:
+                    raise refusal(f"{name!r} is there {times} times; keep one value")
+            return dict(pairs)
+
         try:
-            return json.loads(text, object_pairs_hook=refuse_repeated)
-        except _RepeatedNameError as error:
-            reason = str(error)
+            return json.loads(text, object_pairs_hook=as_record)
         except RecursionError:
             reason = "records within records, too deep to be read"
-        except ValueError as error:
+        except json.JSONDecodeError as error:
             reason = f"not JSON ({error})"
-        raise RunTableError(
-            f"{path}: {where}{reason}; give each record of names and values on one line"
-        )
+        raise refusal(reason)
 
     try:
         is_one_object = isinstance(json.loads(text), dict)
