@@ -251,6 +251,6 @@ def values_along(
     # missing columns, and cells that are no numbers, are NaN
     known = columns.reindex(columns=[*powers_of(axis)])
     numbers = known.apply(pd.to_numeric, errors="coerce").astype(float)
-    x = axis_product(axis, {c: numbers[c].to_numpy() for c in numbers})
+    x = axis_product(axis, {c: numbers[c].to_numpy() for c in powers_of(axis)})
     usable = x[np.isfinite(x) & (x > above)]
     return usable if len(usable) else None

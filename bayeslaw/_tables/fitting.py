@@ -76,8 +76,9 @@ def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.Data
     """Select the runs of the domains that a posterior's table names; all runs if either
     names none.
     """
-    tables = [] if table is None else [table, runs]
-    if not tables or any("domain" not in t or t["domain"].isna().all() for t in tables):
+    if table is None:
+        return runs
+    if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
         return runs
     return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
 

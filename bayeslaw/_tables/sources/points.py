@@ -172,10 +172,10 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
             logged = rows[["step", counters[0]]].dropna().sort_values("step")
             # on a line between the steps that logged it; the tokens before the first of
             # them, and of an evaluation after the last, are unknown
-            ends = {"left": np.nan, "right": np.nan}
+            steps, counts = logged["step"], logged[counters[0]]
             if len(logged):
                 tokens[rows.index] = np.interp(
-                    rows["step"], *logged.T.to_numpy(), **ends
+                    rows["step"], steps, counts, left=np.nan, right=np.nan
                 )
         return table.assign(D=tokens), f"D is what {counters[0]!r} counted"
     per_step = _find_setting(table, PER_STEP)
