@@ -206,6 +206,30 @@ def test_a_list_is_in_order_of_gain_for_cost():
     assert search.choose(offer, goal, limits._replace(picks=1)) == [(2, 0)]
 
 
+def test_exchanges_begin_at_the_best_of_all_greedy_lists(monkeypatch):
+    """Or they would have to mend more than they can; what they find is chosen."""
+    offer = apart(1.0, 4.0, 5.0)
+    goal = criteria.Variance(np.diag(np.sqrt([2.0, 3.0, 4.0])))
+    begun = []
+
+    def drop_one(offer, criterion, limits, picks):
+        begun.append(set(picks))
+        return [(1, 0)]
+
+    monkeypatch.setattr(search, "exchange", drop_one)
+    # by cost 2 + 3, by gain 4
+    assert search.choose(offer, goal, search.Limits(5.0, 1, 9)) == [(1, 0)]
+    assert begun == [{(0, 0), (1, 0)}]
+
+
+def test_exchanges_sell_what_stands_in_the_way_of_better():
+    """A cheap run bought first leaves too little for the best one; it is dropped again."""
+    offer, limits = apart(1.0, 5.0), search.Limits(5.0, 1, 9)
+    goal = criteria.Variance(np.diag([1.0, 3.0]))
+    for begun in ([(0, 0)], [(1, 0)]):
+        assert search.exchange(offer, goal, limits, begun) == [(1, 0)]
+
+
 def test_principal_coordinates_are_as_few_as_the_tolerance_allows():
     """Four directions of known size: the two small ones hold less than is left out; with
     nothing left out the covariance is whole, of fewer coordinates than columns.

@@ -87,7 +87,7 @@ def test_exchanges_find_what_no_greedy_search_does():
     assert max(worths) < 0.96 * best
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_unit_of_cost_changes_nothing(seed):
     """Petaflops, GPU-hours or dollars: the same runs."""
     offer, goal, limits = random_problem(seed)

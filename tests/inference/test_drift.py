@@ -164,15 +164,15 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed(mean):
             assert below == pytest.approx(q, abs=0.06)
 
 
-@pytest.mark.parametrize("off", [0.0, 0.01, 0.3])
-@pytest.mark.parametrize("sides", [3, 6, 10])
+@pytest.mark.parametrize("off", [0.0, 0.3])
+@pytest.mark.parametrize("sides", [3, 10])
 def test_sharp_forecasts_far_beyond_the_runs_leave_scales_that_a_machine_can_hold(
     sides, off
 ):
     """Proposals reach scales of a million; with the precision of a sharp forecast their
     likelihood is no longer one of doubles. They count for nothing.
     """
-    for seed in range(10):
+    for seed in range(5):
         rng = np.random.default_rng([9, seed])
         away = rng.uniform(1, 9, (2, sides))  # fewer runs than sides
         exact = [drift.Miss(np.full(2, off), 1e-6 * np.eye(2), away)] * 3

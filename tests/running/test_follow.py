@@ -1,6 +1,7 @@
 """A run while it trains: the filter against written-out Gaussians, forecasts that cover, and what becomes of runs that leave their law."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -127,7 +128,7 @@ def test_intervals_of_runs_made_as_assumed_hold_at_every_prefix():
 
 
 def test_a_run_that_keeps_to_the_law_ends_where_the_law_says_and_sharper_than_before():
-    known = bayeslaw.follow(power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL)
+    known = decided(None)
     final, before = known.final, known.first.final_before
     assert abs(final["median"] / END - 1) < 0.002
     assert final["low"] < END < final["high"]
@@ -149,7 +150,7 @@ def test_one_gross_point_moves_the_end_little():
     losses = true_curve(TOKENS)
     spiked = losses.copy()
     spiked[5] *= 1.2
-    plain = bayeslaw.follow(power_laws(), points(TOKENS, losses), UNTIL).final["median"]
+    plain = decided(None).final["median"]
     shaken = bayeslaw.follow(power_laws(), points(TOKENS, spiked), UNTIL).final[
         "median"
     ]
@@ -158,7 +159,7 @@ def test_one_gross_point_moves_the_end_little():
 
 def test_points_one_by_one_are_points_at_once():
     curve = points(TOKENS, true_curve(TOKENS))
-    at_once = bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=END).to_dict()
+    at_once = decided(END).to_dict()
     one_by_one = Follower.start(power_laws(), {"N": N}, UNTIL, max_loss=END)
     for at, loss in zip(curve["D"], curve["loss"], strict=True):
         one_by_one = one_by_one.after(at, loss)
@@ -174,8 +175,7 @@ def test_a_curve_that_was_written_anew_is_learned_anew():
     second = points(TOKENS, true_curve(TOKENS))
     begun = Follower.start(power_laws(), first, UNTIL, max_loss=END)
     follower = begun.read(first).read(second)
-    fresh = bayeslaw.follow(power_laws(), second, UNTIL, max_loss=END)
-    assert follower.following().to_dict() == fresh.to_dict()
+    assert follower.following().to_dict() == decided(END).to_dict()
 
 
 def test_a_point_that_comes_late_is_learned_in_its_place():
@@ -209,8 +209,7 @@ def test_points_too_near_or_too_early_are_passed_over_and_told():
     tokens = np.concatenate([[UNTIL / 5000], TOKENS, TOKENS[-1:] * 1.001])
     losses = np.concatenate([[9.0], true_curve(TOKENS), [3.0]])
     known = bayeslaw.follow(power_laws(), points(tokens, losses), UNTIL)
-    plain = bayeslaw.follow(power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL)
-    assert known.final == plain.final
+    assert known.final == decided(None).final
     assert known.first.notes[0].startswith("2 points passed over")
 
 
@@ -312,11 +311,11 @@ def test_a_run_that_breaks_away_half_way_is_surprising_and_reasons_are_named(
 # -- decisions -----------------------------------------------------------------------------
 
 
-def decided(limit, domains=None, confidence=0.9, shift=1.0):
-    curve = points(TOKENS, shift * true_curve(TOKENS))
-    return bayeslaw.follow(
-        power_laws(), curve, UNTIL, max_loss=limit, confidence=confidence
-    )
+@cache
+def decided(limit):
+    """What is known of a run of the law that has this limit."""
+    curve = points(TOKENS, true_curve(TOKENS))
+    return bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=limit)
 
 
 def test_each_decision_where_it_is_due():
