@@ -6,6 +6,10 @@ domain. T0 = loss_before is the checkpoint's loss on that domain. S0 =
 source_loss_before is its loss on the domain of its pre-training. For two domains whose
 tokens do not count for each other (t = 0) the law is `state-target`, and e is the
 target's share.
+
+The code has d_j = 1 - t_j, the part of a token of domain j that does not count. Where it
+is small, the runs tell the product q d_j and not both, and the coordinates of the sampler
+follow such a product (`bayeslaw._inference.coordinates`). So q stands after them.
 """
 
 from dataclasses import replace
@@ -13,27 +17,29 @@ from functools import cache
 
 import jax.numpy as jnp
 
+from bayeslaw._law.columns import SHARE
 from bayeslaw._law.law import Covariates, Law, Term, Values, power
 from bayeslaw._law.priors import beta
 
 from . import _state
-from ._mixture import (
-    EXAMPLE,
-    columns,
-    effective_share,
-    per_domain,
-)
+from ._mixture import EXAMPLE, columns, per_domain
 from .state_target import LAW as TARGET
-from .state_target import publish, unpublish
 
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
     """Make the law for these domains; the first is the domain of the loss."""
-    share, shares = effective_share(domains), columns(domains)
+    shares, others = columns(domains), domains[1:]
     gap, floor = TARGET.terms
     exponents = {e.name: e for e in TARGET.exponents}
     own_power = replace(exponents.pop("q"), covariate=shares[0])
+
+    def effective_share(x: Covariates, e: Values):
+        """Compute e, shape (run,), of any shares: relative to their sum, which is one in
+        a run. So it also changes with each share by itself.
+        """
+        uncounted = sum(e[f"d_{name}"] * x[f"{SHARE}{name}"] for name in others)
+        return 1 - uncounted / sum(x[share] for share in shares)
 
     def way(x: Covariates, e: Values):
         """Compute the share of the way to the floor (w of `state-target`), shape
@@ -41,10 +47,20 @@ def law_of(domains: tuple[str, ...]) -> Law:
         """
         tokens_seen = x["D"] * _state.factor(x, e, "h") / e["D1_ref"]
         learned = -jnp.expm1(-e["beta"] * jnp.log1p(tokens_seen))
-        return power(share(x, e), e["q"]) * learned
+        return power(effective_share(x, e), e["q"]) * learned
 
-    transfer = beta(
-        0.7, 2.5, "below one; between domains of one pre-training table .01-.5"
+    def publish(p: Values) -> dict:
+        """Convert each d to the t of the formula, and others as `state-target` does."""
+        return TARGET.publish(p) | {f"t_{name}": 1 - p[f"d_{name}"] for name in others}
+
+    def unpublish(p: Values) -> dict:
+        """Invert `publish`."""
+        return TARGET.unpublish(p) | {
+            f"d_{name}": 1 - p[f"t_{name}"] for name in others
+        }
+
+    uncounted = beta(
+        2.5, 0.7, "t = 1 - d: between domains of one pre-training table .01-.5"
     )
     equal = dict.fromkeys(shares, 1 / len(domains))
     measured = {c: v for c, v in TARGET.reference.items() if c != "replay"}
@@ -73,15 +89,16 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
+            *per_domain("d", others, uncounted, "d"),
             own_power,
             *exponents.values(),
-            *per_domain("t", domains[1:], transfer, "t"),
         ),
         reference=measured | equal,
-        plausible=dict(TARGET.plausible) | {f"t_{name}": 0.1 for name in domains[1:]},
+        plausible=dict(TARGET.plausible) | {f"t_{name}": 0.1 for name in others},
         publish=publish,
         unpublish=unpublish,
         monotone={"loss_before": 1, "source_loss_before": 1},
+        version="2",
     )
 
 
