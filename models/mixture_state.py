@@ -60,7 +60,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
         }
 
     uncounted = beta(
-        2.5, 0.7, "t = 1 - d: between domains of one pre-training table .01-.5"
+        4.0, 1.0, "t = 1 - d: .01-.5 between domains of one pre-training table"
     )
     equal = dict.fromkeys(shares, 1 / len(domains))
     measured = {c: v for c, v in TARGET.reference.items() if c != "replay"}

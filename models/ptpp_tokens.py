@@ -96,13 +96,14 @@ LAW = Law(
         ALPHA,
         EPSILON,
         size("h"),
+        # before D_T: where D_T is far above all tokens, the runs tell beta / D_T
+        Exponent("beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"),
         Exponent(
             "D_T",
             lognormal(5e7, 2.5, "1e7-1e9 tokens of text (Hernandez 2021, eq. 1.1)"),
             "D",
             "D_T",
         ),
-        Exponent("beta", lognormal(0.28, 0.5, "of tokens: .2-.4 (Goffinet 2025)"), "D"),
     ),
     reference=REFERENCE,
     plausible={

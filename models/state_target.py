@@ -86,13 +86,14 @@ LAW = Law(
             "q",
         ),
         size("h"),
-        scale("D1_ref"),
+        # before D1: where D1 is far above all tokens, the runs tell beta / D1
         Exponent(
             "beta",
             lognormal(0.5, 0.7, "measured .3 (70M) to 1; pre-training .37"),
             "D",
             r"\beta",
         ),
+        scale("D1_ref"),
     ),
     reference=REFERENCE,
     plausible={"c": 0.62, "q": 0.3, "h": 0.05, "D1": 3e8, "beta": 0.4},
