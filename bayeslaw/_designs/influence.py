@@ -149,7 +149,7 @@ def influence(
         for k, case in enumerate(cases.get(constraint.name, ())):
             (part,) = constraint.parts
             of_case = np.empty(len(part.rows))
-            of_case[part.rows] = part.values[WEIGHTS][:, k]
+            of_case[part.rows] = part.piece.values[WEIGHTS][:, k]
             chance = float(np.average(is_kept, weights=of_case))
             weights.append(of_case)
             rows.append(

@@ -17,7 +17,7 @@ from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.forecast import ONE_SD
-from bayeslaw._law.columns import is_share
+from bayeslaw._law.columns import is_share, starts_from_losses
 from bayeslaw._posteriors.averaging.folds import stages_in_direction
 from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
@@ -191,6 +191,10 @@ class CourseGrid:
 
     nodes: int = 96  # points of the run, between which the law is interpolated
     early: float = 1000.0  # the first 1/1000 of the planned run is not followed
+    # tokens per parameter that laws of the checkpoint's losses do not describe, up to a
+    # share of the planned run: losses jump there, and replay is not felt yet
+    first_steps: float = 1.0
+    most_first_steps: float = 0.125
     longest: float = 4.0  # of longer runs, times the planned end
     replays: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)  # to change to
     draws: int = 4000  # a longer sample is thinned
@@ -322,7 +326,11 @@ def _tabulate(
     """
     columns = sorted(set(covariates) - {unit})
     if schedule is None:
-        places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
+        start = until / grid.early
+        if unit == "D" and "N" in columns and starts_from_losses(columns):
+            first_steps = grid.first_steps * _find_constant(run, "N")
+            start = max(start, min(first_steps, grid.most_first_steps * until))
+        places = np.geomspace(start, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})
         return table.assign(**{name: _find_constant(run, name) for name in columns})
     if unit not in schedule:

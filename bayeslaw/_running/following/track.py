@@ -446,9 +446,10 @@ class Track:
             lines.append(f"{self.warm} points of the warm-up left out")
         passed = len(self.points) - len(self.history)
         if passed:
+            start = format_count(float(np.exp(self.course.clock[0])))
             lines.append(
-                f"{passed} points passed over: within {CLOSE:.1%} of another, or in "
-                "the first thousandth of the run"
+                f"{passed} points passed over: within {CLOSE:.1%} of another, or before "
+                f"{start} {UNITS[self.course.unit]}, from where on the law holds"
             )
         if self.refitted is not None:
             at, fitted = self.refitted
