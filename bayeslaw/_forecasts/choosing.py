@@ -223,8 +223,9 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
 
     Examples
     --------
-    >>> slow = pretrained.assign(optimizer="adamw")
-    >>> fast = pretrained.assign(optimizer="muon", loss=0.97 * pretrained["loss"])
+    >>> runs = pretrained.drop(columns="run")  # a run has one recipe
+    >>> slow = runs.assign(optimizer="adamw")
+    >>> fast = runs.assign(optimizer="muon", loss=0.97 * runs["loss"])
     >>> goal = {"N": 7e9, "D": 140e9}
     >>> chosen = bayeslaw.choose_recipe(
     ...     pd.concat([slow, fast], ignore_index=True), "optimizer", goal, "chinchilla",

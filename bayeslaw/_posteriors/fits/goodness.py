@@ -57,7 +57,7 @@ class Goodness(NamedTuple):
 
 
 def goodness(
-    law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], runs: pd.DataFrame
+    law: Law, values: Mapping[str, Float[np.ndarray, "draw ..."]], runs: pd.DataFrame
 ) -> Goodness:
     """Measure a law's fit to its own runs, from draws of its parameters by name."""
     x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
