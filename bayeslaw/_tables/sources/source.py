@@ -48,7 +48,7 @@ def read_source(
         with warnings.catch_warnings():
             # trackers' libraries warn of their own dependencies
             warnings.simplefilter("ignore")
-            with _say_in_a_line(source, f"give {scheme}: a store that is whole"):
+            with _say_in_a_line(source, "see that it is whole and can be reached"):
                 try:
                     runs = reader.read(place)
                 except RunTableError as error:
