@@ -4,12 +4,12 @@ notebooks show them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
@@ -54,19 +54,21 @@ class Shown(InJson):
 
 
 def as_json(value: Any) -> Any:
-    """Convert an answer, or a part of one, to JSON types."""
+    """Convert an answer, or a part of one, to what JSON can hold: a record to its keys,
+    NaN and infinity to None, a path to its text.
+    """
     if isinstance(value, pd.DataFrame):
-        return value.to_dict(orient="records")
+        value = value.to_dict(orient="records")
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
-        return {
-            field.name: as_json(getattr(value, field.name)) for field in fields(value)
-        }
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {name: as_json(each) for name, each in value.items()}
+        return {str(name): as_json(each) for name, each in value.items()}
+    if hasattr(value, "tolist"):  # arrays, and their numbers
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return str(value) if isinstance(value, Path) else value

@@ -19,6 +19,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.shown import InJson
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.sensitivity import kept_densities, thinned
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
@@ -38,7 +39,7 @@ WEIGHTS = "case:weights"  # a leaf that no law reads
 
 
 @dataclass(frozen=True)
-class Influence:
+class Influence(InJson):
     """The influence of each run and each prior on a plan. Made by `influence`.
 
     Parameters
@@ -60,12 +61,6 @@ class Influence:
         "probability": ...,
         "rows": [{"domain kind name": str, "probability shift k_hat D": float}],
     }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        is_told = self.rows.notna() & (self.rows != np.inf)
-        rows = self.rows.astype(object).where(is_told, None)
-        return {"probability": self.probability, "rows": rows.to_dict("records")}
 
     def sentence(self, most: int = 3) -> str:
         """Describe the run and the prior with most influence on the plan."""

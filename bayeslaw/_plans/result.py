@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
+from bayeslaw._base.shown import Shown
 from bayeslaw._base.terminal import printable
 from bayeslaw._costs.costs import AMOUNTS, COST_LIMITS, Bill
 from bayeslaw._tables.beyond import PLACE, Distance, describe_place, read_places
@@ -22,8 +22,8 @@ CHOICE = {"atpp D replay flops": float, "cost?": AMOUNTS}
 CHANCES = "probability probability_target? probability_forgetting?"
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """The answer, with everything that a report shows. Every field can be stored in
     JSON.
 
@@ -156,10 +156,6 @@ class Plan:
         "distance": {"**": PLACE},
     }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to JSON types."""
-        return asdict(self)
-
     def sentence(self) -> str:
         """Describe the answer in words."""
         if self.D is None:
@@ -240,14 +236,9 @@ class Plan:
         """
         return describe_place(self.places())
 
-    def __repr__(self) -> str:
-        answer, *_ = self.sentence().splitlines()
-        return f"Plan({answer})"
-
-    def _repr_html_(self) -> str:
-        """Show the answer, and each promise, in notebooks."""
-        promises = pd.DataFrame(self.promises).set_index("name")
-        return paragraphs(self.sentence()) + table_html(promises)
+    def table(self) -> pd.DataFrame:
+        """Make a table of the promises, by name."""
+        return pd.DataFrame(self.promises).set_index("name")
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:

@@ -62,15 +62,11 @@ class WhatIf:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types: the plan of every scenario, and its changes."""
-        return {
-            name: {
-                "changes": {
-                    key: str(value) for key, value in self.changes[name].items()
-                },
-                "plan": answer.to_dict(),
-            }
-            for name, answer in self.plans.items()
-        }
+        record = {}
+        for name, plan in self.plans.items():
+            changes = {key: str(value) for key, value in self.changes[name].items()}
+            record[name] = {"changes": changes, "plan": plan.to_dict()}
+        return record
 
     def sentence(self) -> str:
         """Describe each scenario in a line."""

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.interpolate import LinearNDInterpolator
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.shown import InJson
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import SAME
 from bayeslaw._forecasts.forecast import forecast
@@ -25,7 +26,7 @@ from bayeslaw._tables import fitting
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(InJson):
     """What runs say that no fit of the page has seen.
 
     Parameters
@@ -55,13 +56,11 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types."""
-        return {
-            "checks": {name: result.to_dict() for name, result in self.checks.items()},
-            "plan": [
-                {"name": one.name, "measured": one.value, "kept": one.is_kept}
-                for one in self.kept or ()
-            ],
-        }
+        plan = [
+            {"name": one.name, "measured": one.value, "kept": one.is_kept}
+            for one in self.kept or ()
+        ]
+        return super().to_dict() | {"plan": plan}
 
     def sentence(self) -> str:
         """Say how the forecasts and the plan came out."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write, try_writing
+from bayeslaw._base.shown import as_json
 from bayeslaw._base.terminal import printable, say, say_block
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def write_json(record: Any, path: Path | None) -> None:
     if path is None:
         return
     with atomic_write(path) as part:
-        part.write_text(json.dumps(finite(record), indent=1) + "\n")
+        part.write_text(json.dumps(as_json(record), indent=1) + "\n")
 
 
 def write_picture(
@@ -140,9 +141,9 @@ def write_picture(
         figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
 
 
-def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
-    if as_json:
-        print_answer(json.dumps(finite(record), allow_nan=False))
+def emit(record: Any, is_json: bool, show: Callable[[], None]) -> None:
+    if is_json:
+        print_answer(json.dumps(as_json(record), allow_nan=False))
     else:
         show()
 
@@ -154,7 +155,7 @@ def print_answer(text: str) -> None:
 
 def emit_answer(
     answer: Any,
-    as_json: bool,
+    is_json: bool,
     table: pd.DataFrame | None = None,
     lines: Sequence[str] = (),
     after: Sequence[str] = (),
@@ -176,20 +177,7 @@ def emit_answer(
         say(*lines)
         say_block("\n".join([answer.sentence(), *after]))
 
-    emit(record | more, as_json, show)
-
-
-def finite(value: Any) -> Any:
-    """Replace what JSON cannot hold: NaN and infinity by None, a path by its text."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    emit(record | more, is_json, show)
 
 
 def print_table(rows: list[dict], names: tuple[str, ...]) -> None:

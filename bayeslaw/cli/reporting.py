@@ -132,7 +132,7 @@ def _report_of_priors(options: ReportOptions) -> None:
         say_block(page.first.sentence())
         say(f"-> {page.path}")
 
-    emit(page.to_dict(), options.as_json, show)
+    emit(page, options.as_json, show)
 
 
 @command
@@ -209,9 +209,9 @@ def report(options: ReportOptions) -> None:
         "fits": page.saved,
         "seconds": page.seconds,
         "verdicts": {domain: c.verdict for domain, c in page.checks.items()},
-        "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
-        "plan": page.plan.to_dict() if page.plan else None,
+        "checks": page.checks,
+        "plan": page.plan,
         "probability_if_as_checked": page.probability_if_as_checked,
-        "measured": page.measured.to_dict() if page.measured else None,
+        "measured": page.measured,
     }
     emit(record, options.as_json, show)

@@ -318,7 +318,9 @@ def test_an_api_that_cannot_be_reached_is_one_line(monkeypatch):
         raise wandb.errors.CommError("no route\nto host")
 
     monkeypatch.setattr(wandb, "Api", api)
-    with pytest.raises(RunTableError, match=r"\(no route\); see that .* can be reached$"):
+    with pytest.raises(
+        RunTableError, match=r"\(no route\); see that .* can be reached$"
+    ):
         bayeslaw.read_runs("wandb:team/grid")
 
 

@@ -4,8 +4,9 @@ sets with a stated probability; or the best shares at a budget, and how much the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,10 +14,10 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import COUNT, RATE, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
+from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.problem import (
@@ -50,8 +51,8 @@ QUESTION = {
 }
 
 
-@dataclass(frozen=True)
-class MixturePlan:
+@dataclass(frozen=True, repr=False)
+class MixturePlan(Shown):
     """A mixture's plan. Every field can be stored in JSON.
 
     Parameters
@@ -120,10 +121,6 @@ class MixturePlan:
         "distance": {"**": PLACE},
     }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to JSON types."""
-        return asdict(self)
-
     def sentence(self) -> str:
         """Describe the plan in words."""
         opening = f"Train N = {format_count(self.N)} on {format_count(self.D)} tokens"
@@ -148,14 +145,9 @@ class MixturePlan:
             lines.append(f"{_list_chances(self.limits, self.probability)}{bound}.")
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return f"MixturePlan({self.sentence().splitlines()[0]})"
-
-    def _repr_html_(self) -> str:
-        """Show the plan, and each limit, in notebooks."""
-        return paragraphs(self.sentence()) + table_html(
-            pd.DataFrame(self.limits).set_index("name")
-        )
+    def table(self) -> pd.DataFrame:
+        """Make a table of the limits, by name."""
+        return pd.DataFrame(self.limits).set_index("name")
 
 
 @takes(MixtureArguments, PlanError)
@@ -248,7 +240,7 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     else:
         choice = draw_back(fresh, *least_mixture(problem))
     told = fresh.describe(choice)
-    tokens, rows = told["D"], told["limits"]
+    tokens, rows = math.exp(choice.log_tokens), told["limits"]
     by_domain = fresh.by_domain(tokens * choice.shares)
     # the limit that most draws miss, and the domains of which a plan takes all tokens
     # that may be seen, but for the search's reserve
@@ -261,6 +253,7 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     }
     plan = MixturePlan(
         **told,
+        D=tokens,
         atpp=tokens / fresh.size,
         flops=(arguments.costs or Costs()).flops_per_token(fresh.size) * tokens,
         tokens=by_domain,
@@ -325,8 +318,8 @@ def _region(
     return {"shares": inside.tolist(), "probability": chances}
 
 
-@dataclass(frozen=True)
-class BestMixture:
+@dataclass(frozen=True, repr=False)
+class BestMixture(Shown):
     """The mixture with the lowest mean loss. Every field can be stored in JSON.
 
     Parameters
@@ -381,10 +374,6 @@ class BestMixture:
         "distance": {"**": PLACE},
     }
 
-    def to_dict(self) -> dict:
-        """Convert the answer to JSON types."""
-        return asdict(self)
-
     def sentence(self) -> str:
         """Describe the answer in words."""
         mixture = _list_shares(self.shares)
@@ -412,24 +401,19 @@ class BestMixture:
         ]
         return "\n".join(line for line in lines if line)
 
-    def __repr__(self) -> str:
-        return f"BestMixture({self.sentence().splitlines()[0]})"
-
-    def _repr_html_(self) -> str:
-        """Show the answer, and each share, in notebooks."""
-        table = pd.DataFrame(
-            {
-                name: {
-                    "best": share,
-                    "sure from": self.optimum[name]["low"],
-                    "to": self.optimum[name]["high"],
-                    "free from": self.free[name]["low"],
-                    "free to": self.free[name]["high"],
-                }
-                for name, share in self.shares.items()
+    def table(self) -> pd.DataFrame:
+        """Make a table of the shares, by domain."""
+        rows = {
+            name: {
+                "best": share,
+                "sure from": self.optimum[name]["low"],
+                "to": self.optimum[name]["high"],
+                "free from": self.free[name]["low"],
+                "free to": self.free[name]["high"],
             }
-        ).T
-        return paragraphs(self.sentence()) + table_html(table)
+            for name, share in self.shares.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
 
 
 @takes(BestMixtureArguments, PlanError)
@@ -492,10 +476,9 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
             most = losses.mean() * (1 + tolerance)
             low, high = reach(judge, j, choice.shares, most)
         free[name] = {"low": low, "high": high}
-    told = judge.describe(choice)
-    told["D"] = problem.tokens[1]
     return BestMixture(
-        **told,
+        **judge.describe(choice),
+        D=problem.tokens[1],
         settings=problem.settings() | {"D": problem.tokens[1]},
         loss=quantiles(losses),
         optimum={

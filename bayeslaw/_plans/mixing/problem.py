@@ -287,12 +287,11 @@ class MixtureProblem:
     # -- what an answer tells ----------------------------------------------------------
 
     def describe(self, choice: MixtureChoice) -> dict[str, Any]:
-        """Describe a chosen run in the fields that all answers have."""
+        """Describe a chosen run in the fields that all answers have, but for its tokens."""
         margins = self.margins(choice.log_tokens, choice.shares)
         return {
             "feasible": choice.is_kept,
             "N": self.size,
-            "D": math.exp(choice.log_tokens),
             "shares": self.by_domain(choice.shares),
             "limits": [
                 {

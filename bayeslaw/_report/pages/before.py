@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import CELLS
+from bayeslaw._base.shown import InJson, as_json
 from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._forecasts.forecast import FORECAST, forecast
 from bayeslaw._plans.plan import plan
@@ -28,7 +29,7 @@ from bayeslaw.plots.axes import COLOURS
 
 
 @dataclass(frozen=True)
-class PriorPage:
+class PriorPage(InJson):
     """The content of the page before the first run.
 
     Parameters
@@ -65,16 +66,8 @@ class PriorPage:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        rows = self.forecast
-        return {
-            "report": str(self.path),
-            "prior_only": True,
-            "warnings": list(self.warnings),
-            "forecast": None if rows is None else rows.to_dict(orient="records"),
-            "plan": None if self.plan is None else self.plan.to_dict(),
-            "first_runs": self.first.to_dict(),
-            "offered": self.offered.to_dict(orient="records"),
-        }
+        more = {"report": self.path, "prior_only": True, "first_runs": self.first}
+        return super().to_dict() | as_json(more)
 
 
 def prior_page(

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 
 from bayeslaw._base.numbers import format_chance, format_level
 from bayeslaw._base.schema import CELLS
-from bayeslaw._base.shown import InJson
+from bayeslaw._base.shown import InJson, as_json
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.check import within
 from bayeslaw._forecasts.forecast import ONE_SD
@@ -190,8 +190,7 @@ class Surprise(InJson):
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON types."""
-        rows = self.rows.reset_index().to_dict(orient="records")
-        return super().to_dict() | {"rows": rows}
+        return super().to_dict() | {"rows": as_json(self.rows.reset_index())}
 
 
 def above(miss: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.shown import InJson, Shown
+from bayeslaw._base.shown import InJson, Shown, as_json
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
@@ -78,17 +78,9 @@ class UpdatedDomain(InJson):
         """As JSON holds it."""
         changes = self.changes
         counts = {n: len(getattr(changes, n)) for n in ("new", "changed", "gone")}
-        return super().to_dict() | {
-            "rows": counts | {"same": changes.same},
-            "parameters": _list_records(self.parameters),
-            "laws": _list_records(self.laws),
-            "forecasts": _list_records(self.forecasts),
-        }
-
-
-def _list_records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    rows = table.reset_index().to_dict(orient="records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
+        tables = ("parameters", "laws", "forecasts")
+        named = {name: as_json(getattr(self, name).reset_index()) for name in tables}
+        return super().to_dict() | {"rows": counts | {"same": changes.same}, **named}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
