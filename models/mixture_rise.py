@@ -83,6 +83,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
         plausible=plausible | {one.name: level_of_all for one in levels},
         publish=RISE.publish,
         unpublish=RISE.unpublish,
+        first_steps=RISE.first_steps,
     )
 
 

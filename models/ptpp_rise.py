@@ -97,4 +97,5 @@ LAW = Law(
     },
     publish=publish,
     unpublish=unpublish,
+    first_steps=1.0,
 )

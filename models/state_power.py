@@ -126,4 +126,5 @@ LAW = Law(
     publish=publish,
     unpublish=unpublish,
     monotone={"D": -1, "source_loss_before": 1},
+    first_steps=1.0,
 )

@@ -101,4 +101,5 @@ LAW = Law(
     },
     publish=publish_share,
     unpublish=unpublish_share,
+    first_steps=1.0,
 )

@@ -214,6 +214,9 @@ class Law:
     monotone
         Column -> -1 (loss falls) or +1 (loss rises) over the whole prior: verified by
         the contract test.
+    first_steps
+        Tokens per parameter up to which the law does not describe a run: the loss still
+        jumps there.
     version
         Number that increases when a change of the law makes its saved fits wrong.
     origin
@@ -237,6 +240,7 @@ class Law:
     unpublish: Callable[[Values], dict[str, Array]] = _copy
     reduces_to: tuple[tuple[str, Mapping[str, float]], ...] = ()
     monotone: Mapping[str, int] = field(default_factory=dict)
+    first_steps: float = 0.0
     version: str = "1"
     origin: str = ""
     digest: str = ""

@@ -374,6 +374,10 @@ class ChainLogLoss:
     main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
     links: tuple[Link, ...]
 
+    @property
+    def first_steps(self) -> float:
+        return getattr(self.main, "first_steps", 0.0)
+
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:

@@ -62,6 +62,11 @@ class Piece:
     def noise(self) -> RunNoise:
         return RunNoise.of_piece(self.values)
 
+    @property
+    def first_steps(self) -> float:
+        """Tokens per parameter up to which its law does not describe a run."""
+        return getattr(self.log_loss, "first_steps", 0.0)
+
     def at(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "draw run"]:
@@ -93,6 +98,10 @@ class LogLoss:
     law: Law
     process: Process | None = None
     training_range: Range | None = None
+
+    @property
+    def first_steps(self) -> float:
+        return self.law.first_steps
 
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]

@@ -13,6 +13,7 @@ class Reads(NamedTuple):
     """As much of a piece as following reads."""
 
     covariates: tuple[str, ...]
+    first_steps: float = 0.0
 
 
 class PowerLaws:

@@ -288,6 +288,18 @@ def test_forgetting_of_the_paper():
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["state-target", "state-power", "mixture-state", "state-source", "state-rise", "mixture-rise"],
+)  # fmt: skip
+def test_first_steps_are_those_in_which_a_law_does_not_start_at_the_checkpoint(name):
+    a_law = law(name)
+    start = "loss_before" if "loss_before" in a_law.covariates else "source_loss_before"
+    runs = random_runs(a_law.covariates) | {"D": jnp.full(RUNS, 1e-9)}
+    is_described = np.allclose(losses(name, runs), runs[start], rtol=1e-6)
+    assert (a_law.first_steps == 0) == is_described
+
+
 def test_state_laws_start_at_the_checkpoint_and_end_at_their_level():
     """D = 0 leaves both losses where they were; without replay and with endless data they
     reach S1's share and T1; pure replay leaves the target where it was.

@@ -6,24 +6,18 @@ import math
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from bayeslaw import Follower, PlanError
+from known.power_laws import Reads
 
 needs_hf = pytest.mark.usefixtures("hf")
 STEPS, BATCH, LENGTH, SYMBOLS = 30, 4, 16, 32
 PER_STEP = BATCH * LENGTH
 UNTIL = STEPS * PER_STEP
 KEYS = {"final_median", "final_low", "final_high", "surprise", "decision"}
-
-
-class Reads(NamedTuple):
-    """As much of a piece as following reads."""
-
-    covariates: tuple[str, ...]
 
 
 class Guess:

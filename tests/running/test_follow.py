@@ -19,6 +19,8 @@ from known.power_laws import (
     UNTIL,
     Mixed,
     N,
+    PowerLaws,
+    Reads,
     points,
     power_laws,
     true_curve,
@@ -211,6 +213,35 @@ def test_points_too_near_or_too_early_are_passed_over_and_told():
     known = bayeslaw.follow(power_laws(), points(tokens, losses), UNTIL)
     assert known.final == decided(None).final
     assert known.first.notes[0].startswith("2 points passed over")
+
+
+class FromFirstToken(PowerLaws):
+    """Power laws that do not describe the first token per parameter."""
+
+    def pieces(self):
+        return (Reads(("N", "D"), first_steps=1.0),)
+
+
+@pytest.mark.parametrize("until", [UNTIL, 4 * N])
+def test_first_steps_that_a_law_does_not_describe_are_passed_over(until):
+    law = power_laws()
+    passes = FromFirstToken(law.floor, law.height, law.power)
+    tokens = TOKENS[until > TOKENS]
+    losses = true_curve(tokens)
+    # at most an eighth of the run is passed over
+    is_early = tokens < min(N, until / 8)
+    assert 0 < is_early.sum() < len(tokens)
+    known = bayeslaw.follow(passes, points(tokens, losses + is_early), until)
+    without = points(tokens[~is_early], losses[~is_early])
+    assert known.final == bayeslaw.follow(passes, without, until).final
+    assert known.first.notes[0].startswith(f"{is_early.sum()} points passed over")
+
+
+def test_a_chain_passes_over_the_first_steps_of_its_law():
+    target = bayeslaw.prior_only("state-power")
+    before = bayeslaw.prior_only("chinchilla")
+    chained = bayeslaw.chain(target, {"source_loss_before": before})
+    assert [piece.first_steps for piece in chained.pieces()] == [1.0]
 
 
 @pytest.mark.parametrize("told", ["lr", "column", "argument"])

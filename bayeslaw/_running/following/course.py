@@ -17,7 +17,7 @@ from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.forecast import ONE_SD
-from bayeslaw._law.columns import is_share, starts_from_losses
+from bayeslaw._law.columns import is_share
 from bayeslaw._posteriors.averaging.folds import stages_in_direction
 from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
@@ -191,9 +191,7 @@ class CourseGrid:
 
     nodes: int = 96  # points of the run, between which the law is interpolated
     early: float = 1000.0  # the first 1/1000 of the planned run is not followed
-    # tokens per parameter that laws of the checkpoint's losses do not describe, up to a
-    # share of the planned run: losses jump there, and replay is not felt yet
-    first_steps: float = 1.0
+    # of the planned run, the most that is passed over as a law's `Law.first_steps`
     most_first_steps: float = 0.125
     longest: float = 4.0  # of longer runs, times the planned end
     replays: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)  # to change to
@@ -274,7 +272,7 @@ def course(
     runs, by default those that the posterior keeps.
     """
     unit = unit_of(posterior)
-    table = _tabulate(run, schedule, unit, columns_read(posterior), until, grid)
+    table = _tabulate(run, schedule, unit, posterior, until, grid)
     clock = np.log(table[unit].to_numpy(float))
     end = int(np.argmin(np.abs(clock - np.log(until))))
     log_loss = posterior.log_loss(table)
@@ -317,19 +315,20 @@ def _tabulate(
     run: pd.DataFrame,
     schedule: pd.DataFrame | None,
     unit: str,
-    covariates: Sequence[str],
+    posterior: Posterior,
     until: float,
     grid: CourseGrid,
 ) -> pd.DataFrame:
     """List the nodes of the run in order, or all its steps by a schedule, with the
-    columns that the law reads.
+    columns that the laws read.
     """
-    columns = sorted(set(covariates) - {unit})
+    columns = sorted(set(columns_read(posterior)) - {unit})
     if schedule is None:
         start = until / grid.early
-        if unit == "D" and "N" in columns and starts_from_losses(columns):
-            first_steps = grid.first_steps * _find_constant(run, "N")
-            start = max(start, min(first_steps, grid.most_first_steps * until))
+        first_steps = max(piece.first_steps for piece in posterior.pieces())
+        if first_steps and unit == "D" and "N" in columns:
+            first_tokens = first_steps * _find_constant(run, "N")
+            start = max(start, min(first_tokens, grid.most_first_steps * until))
         places = np.geomspace(start, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})
         return table.assign(**{name: _find_constant(run, name) for name in columns})
