@@ -137,3 +137,33 @@ def test_a_term_of_either_sign_has_the_contrast_with_those_before_it(B):
     assert z["B_nats"] == pytest.approx(shift + forward, rel=0.01)
     back, _ = coordinates.to_sites(law, at, z)
     assert back["B_nats"] == pytest.approx(B, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("state-target", "D1_ref"), ("mixture-state", "D1_ref"), ("ptpp-tokens", "D_T")],
+)
+def test_a_power_s_coordinate_holds_what_runs_below_its_scale_tell(name, scale):
+    """Such runs tell the power over the scale. So another scale at the same coordinates
+    hardly moves the loss along the tokens.
+    """
+    law = bayeslaw.law(name)
+    runs = sbc.design(law)
+    x = {c: jnp.asarray(runs[c].to_numpy(float)) for c in law.covariates}
+    at = coordinates.contrast_points(law, x)
+    middle = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in at.middle.items()}
+    ends = middle | {"D": jnp.asarray(at.span["D"])}
+
+    def contrast(z):
+        sites, _ = coordinates.to_sites(law, at, z)
+        loss = law.loss(ends, coordinates.constrain(law, sites))
+        return float(loss[0] - loss[1])
+
+    values = law.from_paper(law.plausible) | {scale: 3 * x["D"].max()}
+    z = coordinates.from_sites(law, at, coordinates.unconstrain(law, values))
+    by_power, by_scale = (
+        abs(contrast(z | {site: z[site] + 0.3}) - contrast(z))
+        for site in ("beta", scale)
+    )
+    # .03 to .08; listed in the other order .4 to .6
+    assert by_scale < 0.12 * by_power
