@@ -190,7 +190,7 @@ def _make_cases(fit: Any) -> list[_Case]:
     tree = getattr(fit, "inference_data", None)
     if tree is None or not {"log_likelihood", "log_prior"} <= {*tree.children}:
         return []
-    densities = kept_densities(fit)
+    densities = kept_densities(tree)
     likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
     table, cases = fit.runs, []
@@ -221,7 +221,7 @@ def _tag_draws(fit: Any, cases: list[_Case]) -> Any:
     weights of cases as one more leaf.
     """
     (piece,) = fit.pieces()
-    few = piece.take(thinned(fit, np.arange(piece.draws)))
+    few = piece.take(thinned(fit.inference_data, np.arange(piece.draws)))
     weights = np.stack([case.weights for case in cases], axis=1)
     tagged = replace(few, values={**few.values, WEIGHTS: weights})
     return SimpleNamespace(

@@ -24,6 +24,7 @@ from bayeslaw._tables.rows.levels import TOLERANCE
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Num
+    from xarray import DataTree
 
     from bayeslaw._base.arrays import AnyArray
     from bayeslaw._posteriors.posterior import Posterior
@@ -65,8 +66,9 @@ def sensitivity(
 
     last = log_loss.shape[1] - 1
     runs = np.unique(np.linspace(0, last, most_runs).astype(int))
-    draws = thinned(fit, log_loss[:, runs], by_chain=True)
-    tree: Any = from_dict(kept_densities(fit) | {"posterior": {"log_loss": draws}})
+    draws = thinned(fit.inference_data, log_loss[:, runs], by_chain=True)
+    densities = kept_densities(fit.inference_data)
+    tree: Any = from_dict(densities | {"posterior": {"log_loss": draws}})
 
     def of_median_run(component: str) -> float:
         by_run = psense(tree, group=component, alphas=POWERS)["log_loss"]
@@ -87,7 +89,7 @@ def scaled_weights(
     import arviz_stats.base
 
     stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
-    parts = kept_densities(fit)[f"log_{component}"].values()
+    parts = kept_densities(fit.inference_data)[f"log_{component}"].values()
     # summed over parameters or runs, shape (chain, draw)
     total = np.sum([p.reshape(*p.shape[:2], -1).sum(-1) for p in parts], axis=0)
     if power == 1:
@@ -98,13 +100,13 @@ def scaled_weights(
 
 
 def kept_densities(
-    fit: Fit,
+    data: DataTree,
 ) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
-    """Collect log prior and log likelihood by name, shape (chain, draw, ...).
+    """Collect log prior and log likelihood of a fit's ArviZ data by name, shape (chain,
+    draw, ...).
 
     The draws are those with a kept log likelihood.
     """
-    data = fit.inference_data
     likelihood = data["log_likelihood"]["log_loss"].to_numpy().astype(float)
     prior = {str(n): v.to_numpy() for n, v in data["log_prior"].data_vars.items()}
     draws = next(iter(prior.values())).shape[1]
@@ -116,13 +118,13 @@ def kept_densities(
 
 
 def thinned(
-    fit: Fit, draws: Num[np.ndarray, " draw *rest"], by_chain: bool = False
+    data: DataTree, draws: Num[np.ndarray, " draw *rest"], by_chain: bool = False
 ) -> Num[np.ndarray, " kept *rest"] | Num[np.ndarray, "chain kept *rest"]:
     """Select the draws of a fit, shape (draw, ...), with a kept log likelihood.
 
     With ``by_chain``, the shape is (chain, draw, ...).
     """
-    chains, count = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
+    chains, count = data["log_likelihood"]["log_loss"].shape[:2]
     shape = draws.shape[1:]
     chain_draws = draws.reshape(chains, -1, *shape)
     chain_draws = chain_draws[:, :: -(-chain_draws.shape[1] // count)]

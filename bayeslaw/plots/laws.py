@@ -37,7 +37,9 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
     """
     from bayeslaw._forecasts.sensitivity import POWERS, scaled_weights, thinned
 
-    mean = thinned(fit, np.exp(fit.log_loss(runs)).mean(axis=1))  # (draw,)
+    mean = thinned(
+        fit.inference_data, np.exp(fit.log_loss(runs)).mean(axis=1)
+    )  # (draw,)
     order = np.argsort(mean)
     powers = (POWERS[0], 1.0, POWERS[1])
     rows = [(part, power) for part in ("prior", "likelihood") for power in powers]

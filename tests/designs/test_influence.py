@@ -1,10 +1,16 @@
 """Which run carries a plan: by weights what a fit without the run says."""
 
+from dataclasses import dataclass
+
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 import bayeslaw
 from bayeslaw import PlanError, influence
+from bayeslaw._plans import example
+from known import plans
 
 QUESTION = {
     "N": 4e9,
@@ -21,8 +27,6 @@ QUESTION = {
 def replayed(seed, sign):
     """Losses of 14 runs along size, tokens and replay; the last is far off."""
     rng = np.random.default_rng(seed)
-    import pandas as pd
-
     runs = pd.DataFrame(
         {
             "N": np.resize([1e8, 3e8, 1e9], 14),
@@ -35,6 +39,55 @@ def replayed(seed, sign):
     noise = 0.004 * rng.standard_normal(14)
     runs["loss"] = np.exp(level + slope + noise)
     return runs
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(plans.Draws):
+    """A posterior that keeps its runs, their likelihood and its prior, as fits do."""
+
+    inference_data: xr.DataTree | None = None
+    runs: pd.DataFrame | None = None
+    name: str = "kept"
+
+
+def test_the_probability_without_a_run_is_that_of_draws_weighed_by_hand():
+    """Where only the target's limit binds; a run's likelihood is a number for each draw."""
+    rng = np.random.default_rng(0)
+    (piece,) = plans.target(sd=0.01, draws=plans.DRAWS).of
+    losses = rng.normal(0, 0.2, (1, plans.DRAWS, 4))
+    losses[0, :, 0] += 20 * np.log(
+        piece.values["E_nats"]
+    )  # a run that holds the floor up
+    tree = xr.DataTree.from_dict(
+        {
+            "log_likelihood": xr.Dataset(
+                {"log_loss": (("chain", "draw", "run"), losses)}
+            ),
+            "log_prior": xr.Dataset({"E": (("chain", "draw"), losses[..., 0] / 2)}),
+        }
+    )
+    runs = pd.DataFrame({"N": 1e9, "D": np.geomspace(1e9, 1e10, 4), "run": [*"abcd"]})
+    target, source = Kept((piece,), (), tree, runs), plans.source()
+    question = example.QUESTION | {"max_forgetting": "90%", "draws": plans.DRAWS}
+    planned = bayeslaw.plan(target, source, **question)
+    found = influence(planned, target, source, again=1, **question)
+
+    at = {"N": question["N"], "ptpp": question["ptpp"], "D": planned.D}
+    at |= {"replay": planned.replay}
+    one = {name: np.array([at[name]]) for name in piece.covariates}
+    keeps = np.exp(piece.at(one)[:, 0]) <= question["max_target_loss"]
+    assert 0.5 < keeps.mean() < 1
+    assert found.probability == pytest.approx(keeps.mean(), abs=1e-12)
+    rows = found.rows.set_index("name")["probability"]
+    for k, name in enumerate(runs["run"]):
+        weights = np.exp(-losses[0, :, k])
+        by_hand = np.average(keeps, weights=weights)
+        assert rows[f"run {name}"] == pytest.approx(by_hand, abs=2e-3)
+    assert abs(rows["run a"] - found.probability) > 0.01
+    by_hand = np.average(keeps, weights=np.exp(-losses[0, :, 0] / 4))
+    assert rows["E"] == pytest.approx(by_hand, abs=2e-3)
+    assert found.rows["D"].notna().sum() == 1
+    assert found.to_dict()["rows"][-1]["D"] is None
 
 
 @pytest.fixture(scope="module")
