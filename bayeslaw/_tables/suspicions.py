@@ -239,29 +239,37 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
     if LOSS_BEFORE in rows:
         # above its loss before adaptation a domain is forgotten, which laws foresee
         rows = rows[~(rows["loss"] > rows[LOSS_BEFORE])]
-    points_of_rows = rows.groupby(keys, dropna=False)[along].transform("nunique")
-    rows = rows[points_of_rows > 3]
-    minima = []
-    for name, points in rows.groupby(keys, dropna=False):
-        losses = points.groupby(along)["loss"].median().map(np.log)
-        parts = np.array_split(losses.to_numpy(), min(len(losses), 12))
-        course = np.array([np.median(part) for part in parts])
-        after = course[course.argmin() + 1 :]
+    rows = rows[rows[along].notna()]
+    points = rows.groupby([*keys, along], dropna=False)["loss"].median()
+    points = points.map(np.log).rename("log").reset_index()
+    of_point = points.groupby(keys, dropna=False).ngroup().to_numpy()
+    counts = np.bincount(of_point)
+    first = np.cumsum(counts) - counts  # index of each run's first point
+    at_end = np.full(len(counts), -np.inf)  # rise of runs that passed their minimum
+    for count in np.unique(counts[counts > 3]):
+        alike = np.flatnonzero(counts == count)
+        # log losses of all runs of so many points, (run, point)
+        losses = points["log"].to_numpy()[first[alike, None] + np.arange(count)]
+        parts = np.array_split(losses, min(count, 12), axis=1)
+        course = np.stack([np.median(part, axis=1) for part in parts], axis=1)
         # second differences are free of a trend; those of noise have six times its
         # variance
-        noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
-        rise = float(np.median(after[-3:]) - course.min()) if len(after) >= 3 else 0.0
-        if rise > max(0.005, 4 * noise):
-            at_end = float(losses.iloc[-1] - losses.min())
-            minima.append((at_end, name, losses.idxmin()))
-    if not minima:
+        bends = np.median(np.abs(np.diff(course, 2, axis=1)), axis=1)
+        noise = bends / (0.6745 * np.sqrt(6))
+        rise = np.median(course[:, -3:], axis=1) - course.min(axis=1)
+        is_past = course.argmin(axis=1) < len(parts) - 3
+        is_past &= rise > np.maximum(0.005, 4 * noise)
+        at_end[alike[is_past]] = (losses[:, -1] - losses.min(axis=1))[is_past]
+    risen = np.isfinite(at_end)
+    if not risen.any():
         return None
-    rise, name, lowest = max(minima, key=lambda minimum: minimum[0])
+    worst = int(at_end.argmax())
+    of_worst = points.iloc[first[worst] : first[worst] + counts[worst]]
+    rise, lowest = at_end[worst], of_worst.loc[of_worst["log"].idxmin(), along]
     shown = [
-        f"{column} {format_level(column, level)}"
-        for column, level in zip(keys, name, strict=True)
+        f"{column} {format_level(column, of_worst[column].iloc[0])}" for column in keys
     ]
-    others = f" ({len(minima) - 1} more rise, too)" if len(minima) > 1 else ""
+    others = f" ({risen.sum() - 1} more rise, too)" if risen.sum() > 1 else ""
     of_repeated = "read U" if "U" in runs else "read the unique tokens, column U"
     return (
         f"the loss of {', '.join(shown)} is least at {along} {format_count(lowest)} and "
