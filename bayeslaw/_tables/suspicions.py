@@ -265,7 +265,7 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         return None
     worst = int(at_end.argmax())
     of_worst = points.iloc[first[worst] : first[worst] + counts[worst]]
-    rise, lowest = at_end[worst], of_worst.loc[of_worst["log"].idxmin(), along]
+    rise, lowest = at_end[worst], of_worst[along].iloc[of_worst["log"].argmin()]
     shown = [
         f"{column} {format_level(column, of_worst[column].iloc[0])}" for column in keys
     ]

@@ -97,8 +97,11 @@ def observed_against_forecast(
     ax: Axes, runs: pd.DataFrame, rows: pd.DataFrame, *, by: str | None = "N"
 ) -> Axes:
     """Draw the observed loss over the forecast's median, with its interval. On the
-    diagonal the forecast is exact.
+    diagonal the forecast is exact. Levels of ``by`` have no colours if there are more
+    of them than colours.
     """
+    if by in runs and runs[by].nunique() > len(COLOURS):
+        by = None
     for level, group, colour in coloured_groups(runs, by):
         row = rows.loc[group.index]
         below, above = row["median"] - row["low"], row["high"] - row["median"]

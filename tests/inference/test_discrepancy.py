@@ -312,7 +312,8 @@ def test_weights_are_drawn_from_their_conditional(problem):
     draws, are those of dense Gaussian regression.
     """
     at = problem.centre
-    projected = problem.project(np.tile(problem.residual, (4000, 1)))
+    project = problem.projection(rows_of({"checkpoint": GROUPS}))
+    projected = project(np.tile(problem.residual * GROWTH, (4000, 1)))
     drawn = problem.draw_linear(at, projected, np.random.default_rng(3))
     # at the rows: features, groups, and the errors of the rows that state one
     stated = np.diag(ROW_SD / GROWTH)[:, ROW_SD > 0]
@@ -331,11 +332,13 @@ def test_weights_are_drawn_from_their_conditional(problem):
 def test_groups_without_rows_keep_their_priors(fewest, monkeypatch):
     monkeypatch.setattr(marginal, "MANY", fewest)
     with_others = np.eye(7)[np.arange(RUNS) % 4]
-    rows = rows_of({"checkpoint": with_others})._replace(row_sd=None, scale=None)
+    rows = rows_of({"checkpoint": with_others})._replace(
+        row_sd=None, scale=np.ones(RUNS)
+    )
     rng = np.random.default_rng(11)
     problem = marginal.Marginal.of(PROCESS, rows, 0.01 * rng.standard_normal((1, RUNS)))
     at = problem.centre + 0.1
-    projected = problem.project(np.tile(problem.residual, (4000, 1)))
+    projected = problem.projection(rows)(np.tile(problem.residual, (4000, 1)))
     drawn = problem.draw_linear(at, projected, rng)
     tau = np.exp(at[problem.names.index("tau checkpoint")])
     beyond = drawn[:, PROCESS.size + 4 :] / tau
@@ -395,6 +398,36 @@ def test_degrees_of_freedom_follow_the_tails():
         shares = [(drawn == d).mean() for d in learning.DOF]
         np.testing.assert_allclose(shares, chance / chance.sum(), atol=0.03)
         assert (np.mean(drawn) < 5) == (kind == "heavy")
+
+
+def test_points_along_a_run_are_projected_as_they_are_combined():
+    """The products of columns with residuals are those of rows made independent."""
+    previous = np.maximum(np.arange(RUNS) - 1, 0)
+    gap = np.where(np.arange(RUNS) % 5, 0.2, np.inf)
+    features = PROCESS.features(COLUMNS, np)
+    rows = learning.independent_rows(
+        features,
+        {"run": np.eye(RUNS)[:, ::5].repeat(5, 1)[:, :RUNS]},
+        previous,
+        gap,
+        0.3,
+    )._replace(scale=GROWTH)
+    residuals = 0.01 * RNG.standard_normal((6, RUNS))
+    problem = marginal.Marginal.of(PROCESS, rows, rows.combine(residuals))
+    columns = np.hstack([rows.features, rows.groups["run"].toarray()])
+    expected = rows.combine(residuals) @ (problem.weight[:, None] * columns)
+    np.testing.assert_allclose(problem.projection(rows)(residuals), expected, atol=1e-9)
+
+
+def test_sigma_points_have_the_mean_and_covariance_of_the_draws():
+    law = np.random.default_rng(8).standard_normal((500, 5))
+    residuals = law @ RNG.standard_normal((5, 2500)) + 0.3
+    points = learning._take_sigma_points(residuals)
+    assert len(points) == 10
+    np.testing.assert_allclose(points.mean(axis=0), residuals.mean(axis=0))
+    some = slice(0, 2500, 50)
+    covariance = np.cov(residuals[:, some].T)
+    np.testing.assert_allclose(np.cov(points[:, some].T), covariance, atol=1e-9)
 
 
 # -- what is learned -------------------------------------------------------------------

@@ -4,7 +4,7 @@ what stages missed, against quadrature.
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 from bayeslaw._inference.discrepancy import drift
 
@@ -20,6 +20,23 @@ def missed(*distance, off, runs=12, noise=0.002):
     residual = off + noise * rng.standard_normal(runs)
     far = np.tile(np.array(distance, float), (runs, 1))
     return drift.Miss(residual, noise**2 * np.eye(runs), far)
+
+
+def test_many_runs_are_whitened_as_by_their_covariance():
+    """Runs, groups that cross, and the law's draws, against the inverse of the matrix."""
+    rng = np.random.default_rng(2)
+    own = rng.uniform(0.5, 2.0, 60)
+    groups = np.hstack([np.eye(7)[np.arange(60) % 7], np.eye(20)[np.arange(60) // 3]])
+    effects, spread = 0.7 * own[:, None] * groups, rng.standard_normal((60, 4))
+    columns = rng.standard_normal((60, 3))
+    many = drift.ManyRuns(own, sparse.csr_array(effects), spread)
+    matrix = np.diag(own) + effects @ effects.T + spread @ spread.T
+    expected = columns.T @ np.linalg.solve(matrix, columns)
+    np.testing.assert_allclose(many.whitened_products(columns), expected)
+    matrix -= effects @ effects.T
+    expected = columns.T @ np.linalg.solve(matrix, columns)
+    none = many._replace(effects=many.effects[:, :0])
+    np.testing.assert_allclose(none.whitened_products(columns), expected)
 
 
 # -- distances -------------------------------------------------------------------------

@@ -162,21 +162,27 @@ def test_inside_are_those_between_5_and_95_percent(part, inside):
     np.testing.assert_allclose(found.interval, expected, atol=5e-3)
 
 
-def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
+@pytest.mark.parametrize("draws", [30, 2])
+def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share(draws):
+    """As a matrix, or of more runs than draws by its parts."""
     rng = np.random.default_rng(3)
-    mean = np.array([0.5, 0.6, 0.7]) + rng.normal(0.0, 0.01, (30, 3))
+    mean = np.array([0.5, 0.6, 0.7]) + rng.normal(0.0, 0.01, (draws, 3))
     values = {
-        "sigma": np.exp(rng.normal(-5, 0.5, 30)),
-        "dof": 3 + 5 * rng.random(30),
-        "tau_checkpoint": rng.normal(0, 0.02, 30),
-        "tau_setting": np.abs(rng.normal(0, 0.01, 30)),
+        "sigma": np.exp(rng.normal(-5, 0.5, draws)),
+        "dof": 3 + 5 * rng.random(draws),
+        "tau_checkpoint": rng.normal(0, 0.02, draws),
+        "tau_setting": np.abs(rng.normal(0, 0.01, draws)),
     }
     same = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool)
     alike = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1]], bool)
     # a misfit without runs has no scale of what they share
-    pairs = {"checkpoint": same, "setting": alike, "run": np.ones((3, 3), bool)}
+    groups = {
+        "checkpoint": np.array([4, 4, 7]),
+        "setting": np.array([1, 0, 1]),
+        "run": np.zeros(3, int),
+    }
     y, away = np.array([0.51, 0.6, 0.72]), rng.random((3, 2))
-    given = (mean, values, away, pairs, y, np.ones(3), np.zeros(3))
+    given = (mean, values, away, groups, y, np.ones(3), np.zeros(3))
     miss = judging._measure_miss(judging.Forecast(*given))
     np.testing.assert_allclose(miss.residual, y - mean.mean(axis=0))
     # a heavy tail's variance is taken as twice its square scale at most
@@ -184,7 +190,11 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
     expected = np.cov(mean.T) + np.median(values["sigma"] ** 2 * tails) * np.eye(3)
     expected += np.mean(values["tau_checkpoint"] ** 2) * same
     expected += np.mean(values["tau_setting"] ** 2) * alike
-    np.testing.assert_allclose(miss.covariance, expected)
+    told = miss.covariance
+    if draws == 2:
+        own, effects, spread = told
+        told = np.diag(own) + (effects @ effects.T).toarray() + spread @ spread.T
+    np.testing.assert_allclose(told, expected)
 
 
 # -- a comparison, and an average of it ------------------------------------------------

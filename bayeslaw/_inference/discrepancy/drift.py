@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_triangular
+from scipy.sparse.linalg import splu
 
 from bayeslaw._inference.diagnostics import by_weight, weighted_student
 from bayeslaw._inference.discrepancy.axes import AXES, position
@@ -198,13 +201,43 @@ def distances(
     return xp.stack(xp.broadcast_arrays(*sides), axis=-1)
 
 
+class ManyRuns(NamedTuple):
+    """The covariance of more runs than draws, which as a matrix would have a cell a pair:
+    diag(own) + effects effects' + spread spread'.
+
+    ``own``: variances of the runs' own errors, shape (run,). ``effects``: sd of each
+    run's effect in the column of its group, (run, group). ``spread``: deviations of the
+    forecast's draws over the root of their number, (run, draw).
+    """
+
+    own: Float[np.ndarray, " run"]
+    effects: sparse.csr_array
+    spread: Float[np.ndarray, "run draw"]
+
+    def whitened_products(
+        self, columns: Float[np.ndarray, "run column"]
+    ) -> Float[np.ndarray, "column column"]:
+        """Compute columns' C^-1 columns by two uses of Woodbury's identity."""
+        both = np.column_stack([self.spread, columns])
+        scaled = both / self.own[:, None]
+        of_groups = self.effects.T @ scaled
+        inner = self.effects.T @ sparse.diags_array(1 / self.own) @ self.effects
+        inner = sparse.csc_array(inner + sparse.eye_array(inner.shape[0]))
+        solved = splu(inner).solve(of_groups) if len(of_groups) else of_groups
+        product = both.T @ scaled - of_groups.T @ solved
+        n = self.spread.shape[1]
+        root = np.linalg.cholesky(np.eye(n) + product[:n, :n])
+        half = solve_triangular(root, product[:n, n:], lower=True)
+        return product[n:, n:] - half.T @ half
+
+
 class Miss(NamedTuple):
     """Held-out runs of a fold: residuals of log loss, covariance of the forecast
     (including a new run's noise), and distances beyond the range.
     """
 
     residual: Float[np.ndarray, " run"]
-    covariance: Float[np.ndarray, "run run"]
+    covariance: Float[np.ndarray, "run run"] | ManyRuns
     distance: Float[np.ndarray, "run side"]
 
 
@@ -282,6 +315,10 @@ class _Summary(NamedTuple):
         covariance's Cholesky factor.
         """
         residual = _without_outliers(miss.residual)
+        if isinstance(miss.covariance, ManyRuns):
+            columns = np.column_stack([miss.distance, residual])
+            products = miss.covariance.whitened_products(columns)
+            return cls(products[:-1, :-1], products[:-1, -1])
         jitter = 1e-12 * np.eye(len(residual))
         root = np.linalg.cholesky(miss.covariance + jitter)
         away = np.linalg.solve(root, miss.distance)

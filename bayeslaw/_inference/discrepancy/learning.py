@@ -225,8 +225,10 @@ def fading_power(
 
 
 def _split_draws(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
-    """Split draws into slices of at most ``cells`` values over all rows."""
-    size = max(1, cells // rows)
+    """Split draws into slices of at most ``cells`` values over all rows; if there are
+    more, of a quarter, whose arrays stay in the process's memory.
+    """
+    size = draws if draws * rows <= cells else max(1, cells // 4 // rows)
     starts = range(0, draws, size)
     return [slice(start, min(start + size, draws)) for start in starts]
 
@@ -235,17 +237,38 @@ def _some_residuals(
     y: Float[np.ndarray, " row"], means: Means, draws: int, sample: int = 500
 ) -> Float[np.ndarray, "draw row"]:
     """Compute residuals for about ``sample`` draws of the law, shape (draw, row): enough
-    for their mean and covariance.
+    for their mean and covariance. Of many rows, these are of fewer points.
     """
     step = max(1, draws // sample)
     first, *further = _split_draws(draws, len(y))
     if not further:  # all at once, as elsewhere: another number would be compiled
-        return y - means(first)[::step]
-    span = step * (first.stop - first.start)
-    starts = range(0, draws, span)
-    return np.concatenate(
-        [y - means(slice(start, min(start + span, draws), step)) for start in starts]
-    )
+        residuals = y - means(first)[::step]
+    else:
+        span = step * (first.stop - first.start)
+        blocks = [
+            slice(start, min(start + span, draws), step)
+            for start in range(0, draws, span)
+        ]
+        residuals = np.concatenate([y - means(block) for block in blocks])
+    return _take_sigma_points(residuals) if len(y) > 4 * sample else residuals
+
+
+def _take_sigma_points(
+    residuals: Float[np.ndarray, "draw row"], tolerance: float = 1e-6
+) -> Float[np.ndarray, "point row"]:
+    """Replace draws by few points of the same mean and covariance: one to either side of
+    the mean along each principal axis, but for sds below ``tolerance`` of the largest.
+    """
+    mean = residuals.mean(axis=0)
+    away = residuals - mean
+    squares, axes = np.linalg.eigh(away @ away.T)
+    is_large = squares > tolerance**2 * squares[-1]
+    principal = axes[:, is_large].T @ away  # (axis, row), of length sd sqrt(draws - 1)
+    # n points have the covariance of the draws: 2 p p' / (n - 1) = principal principal' /
+    # (draws - 1)
+    points = 2 * len(principal)
+    offsets = np.sqrt((points - 1) / 2 / (len(residuals) - 1)) * principal
+    return np.concatenate([mean + offsets, mean - offsets])
 
 
 def _project_residuals(
@@ -256,11 +279,9 @@ def _project_residuals(
     draws: int,
 ) -> Float[np.ndarray, "draw column"]:
     """Compute X' W r, X the linear columns, r a draw's residuals: (draw, column)."""
-    parts = []
-    for block in _split_draws(draws, len(y)):
-        residuals = rows.combine(y - means(block))
-        parts.append(problem.project(residuals))
-    return np.concatenate(parts)
+    blocks = _split_draws(draws, len(y))
+    project = problem.projection(rows)
+    return np.concatenate([project(y - means(block)) for block in blocks])
 
 
 def _draw_dof(

@@ -13,7 +13,7 @@ part of the matrix is diagonal. Heavy tails become weights of rows, updated at t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -177,14 +177,22 @@ class Marginal:
         log_weights = np.log(weight)
         self._log_weights = float(np.sum(log_weights))
 
-    def project(
-        self, residuals: Float[np.ndarray, "draw row"]
-    ) -> Float[np.ndarray, "draw linear"]:
-        """Compute the weighted products of the linear columns with residuals."""
-        products = np.empty((len(residuals), len(self.is_single)))
-        products[:, ~self.is_single] = residuals @ (self.columns * self.weight[:, None])
-        products[:, self.is_single] = (self.single.T @ (residuals * self.weight).T).T
-        return products[:, : self.linear]
+    def projection(self, rows: Rows) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the function that computes the weighted products of the linear columns
+        with measured residuals, from shape (draw, row) to (draw, linear).
+        """
+        # X'W T r/s = ((T'W X) / s)' r: the rows are combined once, not for every draw
+        combined = sparse.diags_array(1 / rows.scale) @ rows.transform.T
+        weighted = combined @ sparse.diags_array(self.weight)
+        of_columns, of_single = weighted @ self.columns, (weighted @ self.single).T
+
+        def project(residuals: Float[np.ndarray, "draw row"]):
+            products = np.empty((len(residuals), len(self.is_single)))
+            products[:, ~self.is_single] = residuals @ of_columns
+            products[:, self.is_single] = (of_single @ residuals.T).T
+            return products[:, : self.linear]
+
+        return project
 
     def _root_variances(
         self, log_scales: Float[np.ndarray, " scale"]
@@ -211,8 +219,8 @@ class Marginal:
         noise = np.exp(-2 * log_scales[self._sigma])
         scale = np.sqrt(noise) * of_columns
         diagonal = np.sqrt(1 + noise * of_single**2 * self._singles)
-        cross = np.sqrt(noise) * of_single[:, None] * self._cross[:, :most] * scale
-        cross /= diagonal[:, None]
+        cross = self._cross[:, :most] * (np.sqrt(noise) * of_single / diagonal)[:, None]
+        cross *= scale
         lower = _factor_gram(self._gram[:most, :most], scale, cross)
         return Factor(lower, diagonal, cross, of_columns, of_single, float(noise))
 

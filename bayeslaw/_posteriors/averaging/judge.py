@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.machine.runtime import WARMUP
@@ -22,6 +23,7 @@ from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
 from bayeslaw._inference.discrepancy.drift import (
     DriftPrior,
     DriftPriors,
+    ManyRuns,
     Miss,
     Range,
     distances,
@@ -47,7 +49,7 @@ from bayeslaw._posteriors.fits.refits import Refit, refit
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
 SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or run
 
@@ -255,15 +257,15 @@ def _add_misfit(
 
 class Forecast(NamedTuple):
     """Forecast of a held-out stage: ``mean`` log loss without noise and drift; ``draws``,
-    all leaves; ``away``, distances beyond the training runs; ``same``, by kind of group
-    whether two runs are in one; ``y``, measured log loss; ``size`` of a run's error
+    all leaves; ``away``, distances beyond the training runs; ``groups``, each run's group
+    by kind; ``y``, measured log loss; ``size`` of a run's error
     relative to the longest run; ``row_sd``, standard errors that the table states.
     """
 
     mean: Float[np.ndarray, "draw run"]
     draws: dict[str, Float[np.ndarray, "draw ..."]]
     away: Float[np.ndarray, "run side"]
-    same: Mapping[str, Bool[np.ndarray, "run run"]]
+    groups: Mapping[str, Int[np.ndarray, " run"]]
     y: Float[np.ndarray, " run"]
     size: Float[np.ndarray, " run"]
     row_sd: Float[np.ndarray, " run"]
@@ -291,17 +293,14 @@ def _forecast_stage(
     trained = training_range({c: v[stage.kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
-    same = {}
-    for kind, code in training.sharing.groups.items():
-        held_code = code[stage.held]
-        same[kind] = held_code[:, None] == held_code
+    groups = {k: code[stage.held] for k, code in training.sharing.groups.items()}
     size = LogLoss(law, process).error_size(rows)
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
         mean,
         values,
         away,
-        same,
+        groups,
         training.y[stage.held],
         size,
         row_sd[stage.held],
@@ -313,16 +312,31 @@ def _measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
-    mean, draws, away, same, y, size, row_sd, _ = forecast
-    variance = np.median(RunNoise.of(draws).capped_variance)
-    # np.cov returns a scalar for one run
-    of_law = np.cov(mean.T).reshape(len(y), len(y))
-    covariance = of_law + np.diag(variance * size**2 + row_sd**2)
-    for kind, pairs in same.items():
-        if f"tau_{kind}" in draws:
-            variance = np.mean(draws[f"tau_{kind}"] ** 2)
-            covariance = covariance + variance * pairs * np.outer(size, size)
+    mean, draws, away, groups, y, size, row_sd, _ = forecast
+    own = np.median(RunNoise.of(draws).capped_variance) * size**2 + row_sd**2
     residual = y - mean.mean(0)
+    shared = [
+        (code, np.mean(draws[f"tau_{kind}"] ** 2))
+        for kind, code in groups.items()
+        if f"tau_{kind}" in draws
+    ]
+    if len(y) > len(mean):
+        spread = (mean - mean.mean(0)).T / np.sqrt(len(mean) - 1)
+        every = np.arange(len(y))
+        columns = [sparse.csr_array((len(y), 0))]
+        for code, variance in shared:
+            sd = np.sqrt(variance) * size
+            columns.append(
+                sparse.csr_array((sd, (every, np.unique(code, return_inverse=True)[1])))
+            )
+        return Miss(
+            residual, ManyRuns(own, sparse.hstack(columns, "csr"), spread), away
+        )
+    # np.cov returns a scalar for one run
+    covariance = np.cov(mean.T).reshape(len(y), len(y)) + np.diag(own)
+    for code, variance in shared:
+        pairs = code[:, None] == code
+        covariance = covariance + variance * pairs * np.outer(size, size)
     return Miss(residual, covariance, away)
 
 
@@ -333,7 +347,7 @@ def _score_stage(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
-    mean, draws, away, same, y, size, row_sd, tokens = forecast
+    mean, draws, away, groups, y, size, row_sd, tokens = forecast
     centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     size = noise.size_with(size, row_sd)
@@ -346,26 +360,25 @@ def _score_stage(
         inside=(low <= y) & (y <= high),
         error=np.abs(np.exp(middle - y) - 1),
         interval=interval_score(low, high, y),
-        slope=run_slope(y - mean.mean(0), same.get("run"), tokens),
+        slope=run_slope(y - mean.mean(0), groups.get("run"), tokens),
     )
 
 
 def run_slope(
-    residual: Float[np.ndarray, " run"],
-    same: Bool[np.ndarray, "run run"] | None,
-    tokens: Float[np.ndarray, " run"] | None,
+    residual: Float[np.ndarray, " row"],
+    run: Int[np.ndarray, " row"] | None,
+    tokens: Float[np.ndarray, " row"] | None,
     least_points: int = 4,
 ) -> float:
     """Compute the root mean square slope of residuals of log loss along log tokens, over
     the runs with enough points at different tokens; NaN if there are none.
 
-    ``same``: whether two rows are points of one run.
+    ``run``: index of each row's run.
     """
-    if same is None or tokens is None:
+    if run is None or tokens is None:
         return float("nan")
     slopes = []
-    for first in np.flatnonzero(same.argmax(axis=1) == np.arange(len(same))):
-        points = same[first]
+    for points in pd.Series(run).groupby(run, sort=False).indices.values():
         if len(np.unique(tokens[points])) >= least_points:
             slope, _ = np.polyfit(np.log(tokens[points]), residual[points], 1)
             slopes.append(slope)
