@@ -1,9 +1,10 @@
 """Define what the records of answers have in common: their JSON, and how consoles and
-notebooks show them.
+notebooks show them (HTML without scripts or styles).
 """
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -11,8 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
-
-from bayeslaw._base.html import paragraphs, table_html
 
 
 class InJson:
@@ -51,6 +50,17 @@ class Shown(InJson):
             table = table()
         shown = table_html(table) if isinstance(table, pd.DataFrame) else ""
         return paragraphs(self.sentence()) + shown
+
+
+def paragraphs(text: str) -> str:
+    """Write an escaped paragraph for each line."""
+    lines = [f"<p>{html.escape(line)}</p>" for line in text.splitlines() if line]
+    return "".join(lines)
+
+
+def table_html(table: pd.DataFrame) -> str:
+    """Write a table with escaped cells and headings."""
+    return table.to_html(escape=True, border=0, float_format="{:.4g}".format)
 
 
 def as_json(value: Any) -> Any:

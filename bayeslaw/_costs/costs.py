@@ -80,8 +80,10 @@ class Shape:
             if self.active is None
             else f"6 ({format_count(self.active)} active) D"
         ]
-        parts += ["12 layers width context D"] * (self.layers is not None)
-        parts += ["6 vocab width D"] * (self.vocab is not None)
+        if self.layers is not None:
+            parts.append("12 layers width context D")
+        if self.vocab is not None:
+            parts.append("6 vocab width D")
         return " + ".join(parts)
 
 

@@ -13,12 +13,11 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import LABEL
-from bayeslaw._base.shown import Shown
+from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import (
     MAX_KHAT,

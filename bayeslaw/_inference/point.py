@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import OFTEN, compiled
+from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained

@@ -148,16 +148,9 @@ def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
         for node in ast.walk(factor)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
     ]
-    return columns <= set(REFERENCE) and all(map(_act_as_one, bases))
-
-
-def _act_as_one(columns: Collection[str]) -> bool:
-    """Tell whether an exponent of the catalogue acts on these columns together; True
-    for a single column.
-    """
-    return len(columns) <= 1 or any(
-        set(columns) == {e.covariate, *e.also} for law in laws() for e in law.exponents
-    )
+    shared = [{e.covariate, *e.also} for law in laws() for e in law.exponents]
+    act_as_one = all(len(base) <= 1 or base in shared for base in bases)
+    return columns <= set(REFERENCE) and act_as_one
 
 
 def _write_latex(part: FormulaTerm) -> str:
@@ -192,7 +185,12 @@ def exponents_of(
                 prior = _find_prior_in_law(name, equal_law) or _find_cited_prior(
                     name, together, _find_formula_moves(part, reference), reference
                 )
-                if prior is None and _is_power(name, where):
+                is_power = (
+                    isinstance(where, ast.BinOp)
+                    and isinstance(where.op, ast.Pow)
+                    and name in names(where.right)
+                )
+                if prior is None and is_power:
                     source = "guessed: exponents of published laws are .05-1"
                     prior = lognormal(0.3, 0.7, source)
                 if prior is None:
@@ -230,15 +228,6 @@ def _find_subexpression(
         )
     smallest = min(pieces, key=lambda piece: sum(1 for _ in ast.walk(piece)))
     return smallest, next(c for c in columns if c in names(smallest))
-
-
-def _is_power(name: str, where: ast.expr) -> bool:
-    """Tell whether a node is a power with the parameter in its exponent."""
-    return (
-        isinstance(where, ast.BinOp)
-        and isinstance(where.op, ast.Pow)
-        and name in names(where.right)
-    )
 
 
 def _find_prior_in_law(name: str, equal_law: Law | None) -> Prior | None:

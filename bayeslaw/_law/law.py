@@ -26,7 +26,7 @@ import pandas as pd
 from jax import Array
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._law.priors import Prior, parse_prior
 
 if TYPE_CHECKING:

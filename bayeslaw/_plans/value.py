@@ -56,7 +56,7 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
         "flops": costs.flops_per_token(problem.N) * tokens,
     }
     if not np.isfinite(tokens):
-        return dict.fromkeys([*row, *["cost"] * costs.has_time])
+        return dict.fromkeys([*row, "cost"] if costs.has_time else row)
     row = {k: number(v) for k, v in row.items()}
     if costs.has_time:
         row["cost"] = costs.of_run(problem.N, float(tokens), problem.ptpp).to_dict()

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.html import table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.shown import table_html
 from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import Posteriors

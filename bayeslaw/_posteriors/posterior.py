@@ -16,9 +16,9 @@ import pandas as pd
 from jax import Array
 from jax.tree_util import Partial
 
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
+from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process

@@ -305,7 +305,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     are projected on it.
     """
     # A few hundred rows span the same space as thousands.
-    stride = _stride(matrix)
+    stride = max(1, len(matrix) // NEARNESS.rows)
     rows, test_rows = matrix[::stride], matrix[stride // 2 :: stride]
     # The first right singular vectors of the rows, from the small matrix of products of
     # rows. This loses vectors with singular values below 1e-8 of the largest, which is
@@ -323,10 +323,6 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # the error falls with the rank, so bisection finds the least rank
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
     return matrix @ axes[:rank].T, axes[:rank]
-
-
-def _stride(rows: np.ndarray) -> int:
-    return max(1, len(rows) // NEARNESS.rows)
 
 
 def whole_numbers(rows: np.ndarray) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     for column in (c for c in (*LOSSES_BEFORE, "target_loss_before") if c in runs):
         if not keys:
             break
-        own_keys = keys + of_domain * (column == LOSS_BEFORE)
+        own_keys = keys + of_domain if column == LOSS_BEFORE else keys
         losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
         agrees = losses.max() <= (1 + tolerance) * losses.min()
         # the first value and not the mean, which can differ in the last digit

@@ -169,8 +169,9 @@ def own_beyond(
     if not isinstance(table, pd.DataFrame):
         return []
     lines = []
-    names = {name: None for name in inputs if name not in NUMERIC}
-    for name in (n for n in names if n in table and n in runs):
+    for name in dict.fromkeys(inputs):
+        if name in NUMERIC or name not in table or name not in runs:
+            continue
         low, high = float(table[name].min()), float(table[name].max())
         x, how = runs[name].to_numpy(float), "times"
         times = _factors(x, low, high)
@@ -179,9 +180,8 @@ def own_beyond(
             times = np.abs(x - (low + high) / 2) / half
         worst = int(np.argmax(times))
         if times[worst] > FAR:
-            value = " ".join(
-                [f"{x[worst]:g}", *filter(None, [(units or {}).get(name)])]
-            )
+            unit = (units or {}).get(name)
+            value = f"{x[worst]:g} {unit}" if unit else f"{x[worst]:g}"
             lines.append(
                 f"{name} = {value} (a column of your own) lies {times[worst]:.3g} {how} "
                 f"beyond the runs that were fitted ({low:g} to {high:g})"

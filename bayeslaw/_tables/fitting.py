@@ -133,15 +133,15 @@ def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
     # names and descriptions are compared: lr is described as a learning rate
     words = (name.casefold(), NUMERIC.get(name, name).casefold())
     close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
-    similar = (
-        f' (is it {folded[close[0]]!r}? write --column "{name}={folded[close[0]]}")'
-        if close
-        else ""
-    )
-    forecast = (
-        "; a fit of other checkpoints may forecast it for a forecast (--before, "
-        "docs/howto/chains.md)"
-    ) * (name in LOSSES_BEFORE)
+    similar = forecast = ""
+    if close:
+        meant = folded[close[0]]
+        similar = f' (is it {meant!r}? write --column "{name}={meant}")'
+    if name in LOSSES_BEFORE:
+        forecast = (
+            "; a fit of other checkpoints may forecast it for a forecast (--before, "
+            "docs/howto/chains.md)"
+        )
     return RunTableError(
         f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
         f"which the table lacks{similar}; {it_has(runs)}{forecast}"
@@ -287,17 +287,21 @@ def check_fittable(
     nats, free = losses(runs), law.free_priors
 
     # rows for the parameters; for a handful of runs, priors decide the rest
-    count = f"{rows} row{'s' * (rows != 1)} for the {len(free)} parameters"
-    if rows < len(free) and not handful:
-        alone = ", or fit it by itself (priors then fill in)" * (rows <= HANDFUL)
-        raise RunTableError(
-            f"{count} of law {law.name!r}: add runs, or take a smaller law{alone}"
-        )
     if rows < len(free):
-        warn(
-            f"{count} of law {law.name!r}: what the runs do not narrow is as the priors "
-            "say (fit.narrowed() tells which)"
-        )
+        count = "1 row" if rows == 1 else f"{rows} rows"
+        few = f"{count} for the {len(free)} parameters of law {law.name!r}"
+        if handful:
+            warn(
+                f"{few}: what the runs do not narrow is as the priors say "
+                "(fit.narrowed() tells which)"
+            )
+        elif rows <= HANDFUL:
+            raise RunTableError(
+                f"{few}: add runs, or take a smaller law, or fit it by itself (priors "
+                "then fill in)"
+            )
+        else:
+            raise RunTableError(f"{few}: add runs, or take a smaller law")
     if one_domain:
         warn_domains(runs)
 
@@ -345,7 +349,7 @@ def check_fittable(
 
     # levels of the columns that inform exponents; for fewer runs than parameters there
     # was a warning already
-    if len(runs) < len(free):
+    if rows < len(free):
         return
     tied: dict[str, list[str]] = {}
     for e in law.exponents:
@@ -358,11 +362,11 @@ def check_fittable(
         levels, names = np.unique(x[column]), tied[column]
         words = " and ".join(map(format_count, levels[:2]))
         if len(levels) == 1:
-            s, keep = (
-                ("s", "keep their priors") if names[1:] else ("", "keeps its prior")
-            )
+            which, keep = "exponent", "keeps its prior"
+            if len(names) > 1:
+                which, keep = "exponents", "keep their priors"
             warn(
-                f"column {column!r} has one level only ({words}): exponent{s} "
+                f"column {column!r} has one level only ({words}): {which} "
                 f"{', '.join(names)} of law {law.name!r} {keep}; add runs at another "
                 f"{column} to learn them"
             )

@@ -277,8 +277,10 @@ def read_with_notes(
     mapped = mapped.reindex(runs.index)
     _check(runs, unread)
     runs = _with_curves(runs)
-    is_mapped = any(ours in ("N", "D") for _, ours in pairs)
-    for line in suspicions(runs, "read", *["mapped"] * is_mapped):
+    kinds = ["read"]
+    if any(ours in ("N", "D") for _, ours in pairs):
+        kinds.append("mapped")
+    for line in suspicions(runs, *kinds):
         warn(line)
     risen = past_minimum(runs)
     if risen is not None:

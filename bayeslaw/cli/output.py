@@ -184,16 +184,13 @@ def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
     """Print rows as columns of aligned text, under their names."""
     columns = []
     for name in names:
-        cells = [name, *(_cell_text(row[name]) for row in rows)]
+        values = [row[name] for row in rows]
+        texts = [", ".join(v) if isinstance(v, list) else v for v in values]
+        cells = [name, *map(printable, texts)]
         width = max(map(len, cells))
         columns.append([cell.ljust(width) for cell in cells])
     for line in zip(*columns, strict=True):
         say("  ".join(line).rstrip())
-
-
-def _cell_text(cell: Any) -> str:
-    text = ", ".join(cell) if isinstance(cell, list) else str(cell)
-    return printable(text)
 
 
 # -- warnings --------------------------------------------------------------------------

@@ -234,7 +234,11 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
         colour = COLOURS[1] if is_target else next(others)
         label = "target loss" if is_target else name
         on = twin if unit == "loss" else ax
-        _draw_band(on, percent, _scale_band(bands[name], scale), colour, label)
+        keys = ("low", "median", "high")
+        band = {key: scale * np.array(bands[name][key], float) for key in keys}
+        line_in_band(on, percent, band, colour, label)
+        limit = scale * bands[name]["limit"]
+        on.axhline(limit, color=colour, linestyle="--", linewidth=1)
     if plan.replay is not None:
         ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
     ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
@@ -256,25 +260,6 @@ def _name_left_axis(units: set[str]) -> str:
     quantities = dict.fromkeys(unit.quantity for unit in there)
     scale = "%" if all(unit.is_share for unit in there) else "nats per token"
     return f"{', '.join(quantities) or 'forgetting'} ({scale})"
-
-
-def _scale_band(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
-    """Convert low, median and high, each of shape (replay,), and the limit to the
-    axis's unit.
-    """
-    keys = ("low", "median", "high", "limit")
-    return {key: scale * np.array(band[key], float) for key in keys}
-
-
-def _draw_band(
-    ax: Axes,
-    replay: np.ndarray,
-    band: Mapping[str, np.ndarray],
-    colour: str,
-    label: str,
-) -> None:
-    line_in_band(ax, replay, band, colour, label)
-    ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)
 
 
 def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -60,16 +59,11 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
 # -- how long jobs took ----------------------------------------------------------------
 
 
-def _file() -> Path | None:
-    folder = cache_folder()
-    return None if folder is None else folder / TIMES
-
-
 def _times() -> dict[str, float]:
     """Read seconds by name of a job; empty if nothing can be read."""
-    path = _file()
+    folder = cache_folder()
     try:
-        seconds_by_job = json.loads(path.read_text()) if path else {}
+        seconds_by_job = json.loads((folder / TIMES).read_text()) if folder else {}
     except (OSError, ValueError, RecursionError):  # absent, or damaged
         return {}
     if not isinstance(seconds_by_job, dict):

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
-from bayeslaw._base.shown import InJson
+from bayeslaw._base.shown import InJson, paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._tables.beyond import (

@@ -140,16 +140,22 @@ def populations(
     tables = experience.of_law(law.name)
     sites = dict.fromkeys(site for table in tables for site in table.logs)
     base = own_populations(law, experience)
+    floors = [term.site for term in law.terms if term.is_floor]
     learned_priors = {}
     for site in sites:
         if site not in base:
             continue
-        of_site = [t for t in tables if site in t.logs and _teaches(t, site, law)]
+        of_site = [table for table in tables if site in table.logs]
+        if site in floors:  # only tables in nats per token inform a floor
+            of_site = [table for table in of_site if table.unit == NATS_PER_TOKEN]
         if name in KINDS:
             of_kind = base[site]
             for kind in (BASES.get(name), name):
                 chosen = [table for table in of_site if table.kind == kind]
-                of_kind = between_labs(_group_by_lab(chosen, site), of_kind)
+                by_lab: dict[str, list[tuple[float, float]]] = {}
+                for table in chosen:
+                    by_lab.setdefault(table.lab, []).append(table.logs[site])
+                of_kind = between_labs(by_lab, of_kind)
         else:
             chosen = [table for table in of_site if table.is_called(name)]
             within = within_labs(experience.tables).sd(base[site].sd)
@@ -215,10 +221,16 @@ def experienced(
                 values[site] = values[site] * values[floors[0]]
     result = restated.with_reference(dict(reference or {}))
     contributions = _restate_contributions(restated, result, values)
-    source = _format_source(name, max(p.labs for p in learned_priors.values()))
-    return result.with_priors(
-        {s: _fit_lognormal(contributions[s], source) for s in sites}
-    )
+    source = f"learned: {name}"
+    if name in KINDS:
+        labs = max(population.labs for population in learned_priors.values())
+        source = f"learned: {KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
+    priors = {}
+    for site in sites:
+        logs = np.log(contributions[site])
+        median, sd = f"{np.exp(logs.mean()):.4g}", f"{logs.std():.4g}"
+        priors[site] = lognormal(float(median), float(sd), source)
+    return result.with_priors(priors)
 
 
 def _compute_floors(
@@ -261,23 +273,6 @@ def _check_name(name: str, experience: TableFits) -> None:
         f"no experience is called {name!r}; there are {', '.join(KINDS)}, {NONE}, and "
         f"labs and tables: {', '.join(sorted(names))}"
     )
-
-
-def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
-    """Tell whether a table informs a parameter; a floor is informed only by tables in
-    nats per token.
-    """
-    floors = [term.site for term in law.terms if term.is_floor]
-    return site not in floors or table.unit == NATS_PER_TOKEN
-
-
-def _group_by_lab(
-    tables: Sequence[LearnedTable], site: str
-) -> dict[str, list[tuple[float, float]]]:
-    by_lab: dict[str, list[tuple[float, float]]] = {}
-    for table in tables:
-        by_lab.setdefault(table.lab, []).append(table.logs[site])
-    return by_lab
 
 
 def _predict_same_lab(
@@ -347,16 +342,3 @@ def _restate_contributions(
             basis = term.basis(target_run, arrays)
             restated[term.site] = np.asarray(coefficients[term.coefficient] * basis)
     return restated
-
-
-def _fit_lognormal(draws: Float[np.ndarray, " draw"], source: str) -> Prior:
-    logs = np.log(draws)
-    return lognormal(
-        float(f"{np.exp(logs.mean()):.4g}"), float(f"{logs.std():.4g}"), source
-    )
-
-
-def _format_source(name: str, labs: int) -> str:
-    if name in KINDS:
-        return f"learned: {KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
-    return f"learned: {name}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import of_saved
 from bayeslaw._inference.discrepancy.process import (

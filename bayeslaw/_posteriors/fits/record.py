@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.schema import INTERVAL
-from bayeslaw._base.shown import InJson
+from bayeslaw._base.shown import InJson, Shown
 from bayeslaw._base.terminal import printable
 from bayeslaw._running.following.course import UNITS
 
@@ -184,8 +183,8 @@ class Decision:
     regret: dict[str, float] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Following:
+@dataclass(frozen=True, eq=False, repr=False)
+class Following(Shown):
     """A followed run, in one domain or several.
 
     Parameters
@@ -245,11 +244,10 @@ class Following:
         """Convert to JSON types: the numbers of the first domain, the numbers of all
         domains together, and those of each domain by name.
         """
-        decision = asdict(self.decision)
-        plain = {n: value for n, value in vars(self).items() if n != "domains"}
-        plain["decision"] = decision.pop("action")
-        domains = {name: domain.to_dict() for name, domain in self.domains.items()}
-        return self.first.to_dict() | plain | decision | {"domains": domains}
+        together = super().to_dict()
+        decision, domains = together.pop("decision"), together.pop("domains")
+        together["decision"] = decision.pop("action")
+        return self.first.to_dict() | together | decision | {"domains": domains}
 
     def sentence(self) -> str:
         """Describe the answer in words."""
@@ -258,10 +256,6 @@ class Following:
     def __repr__(self) -> str:
         *_, decision = self._list_lines()
         return f"Following({decision})"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the answer in words."""
-        return paragraphs(self.sentence())
 
     def _list_lines(self) -> Iterator[str]:
         for name, domain in self.domains.items():

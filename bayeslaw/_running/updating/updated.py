@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.shown import InJson, Shown, as_json
+from bayeslaw._base.shown import InJson, Shown, as_json, paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
