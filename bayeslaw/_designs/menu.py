@@ -16,7 +16,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._posteriors.chain import models_of
+from bayeslaw._posteriors.chain import is_of_model, models_of
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.levels import at_levels, with_common_levels, with_levels
 from bayeslaw._tables.runs import NUMERIC, as_design
@@ -353,21 +353,13 @@ def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table
 
 
-def with_planned_checkpoint(
-    offered: pd.DataFrame, N: Any, ptpp: Any, rounding: float = 0.01
-) -> pd.DataFrame:
+def with_planned_checkpoint(offered: pd.DataFrame, N: Any, ptpp: Any) -> pd.DataFrame:
     """Take the checkpoint of the planned model, or models, as free: it will be adapted,
-    so it is there. Levels match within a tolerance for rounding.
+    so it is there.
     """
-    is_planned = np.zeros(len(offered), bool)
-    for size, stage in models_of(N, ptpp):
-        matches = (offered["N"] / size - 1).abs() < rounding
-        if stage is not None:
-            matches &= (offered["ptpp"] / stage - 1).abs() < rounding
-        is_planned |= matches
-    return offered.assign(
-        checkpoint_cost=offered["checkpoint_cost"].mask(is_planned, 0.0)
-    )
+    planned = [is_of_model(offered, *model) for model in models_of(N, ptpp)]
+    free = offered["checkpoint_cost"].mask(np.any(planned, axis=0), 0.0)
+    return offered.assign(checkpoint_cost=free)
 
 
 def _read_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[float]:

@@ -15,7 +15,7 @@ has two sets of numbers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -113,6 +113,11 @@ def power(
     """
     log_base = jnp.log(jnp.maximum(base, 1e-300))
     return jnp.exp(exponent * log_base)
+
+
+def covariates_of(laws: Iterable[Law]) -> list[str]:
+    """List the columns that laws read, each once."""
+    return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from bayeslaw._posteriors.posterior import (
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -411,6 +411,18 @@ class ChainLogLoss:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)
             completed[link.column] = forecast
         return completed
+
+
+def is_of_model(
+    runs: pd.DataFrame, N: float, ptpp: float | None
+) -> Bool[np.ndarray, " run"]:
+    """Tell which runs are of a model, at its stage if that is known, up to rounding;
+    shape (run,).
+    """
+    same = (runs["N"] / N - 1).abs() < 0.01
+    if ptpp is not None:
+        same &= (runs["ptpp"] / ptpp - 1).abs() < 0.01
+    return same.to_numpy()
 
 
 def models_of(

@@ -18,6 +18,7 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
 from bayeslaw._posteriors.averaging.folds import stage_axis
+from bayeslaw._posteriors.chain import is_of_model
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior, columns_read
 
@@ -192,8 +193,7 @@ def _with_planned_losses(
     at the median where they are forecast.
     """
     given = question.get("covariates") or {}
-    is_own = (offered["N"] / planned["N"] - 1).abs() < RULE.same
-    is_own &= (offered["ptpp"] / planned["ptpp"] - 1).abs() < RULE.same
+    is_own = is_of_model(offered, planned["N"], planned["ptpp"])
     medians = {
         column: offered[column].mask(is_own, float(np.median(given[column])))
         for column in LOSSES_BEFORE

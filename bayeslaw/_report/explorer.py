@@ -136,10 +136,8 @@ def choose_middle(answer: Plan) -> dict[str, Any]:
     """Choose the plan, or without one the most probable choice, with its numbers as on
     the rest of the page. The map shows them when the point is there.
     """
-    choice = {name: getattr(answer, name) for name in ("D", "replay", "probability")}
-    if answer.D is None:
-        best = (answer.explanation or {})["best"]
-        choice = {name: best[name] for name in choice}
+    best = answer.most_probable()
+    choice = {name: best[name] for name in ("D", "replay", "probability")}
     keys = ("mean", "low", "high", "probability")
     return choice | {
         "isPlan": answer.D is not None,

@@ -13,11 +13,11 @@ from scipy.interpolate import LinearNDInterpolator
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.shown import InJson
 from bayeslaw._forecasts.check import Check, check
-from bayeslaw._forecasts.checking.holdouts import SAME
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.question import FORGETTING
 from bayeslaw._plans.result import Plan
+from bayeslaw._posteriors.chain import is_of_model
 from bayeslaw._report import figures
 from bayeslaw._report.buying import Fits
 from bayeslaw._report.domains import PageSetting
@@ -160,10 +160,13 @@ def loss_between(runs: pd.DataFrame, plan: Plan) -> float | None:
     """
     assert plan.D is not None
     assert plan.replay is not None
-    of_model = np.isclose(runs["N"], plan.N, rtol=SAME)
-    if "ptpp" in runs and plan.ptpp is not None:
-        of_model &= np.isclose(runs["ptpp"], plan.ptpp, rtol=SAME)
-    same = runs[of_model].groupby(["D", "replay"])["loss"].mean().reset_index()
+    stage = plan.ptpp if "ptpp" in runs else None
+    same = (
+        runs[is_of_model(runs, plan.N, stage)]
+        .groupby(["D", "replay"])["loss"]
+        .mean()
+        .reset_index()
+    )
     if same["D"].nunique() < 2 or same["replay"].nunique() < 2:
         return None
     log_loss = LinearNDInterpolator(

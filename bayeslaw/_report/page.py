@@ -39,6 +39,7 @@ from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
+from bayeslaw._law.law import covariates_of
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
@@ -411,13 +412,8 @@ def _warn_nothing_to_buy(
 
     ``runs``: the target's runs; runs from their checkpoints would be offered.
     """
-    columns = [
-        column
-        for domain in ("target", "source")
-        for law in laws_of(runs, names[domain])
-        for column in law.covariates
-    ]
-    why = why_not_offered(runs, asked.keywords, list(dict.fromkeys(columns)))
+    laws = [*laws_of(runs, names["target"]), *laws_of(runs, names["source"])]
+    why = why_not_offered(runs, asked.keywords, covariates_of(laws))
     if why is not None:
         warn(f"the page will not tell which runs to buy: {why}")
     return why
@@ -523,7 +519,6 @@ def _write(contents: Contents, path: Path) -> None:
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
-    columns = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
     # pictures for print are drawn only for the complete page
     pictures: tuple[figures.Picture, ...] = ()
@@ -551,7 +546,7 @@ def _write(contents: Contents, path: Path) -> None:
         measured=contents.measured,
         verdict=verdict,
         trust=trust,
-        settings=alike_but_settings(table, columns),
+        settings=alike_but_settings(table, covariates_of(laws.values())),
         laws=list(laws.values()),
         hold_outs=[
             hold_out.at_tokens(planned.answer.D if planned.answer else None)

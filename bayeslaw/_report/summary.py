@@ -277,8 +277,7 @@ def _format_answer(plan: Plan) -> dict[str, str]:
 
 def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
     """Say how probable the best choice is, and which limits would allow a plan."""
-    explanation = plan.explanation or {}
-    best = explanation["best"]
+    best = plan.most_probable()
     asked = f"{_format_confidence(plan)} was asked for"
     if best["probability"]:
         yield (
@@ -287,7 +286,8 @@ def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
         )
     else:
         yield f"No draw keeps all limits anywhere that was searched; {asked}."
-    ways = [row for row in explanation["relax"] if row["needed"] is not None]
+    relaxed = (plan.explanation or {})["relax"]
+    ways = [row for row in relaxed if row["needed"] is not None]
     if not ways:
         yield "Relaxing one limit alone does not allow a plan."
     for row in ways:

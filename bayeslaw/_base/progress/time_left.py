@@ -73,11 +73,6 @@ class TimeLeft:
         self._lock = Lock()
 
     @property
-    def done(self) -> float:
-        """State the share of the job that was reported as done."""
-        return self._share
-
-    @property
     def share(self) -> float:
         """State the share of the job's time that has passed, by the estimate of what is
         left. It never falls, rises also while nothing is reported, and is at most 99%

@@ -14,7 +14,12 @@ import pandas as pd
 from bayeslaw._base.errors import warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
+from bayeslaw._posteriors.chain import (
+    checkpoints,
+    is_of_model,
+    losses_before,
+    models_of,
+)
 
 if TYPE_CHECKING:
     from bayeslaw._posteriors.averaging.record import Average
@@ -50,10 +55,8 @@ def losses_at_hand(
             continue
         losses = []
         for size, stage in models:
-            # the mean over checkpoints of this size and stage, up to rounding
-            is_of_model = abs(runs["N"] / size - 1) < 0.01
-            is_of_model &= abs(runs["ptpp"] / stage - 1) < 0.01
-            there = runs.loc[is_of_model, column].dropna().unique()
+            # the mean over checkpoints of this size and stage
+            there = runs[is_of_model(runs, size, stage)][column].dropna().unique()
             losses.append(float(there.mean()) if len(there) else None)
         if None not in losses:
             measured[column] = losses if len(models) > 1 else losses[0]
