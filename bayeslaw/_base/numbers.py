@@ -24,6 +24,11 @@ def format_count(x: Any) -> str:
     return f"{rounded:.3g}"
 
 
+def format_many(count: int, noun: str) -> str:
+    """Write a number of things: 1 run, 3 runs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def format_level(column: str, level: Any) -> str:
     """Write a level of a column as people write it: sizes as 259k."""
     if column == "N":

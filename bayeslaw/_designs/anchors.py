@@ -15,7 +15,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
@@ -222,7 +222,7 @@ class Anchors(Shown):
                     f"{c['regret']:.2%}, then {c['regret_after']:.2%})"
                 )
         kind = KINDS[self.gain]
-        count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
+        count = format_many(len(self.picks), "run")
         return (
             f"{count} for {price} take {kind.sd_of} from "
             f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"

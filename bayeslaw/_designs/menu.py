@@ -223,9 +223,8 @@ def _read_costs(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, 
             named = ", ".join(map(str, rows[:3]))
             if len(rows) > 3:
                 named += f" and {len(rows) - 3} more"
-            raise RunTableError(
-                f"row{'s' * (len(rows) > 1)} {named}, column {column!r}: {fault}; {do}"
-            )
+            which = "row" if len(rows) == 1 else "rows"
+            raise RunTableError(f"{which} {named}, column {column!r}: {fault}; {do}")
     return costs
 
 

@@ -157,7 +157,9 @@ class RecipeChoice(Shown):
                     f"{regret['mean']:.2%} (up to {regret['high']:.2%}), rank correlation "
                     f"at the goal {rank}."
                 )
-        return "\n".join([*lines, *["A PREVIEW."] * self.preview, *self.notes])
+        if self.preview:
+            lines.append("A PREVIEW.")
+        return "\n".join([*lines, *self.notes])
 
 
 def _format_tokens(tokens: float | None) -> str:

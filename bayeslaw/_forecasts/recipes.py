@@ -122,7 +122,8 @@ class Recipes(Shown):
                     chance = format_probability(domain["probability"])
                     part = f"{name} {part}, better with {chance}"
                 parts.append(part)
-            lines.append(describe_pair(pair, parts, " on both losses" * is_both))
+            where = " on both losses" if is_both else ""
+            lines.append(describe_pair(pair, parts, where))
         return "\n".join([*lines, *self.notes])
 
 

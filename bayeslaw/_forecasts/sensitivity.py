@@ -198,13 +198,13 @@ def few_levels(
         # three levels fix an exponent along a column
         if not exponents or not len(beyond) or len(levels) > 2:
             continue
-        count = ("one", "two")[len(levels) - 1]
         noun = "stage" if column == "ptpp" else "level"
+        count = f"one {noun}" if len(levels) == 1 else f"two {noun}s"
+        rest = "rests" if len(exponents) == 1 else "rest"
         levels_text = " and ".join(map(format_count, levels))
         lines.append(
-            f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {levels_text} fitted, "
-            f"{_format_range(beyond)} forecast; "
-            f"{', '.join(exponents)} rest{'s' * (len(exponents) == 1)} on the prior"
+            f"{count} only: {column} {levels_text} fitted, {_format_range(beyond)} "
+            f"forecast; {', '.join(exponents)} {rest} on the prior"
         )
     return lines
 

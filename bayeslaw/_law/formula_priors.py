@@ -294,8 +294,9 @@ def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> No
         f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")
     ]
     if guessed:
+        what = "prior" if len(guessed) == 1 else "priors"
         warn(
-            f"prior{'s' * (len(guessed) > 1)} guessed: {', '.join(guessed)}; "
+            f"{what} guessed: {', '.join(guessed)}; "
             f"set your own by name "
             f"({NATS.removeprefix('_')}: contribution at the reference run)",
             FitWarning,

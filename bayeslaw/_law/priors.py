@@ -15,6 +15,7 @@ from jax import Array
 from scipy import special
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.numbers import format_many
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -62,7 +63,7 @@ class Prior:
         count = FAMILIES[self.family][0]
         if len(self.args) != count or not all(math.isfinite(a) for a in self.args):
             raise LawError(
-                f"prior {self}: {self.family} takes {count} finite number{'s' * (count > 1)}"
+                f"prior {self}: {self.family} takes {format_many(count, 'finite number')}"
             )
         positive = {
             "lognormal": self.args,

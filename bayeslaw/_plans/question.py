@@ -12,6 +12,7 @@ import numpy as np
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import SUPPLIES
+from bayeslaw._base.numbers import format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 
@@ -222,7 +223,7 @@ def setting_of_model(name: str, setting: Any, model: int, models: int) -> Any:
     values = list(setting)
     if len(values) != models:
         raise PlanError(
-            f"{name}: {len(values)} values for {models} model{'s' * (models > 1)} (N): "
+            f"{name}: {len(values)} values for {format_many(models, 'model')} (N): "
             "give one for each, one number for all, or draws of one value as "
             "bayeslaw.Draws(values)"
         )

@@ -20,6 +20,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_many
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import ERROR
@@ -107,12 +108,11 @@ class DomainPosterior(LawPosterior):
                 f"{self.others} domains."
             )
         mean = float(np.mean(list(self.own.values())))
-        count = f"{self.runs} run{'s' * (self.runs > 1)}"
         what = (
-            f"Domain {self.domain!r} has {count}: they carry {mean:.0%} of what is "
+            f"Domain {self.domain!r} has {format_many(self.runs, 'run')}: they carry {mean:.0%} of what is "
             "known of its parameters"
         )
-        other_domains = f"the other {self.others} domain{'s' * (self.others > 1)}"
+        other_domains = f"the other {format_many(self.others, 'domain')}"
         borrowed = [
             f"{name} ({weight:.0%} own)"
             for name, weight in self.own.items()

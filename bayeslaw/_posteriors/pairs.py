@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import BayeslawError, PlanError
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._inference.table import labels
 from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.draws import all_draws
@@ -202,7 +202,7 @@ class ErrorCorrelation:
         if self.rows:
             basis = f"residuals at {self.rows} common rows"
             if self.kind != "row":
-                basis += f" of {self.groups} {self.kind}{'s' * (self.groups > 1)}"
+                basis += f" of {format_many(self.groups, self.kind)}"
         return f"errors of {', '.join(self.names)} are correlated by {size} ({basis})"
 
 

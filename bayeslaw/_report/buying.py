@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import BayeslawError, RunTableError
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._designs.anchors import Anchors, anchors
 from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
@@ -246,7 +246,7 @@ def worth_buying(
                 "probability"
             )
         sentence = (
-            f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} ({share}) "
+            f"{format_many(count, 'run')} for {picked.spent:.2g} {unit} ({share}) "
             f"would {effect}."
         )
     # each run as a line of texts with units

@@ -658,7 +658,7 @@ def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
             words += [
                 word for value in values for word in (option, _write_value(value))
             ]
-    return words + ["--train-checkpoint"] * costs.train_checkpoint
+    return [*words, "--train-checkpoint"] if costs.train_checkpoint else words
 
 
 def _write_question(question: Mapping[str, Any]) -> dict[str, str]:

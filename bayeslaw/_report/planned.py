@@ -154,7 +154,7 @@ def make_plan(
         left_out[TO_BUY] = nothing
     looks_for_runs = contents.offers_runs and nothing is None
     made = Planned(plan=answer, notes=tuple(notes), left_out=left_out)
-    to_buy = ["runs to buy"] * looks_for_runs
+    to_buy = ["runs to buy"] if looks_for_runs else []
     show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
         # the page's map, if it can plan this question

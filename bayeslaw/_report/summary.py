@@ -382,7 +382,8 @@ def _format_cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
     if cost is None:
         return ""
     money = [format_money(cost["money"])] if "money" in cost else []
-    return ", ".join([*money, *[format_days(cost["days"])] * (days or not money)])
+    needs_days = days or not money
+    return ", ".join([*money, format_days(cost["days"])] if needs_days else money)
 
 
 # -- alternatives ----------------------------------------------------------------------

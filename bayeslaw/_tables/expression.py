@@ -133,7 +133,8 @@ def parse(
         name = next(is_next, None)
         sign = NUMBER.match(left) or SIGN.match(left)
         if name is not None:
-            columns += [name] * (name not in columns)
+            if name not in columns:
+                columns.append(name)
             plain += f"_{columns.index(name)}"
             left = left[len(name) :]
         elif sign is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.levels import with_common_levels
@@ -288,7 +288,7 @@ def check_fittable(
 
     # rows for the parameters; for a handful of runs, priors decide the rest
     if rows < len(free):
-        count = "1 row" if rows == 1 else f"{rows} rows"
+        count = format_many(rows, "row")
         few = f"{count} for the {len(free)} parameters of law {law.name!r}"
         if handful:
             warn(

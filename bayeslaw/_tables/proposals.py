@@ -292,7 +292,8 @@ def _propose_covariates(columns: Columns) -> dict[str, Meant]:
         if ours == "N":
             size = columns.middle(theirs, unit)
         if size or not is_stage:
-            meant[ours] = Meant(f"{theirs}{unit}{'/N' * is_stage}", guessed)
+            of_size = "/N" if is_stage else ""
+            meant[ours] = Meant(f"{theirs}{unit}{of_size}", guessed)
     return meant
 
 

@@ -368,8 +368,7 @@ def check(options: CheckOptions) -> None:
             first, *details = test.lines
             say(first, *(f"  {line}" for line in details))
 
-    record = {"law": posterior.name} | result.to_dict()
-    record |= {name: test.to_dict() for name, test in further.items()}
+    record = {"law": posterior.name} | result.to_dict() | further
     emit(record, options.as_json, show)
 
 

@@ -280,7 +280,9 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     for place, (answer, choice) in enumerate(
         zip(looked_at.plans.values(), shown, strict=True)
     ):
-        words = f"{'at best ' * (answer.D is None)}{choice['probability']:.0%}"
+        words = f"{choice['probability']:.0%}"
+        if answer.D is None:
+            words = f"at best {words}"
         if choice["D"] is not None:
             words = f"{words}, replay {choice['replay']:.0%}"
             colour = COLOURS[0] if answer.feasible else COLOURS[1]

@@ -20,7 +20,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import POSITIVE, Kind, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import InJson
 from bayeslaw._costs.costs import format_days
@@ -168,7 +168,7 @@ class NextRuns(InJson):
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
         days = "" if self.days is None else f" (done in {format_days(self.days)})"
         return (
-            f"Measure these {count} run{'s' * (count > 1)}{days} and come back; "
+            f"Measure these {format_many(count, 'run')}{days} and come back; "
             f"{now}, {kind.shown(self.goal_sd_after)} expected once the budget of "
             f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
         )

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.terminal import quote
 from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review.findings import (
@@ -142,11 +142,9 @@ def _review_contents(runs: pd.DataFrame) -> Finding:
         counts = runs["domain"].astype(str).value_counts()
         domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
     columns = ", ".join(map(str, runs.columns))
-    return Finding("table", "pass", f"{_count_rows(runs)}{domains}; columns {columns}")
-
-
-def _count_rows(runs: pd.DataFrame) -> str:
-    return f"{len(runs)} row{'s' * (len(runs) != 1)}"
+    return Finding(
+        "table", "pass", f"{format_many(len(runs), 'row')}{domains}; columns {columns}"
+    )
 
 
 # -- one domain ------------------------------------------------------------------------
@@ -164,11 +162,12 @@ def _review_domain(
 
     # two rows for each parameter of the largest law
     most = max(len(law.free_priors) for law in laws)
-    reason = f"{_count_rows(runs)} for at most {most} parameters of a law"
+    reason = f"{format_many(len(runs), 'row')} for at most {most} parameters of a law"
     trouble = None
     if len(runs) < 2 * most:
-        untold = ", and nothing shows whether the law fits" * (len(runs) <= most)
-        trouble = f"{reason}: fits rest on priors in part{untold}"
+        trouble = f"{reason}: fits rest on priors in part"
+        if len(runs) <= most:
+            trouble += ", and nothing shows whether the law fits"
     todo = f"add runs, {2 * most - len(runs)} at least, or name a smaller law"
     findings.append(judged("rows", reason, trouble, todo))
 
@@ -198,7 +197,7 @@ def _review_domain(
     names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
     trouble = None
     if not any(stage.held.sum() >= FEW for stage in stages):
-        too_few = f" but too few rows to tell by ({names})" * bool(stages)
+        too_few = f" but too few rows to tell by ({names})" if stages else ""
         trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"
             f"{too_few}, so no forecast can be tested"
@@ -348,8 +347,8 @@ def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
     rows, terms = smooth.design.shape
     if rows <= terms:
         reason = (
-            f"{_count_rows(runs)} cannot show whether columns explain the "
-            f"losses: a smooth surface of {terms} term{'s' * (terms != 1)} passes through "
+            f"{format_many(len(runs), 'row')} cannot show whether columns explain the "
+            f"losses: a smooth surface of {format_many(terms, 'term')} passes through "
             "any"
         )
         todo = f"add runs, {terms + 1 - rows} at least; or keep more of them (--where)"
@@ -418,9 +417,10 @@ def _review_tokens(runs: pd.DataFrame) -> Finding:
     todo = "plot the losses along each run, and keep the rows up to the least"
     if somewhere is not None and not (trouble and somewhere[0]):
         part, rise = somewhere
+        where = f" {part}" if part else ""
         trouble = (
-            f"losses rise with D by {rise:.1%}{' ' * bool(part)}{part}, as those of a "
-            "source that is forgotten do"
+            f"losses rise with D by {rise:.1%}{where}, as those of a source that is "
+            "forgotten do"
         )
         trouble += ", and of a target do not" if domain != "target" else ""
         todo = "say which losses they are in a column domain (target, source); or look at D"

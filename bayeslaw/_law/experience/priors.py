@@ -20,6 +20,7 @@ import numpy as np
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_many
 from bayeslaw._base.streams import generator
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.experience.tables import (
@@ -224,7 +225,7 @@ def experienced(
     source = f"learned: {name}"
     if name in KINDS:
         labs = max(population.labs for population in learned_priors.values())
-        source = f"learned: {KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
+        source = f"learned: {KINDS[name]}, {format_many(labs, 'lab')}"
     priors = {}
     for site in sites:
         logs = np.log(contributions[site])

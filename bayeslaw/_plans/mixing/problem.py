@@ -422,7 +422,7 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
     ]
     # how often a token may be seen is decided as by `plan`
     epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
-    notes = [NO_CORPUS] * (epochs != MixtureQuestion.max_epochs)
+    notes = [] if epochs == MixtureQuestion.max_epochs else [NO_CORPUS]
     if given:
         pieces = [piece for p in posteriors.values() for piece in p.pieces()]
         epochs, notes = epochs_allowed(epochs, pieces, None)

@@ -49,7 +49,7 @@ class Alike(NamedTuple):
         )
         if not self.tunable:
             return line
-        at_one = f" with one level of {', '.join(self.beside)}" * bool(self.beside)
+        at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
         law = shlex.quote("+".join(["NAME", *self.tunable]))
         which = "it" if len(self.tunable) == 1 else "each"

@@ -126,12 +126,12 @@ def tuned(
         best = runs.iloc[losses.groupby(cells).idxmin()]
         are_tunable = all(are_levels(runs[name]) for name in beside)
         together = ",".join([*settings, *beside])
+        differ = "differs" if len(beside) == 1 else "differ"
+        tune = f"tune them together (--best-of {together}), or " if are_tunable else ""
         raise RunTableError(
-            f"{option}: {' and '.join(map(repr, beside))} "
-            f"differ{'s' * (len(beside) == 1)} within cells, too, and one parabola along "
-            f"{quoted} would go through runs of all levels; "
-            f"{f'tune them together (--best-of {together}), or ' * are_tunable}keep one "
-            f'level, for instance of most best runs: --where "{at_commonest(best, beside)}"'
+            f"{option}: {' and '.join(map(repr, beside))} {differ} within cells, too, and "
+            f"one parabola along {quoted} would go through runs of all levels; {tune}keep "
+            f'one level, for instance of most best runs: --where "{at_commonest(best, beside)}"'
             " (a column that is no setting is left out by: bayeslaw table RUNS --keep "
             f"{','.join(settings)} -o FILE)"
         )
@@ -145,9 +145,10 @@ def tuned(
         means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
         kept[inside] = _select_around(x[inside], levels[means.argmin()], near)
     chosen = [c for c in np.unique(cells) if _is_enough(x[kept & (cells == c)])]
-    several = len(settings) > 1
-    levels = f"{NEEDED} or more levels of {quoted}"
-    levels += " that do not move in step" * several
+    levels, upwards = f"{NEEDED} or more levels of {quoted}", "upwards"
+    if len(settings) > 1:
+        levels += " that do not move in step"
+        upwards += " in every direction"
     if len(chosen) < 2:
         raise RunTableError(
             f"{option}: {len(chosen)} cells have {levels}, and "
@@ -164,9 +165,9 @@ def tuned(
     fitted = _find_lowest(cells[kept], x[kept], y[kept])
     if fitted is None:
         raise RunTableError(
-            f"{option}: losses have no minimum along {quoted} (they do not bend upwards"
-            f"{' in every direction' * several}), so that no run is known to be the tuned "
-            "one; keep runs nearer the best ones, by --where"
+            f"{option}: losses have no minimum along {quoted} (they do not bend "
+            f"{upwards}), so that no run is known to be the tuned one; keep runs nearer "
+            "the best ones, by --where"
         )
     # around the lowest points: which run was best by luck then selects no rows
     for _ in range(ROUNDS):

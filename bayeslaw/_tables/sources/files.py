@@ -144,7 +144,7 @@ def _check_fields(path: Path, sheet: Sheet) -> None:
     odd = {i: len(row) for i, row in enumerate(sheet.rows, 1) if len(row) != width}
     if odd:
         first, fields = next(iter(odd.items()))
-        more = f" (and {len(odd) - 1} more rows)" * (len(odd) > 1)
+        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
         raise RunTableError(
             f"{path}: row {first} has {fields} fields, the header {width} names{more}: "
             "numbers would be read under another's name; name all columns, or mend the "
