@@ -5,6 +5,7 @@ alone, before any run is measured.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -20,6 +21,7 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.catalogue import law_names
+from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._law.experience.priors import NONE, Measured, experienced, populations
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
@@ -27,14 +29,40 @@ from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.posterior import WEIGHTS, LawPosterior, Member
 from bayeslaw._tables import fitting
 from bayeslaw._tables.fitting import HANDFUL
-from bayeslaw._tables.kinds import kind_of
-from bayeslaw._tables.runs import as_design
+from bayeslaw._tables.runs import TEXT, as_design
 
 if TYPE_CHECKING:
     from bayeslaw._law.experience.tables import TableFits
 
 
 FEWEST_LABS = 3  # least number of labs behind default priors
+# how a table and a law tell the kind of experience that they belong to
+CODE = re.compile(r"code|coder|github|stack|python|java\b|software", re.IGNORECASE)
+FINE_TUNING = ("finetune", "rectified", "forgetting")
+
+
+def kind_of(law: Law, runs: pd.DataFrame | None = None) -> tuple[str, str]:
+    """Name the kind of a table, with the reason: the law's columns, else names in the
+    table's texts.
+
+    Examples
+    --------
+    >>> from bayeslaw._posteriors.prior import kind_of
+    >>> kind_of(bayeslaw.law("state-target"))[0]
+    'adaptation'
+    """
+    if law.name.startswith(FINE_TUNING):
+        return "fine-tuning", f"law {law.name}"
+    adapted = [c for c in law.covariates if c in ("replay", "ptpp", *LOSSES_BEFORE)]
+    if adapted:
+        return "adaptation", f"the law reads {adapted[0]}"
+    if runs is not None:
+        texts = [c for c in runs if c in TEXT or runs[c].dtype == object]
+        for column in texts:
+            names = runs[column].dropna().astype(str).unique()
+            if len(names) and all(CODE.search(name) for name in names):
+                return "code", f"column {column} says {names[0]!r}"
+    return "web-text", "no column says otherwise"
 
 
 class ChosenPriors(NamedTuple):

@@ -11,8 +11,7 @@ import bayeslaw
 from bayeslaw import LawError
 from bayeslaw._law.experience import priors, tables
 from bayeslaw._posteriors.averaging import compare
-from bayeslaw._posteriors.prior import choose_priors
-from bayeslaw._tables.kinds import kind_of
+from bayeslaw._posteriors.prior import choose_priors, kind_of
 
 CHINCHILLA = bayeslaw.law("chinchilla")
 BASE = priors.Population(0.0, 1.0, 0)
