@@ -19,7 +19,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import CHANCE, POSITIVE, checked
 from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
-from bayeslaw._base.shown import Shown
+from bayeslaw._base.shown import Shown, as_json
 from bayeslaw._forecasts.forecast import quantiles_of, warn_of_distance
 from bayeslaw._forecasts.forgetting import progress_lost
 from bayeslaw._forecasts.recipes import (
@@ -320,9 +320,8 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
 def _summarise(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, Any]:
     """Compute median and interval of draws that may be infinite, where None stands."""
     at = [0.5, (1 - prob) / 2, (1 + prob) / 2]
-    values = np.quantile(draws, at, method="inverted_cdf").tolist()
-    numbers = [value if np.isfinite(value) else None for value in values]
-    return dict(zip(ENDS, numbers, strict=True))
+    values = np.quantile(draws, at, method="inverted_cdf")
+    return dict(zip(ENDS, as_json(values), strict=True))
 
 
 def seeds_needed(

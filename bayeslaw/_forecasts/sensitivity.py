@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._law.law import Law, as_arrays, covariates_of
+from bayeslaw._law.law import Law, as_arrays, covariates_read
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.levels import TOLERANCE
@@ -183,7 +183,7 @@ def few_levels(
     Each line names the exponents along the column.
     """
     lines = []
-    for column in covariates_of(laws):
+    for column in covariates_read(laws):
         exponents = dict.fromkeys(
             exponent.name
             for law in laws

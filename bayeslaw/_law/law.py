@@ -115,7 +115,7 @@ def power(
     return jnp.exp(exponent * log_base)
 
 
-def covariates_of(laws: Iterable[Law]) -> list[str]:
+def covariates_read(laws: Iterable[Law]) -> list[str]:
     """List the columns that laws read, each once."""
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 

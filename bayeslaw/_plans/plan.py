@@ -19,6 +19,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.shown import as_json
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans import value
@@ -409,13 +410,13 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         if UNITS[c.unit].has_baseline
     }
     settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
-    settings["max_tokens"] = value.number(problem.max_tokens)
+    settings["max_tokens"] = as_json(float(problem.max_tokens))
     if question.costs.has_time:
         settings["costs"] = question.costs.sentence()
         limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
             question.budget.cost_limits
         )
-        settings |= {name: value.number(most) for name, most in limits.items()}
+        settings |= {name: as_json(float(most)) for name, most in limits.items()}
     settings |= {
         **{
             supply.setting: problem.supplies.get(name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayeslaw._base.limits import SUPPLIES, Supply
+from bayeslaw._base.shown import as_json
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
 from bayeslaw._plans.search import (
@@ -36,13 +37,6 @@ BAND = (0.05, 0.5, 0.95)
 NO_CHOICE = (np.inf, np.nan)
 
 
-def number(x) -> float | None:
-    """Convert to a float that JSON can hold; None if not finite."""
-    if not np.isfinite(x):
-        return None
-    return float(x)
-
-
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
     """Compute ATPP, tokens, replay and FLOPs of a choice, and ``cost`` (days, money) if
     the costs have times; all None if tokens are infinite.
@@ -57,7 +51,7 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
     }
     if not np.isfinite(tokens):
         return dict.fromkeys([*row, "cost"] if costs.has_time else row)
-    row = {k: number(v) for k, v in row.items()}
+    row = as_json(row)
     if costs.has_time:
         row["cost"] = costs.of_run(problem.N, float(tokens), problem.ptpp).to_dict()
     return row
@@ -133,9 +127,9 @@ def promises(
                 "limit": c.limit,
                 "unit": c.unit,
                 "probability": float((log_loss <= c.log_limit).mean()),
-                "mean": number(outcome.mean()),
-                "low": number(np.quantile(outcome, BAND[0])),
-                "high": number(np.quantile(outcome, BAND[-1])),
+                "mean": as_json(outcome.mean()),
+                "low": as_json(np.quantile(outcome, BAND[0])),
+                "high": as_json(np.quantile(outcome, BAND[-1])),
                 "worth": gain,
             }
         )
@@ -218,7 +212,7 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
         quantiles = np.quantile(outcome, BAND, axis=0)
         bands[c.name] = {"limit": c.limit, "unit": c.unit}
         for name, values in zip(("low", "median", "high"), quantiles, strict=True):
-            bands[c.name][name] = [number(v) for v in values]
+            bands[c.name][name] = as_json(values)
     return {
         "atpp": float(np.exp(log_tokens) / problem.N),
         "replay": replay.tolist(),

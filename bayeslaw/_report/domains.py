@@ -25,6 +25,7 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
+from bayeslaw._report.pages.single import round_columns
 from bayeslaw._tables.rows.shares import share_columns
 
 if TYPE_CHECKING:
@@ -103,9 +104,7 @@ def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
 def _convert_columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float | str | None]]:
-    """Convert each column to a list, in the order of tokens, with numbers to six
-    digits.
-    """
+    """Convert each column to a list, in the order of tokens."""
     table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
@@ -113,17 +112,7 @@ def _convert_columns(
         table = table[table[key].isin(_choose_levels(table[key]))]
     # an even selection of rows, if the table is too large for a picture
     step = -(-len(table) // most_rows)
-    table = table.iloc[::step].sort_values("D")
-    return {
-        str(name): list(map(_convert_cell, column)) for name, column in table.items()
-    }
-
-
-def _convert_cell(x: float | str) -> float | str | None:
-    """Convert a cell to a JSON type; None if a run was not measured."""
-    if isinstance(x, str):
-        return x
-    return None if np.isnan(x) else float(f"{x:.6g}")
+    return round_columns(table.iloc[::step].sort_values("D"))
 
 
 def _choose_levels(column: pd.Series, most: int = 8) -> np.ndarray:

@@ -161,12 +161,8 @@ def loss_between(runs: pd.DataFrame, plan: Plan) -> float | None:
     assert plan.D is not None
     assert plan.replay is not None
     stage = plan.ptpp if "ptpp" in runs else None
-    same = (
-        runs[is_of_model(runs, plan.N, stage)]
-        .groupby(["D", "replay"])["loss"]
-        .mean()
-        .reset_index()
-    )
+    of_model = runs[is_of_model(runs, plan.N, stage)]
+    same = of_model.groupby(["D", "replay"])["loss"].mean().reset_index()
     if same["D"].nunique() < 2 or same["replay"].nunique() < 2:
         return None
     log_loss = LinearNDInterpolator(

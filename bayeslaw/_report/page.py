@@ -39,7 +39,7 @@ from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
-from bayeslaw._law.law import covariates_of
+from bayeslaw._law.law import covariates_read
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
@@ -413,7 +413,7 @@ def _warn_nothing_to_buy(
     ``runs``: the target's runs; runs from their checkpoints would be offered.
     """
     laws = [*laws_of(runs, names["target"]), *laws_of(runs, names["source"])]
-    why = why_not_offered(runs, asked.keywords, covariates_of(laws))
+    why = why_not_offered(runs, asked.keywords, covariates_read(laws))
     if why is not None:
         warn(f"the page will not tell which runs to buy: {why}")
     return why
@@ -546,7 +546,7 @@ def _write(contents: Contents, path: Path) -> None:
         measured=contents.measured,
         verdict=verdict,
         trust=trust,
-        settings=alike_but_settings(table, covariates_of(laws.values())),
+        settings=alike_but_settings(table, covariates_read(laws.values())),
         laws=list(laws.values()),
         hold_outs=[
             hold_out.at_tokens(planned.answer.D if planned.answer else None)

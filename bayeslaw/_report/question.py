@@ -18,7 +18,7 @@ from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE, share_domains
 from bayeslaw._law.find import find_law
-from bayeslaw._law.law import Law, as_arrays, covariates_of
+from bayeslaw._law.law import Law, as_arrays, covariates_read
 from bayeslaw._plans.mixing.problem import MixtureArguments, pose
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
@@ -57,7 +57,7 @@ def check_question(
     names; none for those that suit.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
-    if all(len(share_domains(covariates_of(some))) > 1 for some in laws.values()):
+    if all(len(share_domains(covariates_read(some))) > 1 for some in laws.values()):
         return _check_mixture(question, parts, laws)
     if not {"target", "source"} <= set(parts):
         raise PlanError(
@@ -89,7 +89,7 @@ def check_question(
     if isinstance(baseline, int | float):  # the target's laws read this loss, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
     # losses before adaptation that the laws or the baseline need and the question lacks
-    needed = set(covariates_of(target)) - set(keywords.get("covariates") or {})
+    needed = set(covariates_read(target)) - set(keywords.get("covariates") or {})
     if _find_without_baseline(keywords, source):
         needed |= {SOURCE_LOSS_BEFORE}
     unknown = [column for column in LOSSES_BEFORE if column in needed]
@@ -105,7 +105,7 @@ def check_question(
         _Unfitted(
             domain,
             parts[domain],
-            tuple(c for c in covariates_of(laws[domain]) if c not in LOSSES_BEFORE),
+            tuple(c for c in covariates_read(laws[domain]) if c not in LOSSES_BEFORE),
         )
         for domain in ("target", "source")
     ]
@@ -119,7 +119,7 @@ def _check_mixture(
     laws: Mapping[str, Sequence[Law]],
 ) -> Checked:
     unfitted = {
-        name: _Unfitted(name, runs, tuple(covariates_of(laws[name])))
+        name: _Unfitted(name, runs, tuple(covariates_read(laws[name])))
         for name, runs in parts.items()
     }
     try:
@@ -192,13 +192,13 @@ def _check_covariates(
         given.add(UNIQUE)
     missing = [
         f"{column} (read by {_name_readers(target, column)})"
-        for column in covariates_of(target)
+        for column in covariates_read(target)
         if column not in given
     ]
     # losses before adaptation of a source are handled with its baseline
     missing += [
         f"{column} (read by {_name_readers(source, column)})"
-        for column in covariates_of(source)
+        for column in covariates_read(source)
         if column not in given and column not in LOSSES_BEFORE
     ]
     readers = _find_without_baseline(keywords, source)

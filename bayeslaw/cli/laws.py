@@ -297,9 +297,9 @@ def _print_table_record(record: dict[str, Any]) -> None:
 
 def _range_text(name: str, of: dict[str, Any]) -> str:
     """Format the range, the levels and the empty cells of a column."""
-    from bayeslaw._base.numbers import format_count
+    from bayeslaw._base.numbers import format_count, format_many
 
-    levels = f"{of['levels']} level{'s' if of['levels'] != 1 else ''}"
+    levels = format_many(of["levels"], "level")
     empty = f", {of['empty']} empty" if of["empty"] else ""
     if "low" not in of:
         return levels + empty

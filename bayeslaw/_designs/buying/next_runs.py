@@ -40,7 +40,7 @@ from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import CHOSEN, KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits, choose
-from bayeslaw._law.law import covariates_of
+from bayeslaw._law.law import covariates_read
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.outcomes import check_readable
@@ -266,7 +266,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     else:
         planned_region(goal, offered)
     for name in columns:
-        read = covariates_of(campaign.laws_of(name))
+        read = covariates_read(campaign.laws_of(name))
         for what, table in tables.items():
             check_readable(as_read(table, name), read, what)
     # as many runs at once as train side by side, if more than one

@@ -27,7 +27,7 @@ from bayeslaw._forecasts.review.findings import (
 )
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
-from bayeslaw._law.law import Law, covariates_of
+from bayeslaw._law.law import Law, covariates_read
 from bayeslaw._posteriors.averaging.folds import default_axes, folds
 from bayeslaw._posteriors.fits.candidates import candidate_laws
 from bayeslaw._posteriors.fits.goodness import (
@@ -157,7 +157,7 @@ def _review_domain(
     laws, suited = _find_suiting(runs, command)
     if not laws:
         return [suited, _review_tokens(runs)]
-    columns = covariates_of(laws)
+    columns = covariates_read(laws)
     findings = [suited]
 
     # two rows for each parameter of the largest law

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.shown import as_json
 from bayeslaw._posteriors.averaging.folds import axis_values, columns_of, folds_named
 from bayeslaw._posteriors.pairs import (
     doubts_of_tables,
@@ -87,14 +87,11 @@ def tell_distance(
     """Tell where a run lies and what left-out runs tested there, by column, in JSON's
     types: the fields of a `Distance`, ``inside`` and ``tested``.
     """
-    return {
-        column: {
-            name: float(x) if np.isfinite(x) else None
-            for name, x in place._asdict().items()
-        }
-        | {"inside": place.is_inside, "tested": tested(posteriors, column)}
-        for column, place in distance(posteriors, run).items()
-    }
+    places = {}
+    for column, place in distance(posteriors, run).items():
+        told = {"inside": place.is_inside, "tested": tested(posteriors, column)}
+        places[column] = as_json(place._asdict()) | told
+    return places
 
 
 def distance(

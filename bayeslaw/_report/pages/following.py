@@ -5,7 +5,6 @@ frame by frame.
 from __future__ import annotations
 
 import json
-import math
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,15 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.numbers import format_chance, format_count, format_many
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._posteriors.averaging.loading import Posteriors
-from bayeslaw._report.pages.single import page_path, write_template
+from bayeslaw._report.pages.single import (
+    page_path,
+    round_cell,
+    round_columns,
+    write_template,
+)
 from bayeslaw._running.following.course import UNITS
 from bayeslaw._running.following.follow import Follower
 from bayeslaw._running.following.followed import Followed, Following, format_final
@@ -143,8 +147,8 @@ def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
         "name": name,
         "limit": last.max_loss,
         "before": _round_ends(last.final_before),
-        "foreseen": _round_columns(foreseen.assign(at=first.path[first.unit])),
-        "points": _round_columns(last.history),
+        "foreseen": round_columns(foreseen.assign(at=first.path[first.unit])),
+        "points": round_columns(last.history),
     }
 
 
@@ -155,7 +159,7 @@ def _show_frame(following: Following, places: list[float]) -> dict[str, Any]:
     unit = UNITS[following.first.unit]
     place = "before the first point"
     if places:
-        points = f"{len(places)} point{'s' if len(places) > 1 else ''}"
+        points = format_many(len(places), "point")
         share = places[-1] / following.until
         place = f"{points}, {format_count(places[-1])} {unit} ({share:.0%} of the run)"
     domains = []
@@ -177,32 +181,21 @@ def _show_frame(following: Following, places: list[float]) -> dict[str, Any]:
         domains.append(
             {
                 "points": followed.points,
-                "path": _round_columns(path.assign(at=followed.path[followed.unit])),
+                "path": round_columns(path.assign(at=followed.path[followed.unit])),
                 "final": _round_ends(followed.final),
-                "probability": _round_number(followed.probability),
+                "probability": round_cell(followed.probability),
                 "words": words,
             }
         )
     return {
         "at": places[-1] if places else None,
         "place": place,
-        "probability": _round_number(following.probability),
+        "probability": round_cell(following.probability),
         "action": following.decision.action,
         "reason": following.decision.reason,
         "domains": domains,
     }
 
 
-def _round_ends(final: dict[str, float]) -> dict[str, float | None]:
-    return {key: _round_number(final[key]) for key in ("median", "low", "high")}
-
-
-def _round_columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
-    return {str(name): list(map(_round_number, table[name])) for name in table}
-
-
-def _round_number(value: float) -> float | None:
-    """Round to six digits; None for NaN, which JSON does not have."""
-    if not math.isfinite(value):
-        return None
-    return float(f"{value:.6g}")
+def _round_ends(final: dict[str, float]) -> dict[str, Any]:
+    return {key: round_cell(final[key]) for key in ("median", "low", "high")}

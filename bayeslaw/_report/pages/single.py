@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,18 @@ class Picture(NamedTuple):
     caption: str
     alt: str
     too_wide: bool = False
+
+
+def round_cell(cell: float | str) -> float | str | None:
+    """Round a number to six digits, for data in a page; None if it is not finite."""
+    if isinstance(cell, str):
+        return cell
+    return float(f"{cell:.6g}") if math.isfinite(cell) else None
+
+
+def round_columns(table: pd.DataFrame) -> dict[str, list[float | str | None]]:
+    """Convert each column to a list, with numbers to six digits."""
+    return {str(name): list(map(round_cell, table[name])) for name in table}
 
 
 def encode_picture(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_many
 from bayeslaw._tables.rows.levels import with_common_levels
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.runs import (
@@ -47,8 +48,7 @@ class RowChanges(NamedTuple):
 
     def sentence(self) -> str:
         """Describe the changes: 12 new rows, 1 changed, 1 gone, 58 as they were."""
-        many = "rows" if len(self.new) != 1 else "row"
-        parts = [f"{len(self.new)} new {many}"]
+        parts = [format_many(len(self.new), "new row")]
         if len(self.changed):
             parts.append(f"{len(self.changed)} changed")
         if len(self.gone):

@@ -49,10 +49,10 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
     """
     start = _find_header(rows)
     if start:
+        above = f"{start} lines above it are" if start > 1 else "1 line above it is"
         warn(
             f"{where}: the header is line {start + 1}, where each column has a name; "
-            f"{start} line{'s' if start > 1 else ''} above it {'are' if start > 1 else 'is'}"
-            " left out"
+            f"{above} left out"
         )
     names = [_read_text(cell) for cell in rows[start]]
     below = rows[start + 1 :]
