@@ -499,9 +499,10 @@ def _factor_gram(
     """
     inner = gram * scale
     inner *= scale[:, None]
-    inner[np.diag_indices_from(inner)] += 1
+    inner.flat[:: len(inner) + 1] += 1
     largest = inner.diagonal().max(initial=1.0)
-    inner -= cross.T @ cross
+    if len(cross):
+        inner -= cross.T @ cross
     # symmetric, so that its transpose is itself in LAPACK's order
     factor, failed = lapack.dpotrf(inner.T, lower=True)
     if failed:
