@@ -355,7 +355,9 @@ def _answer(
     problem, choice, prices = solution.problem, solution.choice, question.excess_price
     explanation, best = None, choice
     if not solution.is_reached:
-        best = _find_most_probable(problem)
+        # with a finite budget the search finds the most probable plan, not the cheapest
+        anything = min(problem.max_tokens, math.exp(problem.span[1]))
+        best = search(replace(problem, max_tokens=anything), problem.scan)
         explanation = _explain(problem, best)
     # pictures need a finite, positive budget; without a plan, promises need one, too
     pictured = problem.at_finite_tokens(choice if solution.is_plan else best)
@@ -464,12 +466,6 @@ def name_in_the_way(explanation: Mapping[str, Any] | None) -> str:
     names += [row["cap"] for row in (explanation or {}).get("caps", ())]
     # no limit is in the way alone: all of them are together
     return " and ".join(names or [row["promise"] for row in rows]) or "none"
-
-
-def _find_most_probable(problem: Problem) -> Choice:
-    # with a finite budget the search finds the most probable plan, not the cheapest
-    anything = min(problem.max_tokens, math.exp(problem.span[1]))
-    return search(replace(problem, max_tokens=anything), problem.scan)
 
 
 def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:

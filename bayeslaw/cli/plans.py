@@ -179,13 +179,13 @@ def plan(options: PlanOptions) -> None:
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
     # only the `Plan`, which `anchors --goal` and `update` read
-    write_json(answer.to_dict(), options.output)
+    write_json(answer, options.output)
     more: dict[str, Any] = {"prior_only": True} if options.prior_only else {}
     after = []
     if options.influence:
         with progress_bar("runs that carry the plan", expected=30):
             carried = bayeslaw.influence(answer, target, source, **question)
-        more["influence"] = carried.to_dict()
+        more["influence"] = carried
         after = [carried.sentence()]
     emit_answer(
         answer,

@@ -207,7 +207,7 @@ def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> 
                         )
                         follower = follower.read(curve, warmup)
                         state = follower.following()
-                        write_json(state.to_dict(), options.output)
+                        write_json(state, options.output)
                     except (BayeslawError, OSError) as error:
                         trouble = str(error)
                     live.update(screen(state, trouble), refresh=True)
