@@ -80,11 +80,6 @@ class PlanArguments:
         """
         return by_name(self.source, FORGETTING)
 
-    def bytes_of(self, name: str) -> float | None:
-        """Find the bytes of a token of one domain's text."""
-        given = self.bytes_per_token
-        return given.get(name) if isinstance(given, Mapping) else given
-
 
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
 

@@ -7,9 +7,9 @@ unit there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from bayeslaw._base.limits import (
     in_nats,
 )
 from bayeslaw._base.numbers import parse_number
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 UnitName = Literal["loss", "relative", "nats", "error"]
 
@@ -115,10 +118,21 @@ class Constraint:
     unit: UnitName
     weights: tuple[tuple[str, float], ...] = ()
 
-    def weights_of(self, domains: Sequence[str]) -> list[float]:
-        """Weight of each of these domains in the limited loss."""
-        weights = dict(self.weights or {self.name: 1.0})
-        return [weights.get(domain, 0.0) for domain in domains]
+    def weights_of(
+        self, baselines: Mapping[str, Float[np.ndarray, " draw"]]
+    ) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Compute the weights in the limited loss of the domains that have any.
+
+        A mean of relative rises is a mean of losses, each weighed by the inverse of its
+        baseline, and all by the mean baseline, so that the mean is in nats, too.
+        """
+        shares = dict(self.weights or {self.name: 1.0})
+        if self.unit != "relative":
+            return {
+                name: np.full_like(baselines[name], w) for name, w in shares.items()
+            }
+        mean = sum(w * baselines[name] for name, w in shares.items())
+        return {name: w * mean / baselines[name] for name, w in shares.items()}
 
     def loosened(self, limit: float) -> Loosened:
         """Round a higher limit up to two digits of its rise over this one."""

@@ -209,6 +209,11 @@ def setting_for(setting: Any, source: str) -> Any:
     return setting[source]
 
 
+def bytes_of(given: Any, domain: str) -> float | None:
+    """Find the bytes of a token of one domain's text."""
+    return given.get(domain) if isinstance(given, Mapping) else given
+
+
 def setting_of_model(name: str, setting: Any, model: int, models: int) -> Any:
     """Find the value of one model: a number, text or `Draws` holds for all of them, and
     any other sequence has one value for each. A mapping is read domain by domain.

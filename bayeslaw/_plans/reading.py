@@ -40,6 +40,7 @@ from bayeslaw._plans.question import (
     TARGET,
     Budget,
     Model,
+    bytes_of,
     check_names,
     setting_for,
     setting_of_model,
@@ -258,7 +259,12 @@ def read_constraints(
     losses = arguments.max_loss or {}
     check_names("max_loss", losses, sources)
     limits = {
-        name: read_limit(f"max_loss of {name}", limit, "loss", arguments.bytes_of(name))
+        name: read_limit(
+            f"max_loss of {name}",
+            limit,
+            "loss",
+            bytes_of(arguments.bytes_per_token, name),
+        )
         for name, limit in losses.items()
     }
 
@@ -278,7 +284,7 @@ def read_constraints(
                 "sources, max_mean_loss"
             )
         limits[name] = read_limit(
-            "max_forgetting", limit, unit, arguments.bytes_of(name)
+            "max_forgetting", limit, unit, bytes_of(arguments.bytes_per_token, name)
         )
     return (
         *_read_target_limits(arguments, targets),
@@ -303,7 +309,8 @@ def _read_target_limits(
         what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
         limit = setting_for(limits, name)
         yield Constraint(
-            name, *read_limit(what, limit, "loss", arguments.bytes_of(name))
+            name,
+            *read_limit(what, limit, "loss", bytes_of(arguments.bytes_per_token, name)),
         )
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(
@@ -318,14 +325,9 @@ def _read_target_limits(
 def _read_mean_limit(
     arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> list[Constraint]:
-    """Read the limit on a weighted mean of domains; by default all sources have equal
-    weights.
-
-    Each domain has its own bytes per token. So a mean of losses in bits per byte is a
-    mean of losses in nats with other weights, and the limit is converted to that mean.
-    """
-    written, weights = arguments.max_mean_loss, arguments.mean_weights
-    if written is None:
+    """Read the limit on a mean; by default all sources have equal weights."""
+    weights = arguments.mean_weights
+    if arguments.max_mean_loss is None:
         if weights is not None:
             raise PlanError("mean_weights are those of a mean: give max_mean_loss, too")
         return []
@@ -337,11 +339,22 @@ def _read_mean_limit(
         name: checked(f"mean_weights of {name}", share, POSITIVE)
         for name, share in shares.items()
     }
-    total = sum(shares.values())
-    bytes_per_token = None
+    return [read_mean_limit(arguments.max_mean_loss, shares, arguments.bytes_per_token)]
+
+
+def read_mean_limit(
+    written: Any, shares: Mapping[str, float], bytes_per_token: Any
+) -> Constraint:
+    """Read the limit on a mean of domains weighed by positive ``shares``.
+
+    Each domain has its own bytes per token. So a mean of losses in bits per byte is a
+    mean of losses in nats with other weights, and the limit is converted to that mean.
+    """
+    total, per_token = sum(shares.values()), None
     if isinstance(written, str) and written.strip().lower().endswith("bpb"):
         in_bits = {
-            n: w / (arguments.bytes_of(n) or math.nan) for n, w in shares.items()
+            name: share / (bytes_of(bytes_per_token, name) or math.nan)
+            for name, share in shares.items()
         }
         missing = [name for name, share in in_bits.items() if math.isnan(share)]
         if missing:
@@ -349,11 +362,11 @@ def _read_mean_limit(
                 f"max_mean_loss {written} is in bits per byte: give bytes_per_token of "
                 f"{missing[0]} (--bytes-per-token {missing[0]}=4.2)"
             )
-        bytes_per_token = total / sum(in_bits.values())
+        per_token = total / sum(in_bits.values())
         shares, total = in_bits, sum(in_bits.values())
-    limit, unit = read_limit("max_mean_loss", written, "loss", bytes_per_token)
+    limit, unit = read_limit("max_mean_loss", written, "loss", per_token)
     means = tuple((name, share / total) for name, share in shares.items())
-    return [Constraint(MEAN, limit, unit, means)]
+    return Constraint(MEAN, limit, unit, means)
 
 
 def _read_excess_prices(

@@ -100,31 +100,28 @@ class SampledConstraint:
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
 
     @classmethod
+    def of_losses(
+        cls, constraint: Constraint, baselines: Mapping[str, Float[np.ndarray, " draw"]]
+    ) -> SampledConstraint:
+        """Make the constraint on losses of domains that have their noise already, without
+        draws of its own.
+        """
+        weights = constraint.weights_of(baselines)
+        baseline = np.sum([w * baselines[name] for name, w in weights.items()], axis=0)
+        return cls(constraint, (), baseline, np.zeros_like(baseline), (-np.inf, np.inf))
+
+    @classmethod
     def of_mean(
         cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
     ) -> SampledConstraint:
         """Make the constraint on a weighted mean of the losses of domains, or of their
         rises.
-
-        A mean of relative rises is a mean of losses, each weighed by the inverse of its
-        baseline, and all by the mean baseline, so that the mean is in nats, too.
         """
-        members = [(domains[name], np.full(1, w)) for name, w in constraint.weights]
-        baseline = sum(w * member.baseline for member, w in members)
-        if constraint.unit == "relative":
-            members = [
-                (member, w * baseline / member.baseline) for member, w in members
-            ]
-        first = domains[constraint.weights[0][0]]
-        every = tuple((m, np.broadcast_to(w, first.draws)) for m, w in members)
-        return cls(
-            constraint,
-            parts=(),
-            baseline=np.sum([w * member.baseline for member, w in every], axis=0),
-            noise=np.zeros(first.draws),
-            span=first.span,
-            members=every,
-        )
+        baselines = {name: domain.baseline for name, domain in domains.items()}
+        weights = constraint.weights_of(baselines).items()
+        members = tuple((domains[name], w) for name, w in weights)
+        span = members[0][0].span
+        return replace(cls.of_losses(constraint, baselines), span=span, members=members)
 
     @property
     def name(self) -> str:

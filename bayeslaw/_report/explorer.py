@@ -23,7 +23,7 @@ from scipy import linalg
 
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
@@ -170,23 +170,12 @@ def sliders(
     """
     assert isinstance(problem.confidence, float)
     rows = []
-    for i, promise in enumerate(promises):
+    for i, (c, promise) in enumerate(zip(problem.constraints, promises, strict=True)):
         low, high = promise["range"]
-        limit, is_share = promise["limit"], promise["isShare"]
-        if UNITS[promise["unit"]].has_baseline:
+        if UNITS[c.unit].has_baseline:
             # without replay forgetting is very large, so the slider ends near the limit
-            high = min(high, max(limit, 0.0) + MAP.more_forgetting)
-        scale = 100 if is_share else 1
-        rows.append(
-            slider(
-                f"limit-{i}",
-                f"{promise['label']} at most",
-                "%" if is_share else "nats",
-                ends=(scale * low, scale * high),
-                step=0.05 if is_share else 0.001,
-                start=scale * limit,
-            )
-        )
+            high = min(high, max(c.limit, 0.0) + MAP.more_forgetting)
+        rows.append(limit_slider(f"limit-{i}", c.constraint, (low, high)))
     rows.append(confidence_slider(problem.confidence))
     # in log tokens; at the upper end there is no cap
     most = log_tokens[1]
@@ -195,6 +184,19 @@ def sliders(
         "budget", "Tokens at most", "", ends=log_tokens, step=0.01, start=start
     )
     return [*rows, budget]
+
+
+def limit_slider(name: str, limit: Constraint, ends: Sequence[float]) -> dict[str, Any]:
+    is_share = UNITS[limit.unit].is_share
+    scale = 100 if is_share else 1
+    return slider(
+        name,
+        f"{promise_label(limit.name, limit.unit)} at most",
+        "%" if is_share else "nats",
+        ends=[scale * end for end in ends],
+        step=0.05 if is_share else 0.001,
+        start=scale * limit.limit,
+    )
 
 
 def confidence_slider(confidence: float) -> dict[str, Any]:

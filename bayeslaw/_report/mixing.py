@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import is_share, share_domains
-from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
 from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
 from bayeslaw._plans.mixing.problem import (
     MixtureArguments,
@@ -25,17 +25,19 @@ from bayeslaw._plans.mixing.problem import (
     pose,
 )
 from bayeslaw._plans.mixing.search import onto_simplex
+from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
     MAP,
     confidence_slider,
     encoded,
+    limit_slider,
     low_rank,
     promise_label,
-    slider,
     whole_numbers,
 )
 from bayeslaw._report.figures import Picture, mixture_pictures
+from bayeslaw._report.summary import Expected, expected_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -187,6 +189,7 @@ class MixturePart:
     # the plan, if one was asked for, and pictures of it
     plan: MixturePlan | None = None
     pictures: tuple[Picture, ...] = field(default=())
+    expected: tuple[Expected, ...] = ()  # what to expect, a line for each limit
 
 
 def mixes(posterior: Posterior) -> bool:
@@ -208,7 +211,9 @@ def planned_mixture(
     if not plan.limits:
         return MixturePart(_build_sliders(problem, start), plan)
     explorer = _build_sliders(problem, start, plan)
-    return MixturePart(explorer, plan, mixture_pictures(plan, unit))
+    expected = [expected_of(row | {"mean": row["median"]}) for row in plan.limits]
+    pictures = mixture_pictures(plan, unit)
+    return MixturePart(explorer, plan, pictures, tuple(expected))
 
 
 def explored_mixture(
@@ -256,11 +261,15 @@ class Start(NamedTuple):
     flops_per_token: float
 
 
-def _limit_to_medians(problem: MixtureProblem, start: Start) -> tuple[Constraint, ...]:
+def _limit_to_medians(
+    problem: MixtureProblem, start: Start
+) -> tuple[SampledConstraint, ...]:
     log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
     medians = np.exp(np.median(log_losses, axis=1)).tolist()
-    by_set = zip(problem.losses.sets, medians, strict=True)
-    return tuple(Constraint(name, most, "loss") for name, most in by_set)
+    return tuple(
+        SampledConstraint.of_losses(Constraint(name, most, "loss"), problem.baselines)
+        for name, most in zip(problem.losses.sets, medians, strict=True)
+    )
 
 
 def _build_sliders(
@@ -279,22 +288,29 @@ def _build_sliders(
     high = max(math.log(fitted[1]), start.log_tokens) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
     sets = problem.losses.sets
-    # a limit's slider has the range of the losses at the nodes of the interpolation
-    at_nodes, rows, packed = np.exp(surrogate.at(surrogate.places)), [], []
-    limits = problem.limits or _limit_to_medians(problem, start)
-    for i, limit in enumerate(limits):
-        weights = limit.weights_of(sets)
-        means = np.einsum("s,sdn->dn", weights, at_nodes)
-        ends = tuple(map(float, np.quantile(means, MAP.quantiles)))
-        what, most = f"{promise_label(limit.name, 'loss')} at most", limit.limit
-        rows.append(
-            slider(f"limit-{i}", what, "nats", ends=ends, step=0.001, start=most)
-        )
-        packed.append({"name": limit.name, "weights": weights})
+    problem = replace(
+        problem, limits=problem.limits or _limit_to_medians(problem, start)
+    )
+    # a limit's slider has the range of the outcomes at the nodes of the interpolation
+    at_nodes = np.exp(surrogate.at(surrogate.places))
+    sliders, rows = (
+        [],
+        {name: _row(name, np.eye(len(sets))[i]) for i, name in enumerate(sets)},
+    )
+    for i, (limit, weights) in enumerate(
+        zip(problem.limits, problem.limited, strict=True)
+    ):
+        # weights and baselines are equal in all draws
+        limited = np.einsum("s,sdn->dn", weights[:, 0], at_nodes)
+        ends = np.quantile(limit.outcome(np.log(limited)), MAP.quantiles)
+        name = f"limit-{i}"
+        sliders.append(limit_slider(name, limit.constraint, ends.tolist()))
+        planned = plan.limits[i] if plan else None
+        rows[limit.name] = _row(limit.name, weights[:, 0], limit, i, planned)
     return {
         "N": problem.size,
         "draws": problem.losses.noise.shape[1],
-        "sets": list(sets),
+        "rows": list(rows.values()),
         "domains": list(problem.domains),
         "low": problem.low.tolist(),
         "high": problem.largest.tolist(),
@@ -302,10 +318,32 @@ def _build_sliders(
         "fittedTokens": list(fitted),
         "start": {"x": start.log_tokens, "shares": start.shares.tolist()},
         "probability": plan.probability if plan else None,
-        "planned": plan.limits if plan else [],
         "flopsPerToken": start.flops_per_token,
-        "limits": packed,
-        "sliders": [*rows, confidence_slider(problem.confidence)],
+        "sliders": [*sliders, confidence_slider(problem.confidence)],
         "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),
+    }
+
+
+def _row(
+    name: str,
+    weights: Float[np.ndarray, " set"],
+    limit: SampledConstraint | None = None,
+    slider: int | None = None,
+    planned: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Describe what the page tells of a limit, or of a set without one: the weighted
+    mean of losses, ``minus`` a baseline and ``per`` a baseline.
+    """
+    unit: UnitName = limit.unit if limit else "loss"
+    baseline = float(limit.baseline[0]) if limit else 1.0
+    return {
+        "name": name,
+        "label": promise_label(name, unit),
+        "weights": weights.tolist(),
+        "isShare": UNITS[unit].is_share,
+        "minus": baseline if UNITS[unit].has_baseline else 0.0,
+        "per": baseline if unit == "relative" else 1.0,
+        "limit": slider,
+        "planned": planned,
     }

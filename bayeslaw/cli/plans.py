@@ -439,9 +439,18 @@ class MixtureOptions(SavedFitOptions):
     )
     N: str = option("Model parameters: 1B.", "--N", default=MISSING)
     max_loss: list[str] | None = option(
-        "Most of a set's loss, nats per token: code=1.2 (repeatable)."
+        "Most of a set's loss: code=1.2 (nats per token), code=0.9bpb, code=3.3ppl, or "
+        "with a sign of its rise over loss_before, code=-10% (repeatable)."
     )
-    max_mean_loss: str | None = option("Most of the weighted mean of the losses.")
+    max_forgetting: list[str] | None = option(
+        "Most of a set's rise over loss_before: code=2%, code=0.05nats (repeatable)."
+    )
+    max_mean_loss: str | None = option(
+        "Most of the weighted mean of the losses, or with a sign of their rises: +2%."
+    )
+    bytes_per_token: list[str] | None = option(
+        "Bytes of a token, for limits in bits per byte: 4.2, or code=3.1 (repeatable)."
+    )
     weight: list[str] | None = option(
         "Weight of a set in the mean: code=2 (repeatable); default: all alike.",
         argument="weights",
@@ -507,6 +516,9 @@ def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
     return {
         **given(options, *names),
         "max_loss": values_by_name(options.max_loss, "max_loss"),
+        "max_forgetting": values_by_name(options.max_forgetting, "max_forgetting"),
+        "bytes_per_token": options.bytes_per_token
+        and read_value("bytes_per_token", options.bytes_per_token),
         "weights": values_by_name(options.weight, "weight") or None,
         "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
         "unique_tokens": values_by_name(options.unique_tokens, "unique_tokens"),

@@ -98,7 +98,7 @@ def mixture_tradeoff(ax: Axes, plan: MixturePlan, domain: str) -> Axes:
     for i, limit in enumerate(plan.limits):
         colour, losses = COLOURS[i % len(COLOURS)], row["losses"][limit["name"]]
         line_in_band(ax, row["share"], losses, colour, limit["name"])
-        ax.axhline(limit["limit"], color=colour, linestyle="--", linewidth=1)
+        ax.axhline(limit["max_loss"], color=colour, linestyle="--", linewidth=1)
     ax.axvline(plan.shares[domain], color=GREY, linestyle=":", linewidth=1)
     ax.set(xlabel=f"share of {domain}", ylabel="loss (nats per token)")
     ax.legend(fontsize=8)

@@ -115,7 +115,7 @@ def test_mixtures_of_a_checkpoint_are_tried_from_its_last_stage(tmp_path):
         D=np.exp(data["start"]["x"]), **{f"share_{d}": s for d, s in shares.items()}
     )
     forecast = page.fits["fr"].log_loss(started, noise=True)
-    of_set = [limit["name"] for limit in data["limits"]].index("fr")
+    (of_set,) = [row["limit"] for row in data["rows"] if row["name"] == "fr"]
     start = float(data["sliders"][of_set]["value"])
     assert start == pytest.approx(np.exp(np.median(forecast)), rel=5e-3)
 

@@ -41,7 +41,7 @@ from bayeslaw._plans.mixing.search import (
 from bayeslaw._tables.beyond import PLACE, describe_place, read_places
 
 # keys in JSON of a limit, and of the question
-LIMIT = {"name": str, f"limit probability {INTERVAL}": float}
+LIMIT = {"name unit": str, f"limit max_loss probability {INTERVAL}": float}
 QUESTION = {
     "confidence max_epochs D? max_tokens?": float,
     "weights least largest unique_tokens": dict[str, float],
@@ -68,8 +68,9 @@ class MixturePlan(Shown):
         Share of draws that keep all limits. The draws are not those of the search: they
         are paired anew, with other noise.
     limits
-        For each limit: ``name``, ``limit`` (nats per token), ``probability``, and
-        ``median``, ``low``, ``high`` (90%) of the loss.
+        For each limit: ``name``, ``limit``, ``unit`` (as in `Plan`), ``max_loss`` (the
+        limit on the loss in nats per token), ``probability``, and ``median``, ``low``,
+        ``high`` (90%) of the loss, or of its rise.
     binding
         The limit that most draws miss, and the tokens of domains whose unique tokens are
         used up; empty without either.
@@ -77,8 +78,8 @@ class MixturePlan(Shown):
         ``median``, ``low``, ``high`` (90%) of the weighted mean of the losses.
     along
         For each domain its ``share`` over the bounds. For each share, at the plan's
-        tokens and the nearest mixture: the ``probability``, and ``losses`` by limit, as
-        ``median``, ``low``, ``high`` (90%).
+        tokens and the nearest mixture: the ``probability``, and ``losses`` by limit in
+        nats per token, as ``median``, ``low``, ``high`` (90%).
     region
         For three domains: ``shares`` and ``probability`` of mixtures over the simplex
         at the plan's tokens; empty otherwise.
@@ -167,10 +168,17 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     N
         Model parameters.
     max_loss
-        Upper limit on a set's loss, by its name, in nats per token.
+        Upper limit on a set's loss, by its name, with its unit as `plan` reads it: in
+        nats per token, ``"0.9bpb"``, ``"6.5ppl"``, or with a sign on its rise over
+        ``loss_before``, ``"-10%"``.
+    max_forgetting
+        Upper limit on a set's rise over the loss before adaptation, by its name: ``0.02``,
+        ``"2%"``, ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``.
     max_mean_loss, weights
-        Upper limit on the mean of the losses, in nats per token, and the weight of each
-        set in it; by default equal weights.
+        Upper limit on the mean of the losses, or with a sign of their rises, and the
+        weight of each set in it; by default equal weights.
+    bytes_per_token
+        Bytes of a token, or by evaluation set, for limits in bits per byte.
     confidence
         Probability with which all limits are kept together.
     D
@@ -278,7 +286,6 @@ def _along(
     to the plan's as possible.
     """
     rows = {}
-    most = np.array([limit.limit for limit in problem.limits])[:, None]
     for j, name in enumerate(problem.domains):
         ends = problem.low.sum() - problem.low[j], problem.high.sum() - problem.high[j]
         shares = np.linspace(
@@ -290,13 +297,15 @@ def _along(
             low[j] = high[j] = share
             mixture = onto_simplex(choice.shares, low, high)
             margins.append(problem.margins(choice.log_tokens, mixture))
-        losses = most * np.exp(-np.array(margins))
         rows[name] = {
             "share": shares.tolist(),
             "probability": [kept_share(m) for m in margins],
             "losses": {
                 limit.name: pd.DataFrame(
-                    [quantiles(of_point) for of_point in losses[:, i]]
+                    [
+                        quantiles(np.exp(limit.log_limit - of_point[i]))
+                        for of_point in margins
+                    ]
                 ).to_dict("list")
                 for i, limit in enumerate(problem.limits)
             },
@@ -429,7 +438,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         Model parameters and tokens.
     weights
         Weight of each set in the mean; by default equal weights.
-    max_loss, max_mean_loss, confidence
+    max_loss, max_forgetting, max_mean_loss, bytes_per_token, confidence
         Upper limits as in `plan_mixture`, and the probability with which all are kept
         together; by default there is none. `optimum` leaves them aside.
     bounds, unique_tokens, max_epochs

@@ -18,7 +18,6 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import (
     COUNT,
     KINDS,
-    LOSS,
     NUMBER,
     POSITIVE,
     SHARE,
@@ -28,12 +27,13 @@ from bayeslaw._base.limits import (
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, share_domains
 from bayeslaw._law.columns import SHARE as PREFIX
-from bayeslaw._law.columns import share_domains
-from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
 from bayeslaw._plans.mixing.sampled import SampledLosses
-from bayeslaw._plans.question import MEAN, check_names
-from bayeslaw._plans.reading import check_covariates
+from bayeslaw._plans.question import MEAN, bytes_of, check_names
+from bayeslaw._plans.reading import check_covariates, read_mean_limit
+from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
@@ -53,8 +53,10 @@ class MixtureQuestion:
     losses: Mapping[str, Posterior | str | Path]
     _: KW_ONLY
     N: float
-    max_loss: Mapping[str, float] = field(default_factory=dict)
-    max_mean_loss: float | None = None
+    max_loss: Mapping[str, float | str] = field(default_factory=dict)
+    max_forgetting: Mapping[str, float | str] = field(default_factory=dict)
+    max_mean_loss: float | str | None = None
+    bytes_per_token: float | Mapping[str, float] | None = None
     confidence: float = 0.9
     weights: Mapping[str, float] | None = None
     bounds: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
@@ -107,9 +109,11 @@ class MixtureProblem:
         What was asked.
     posteriors, losses
         Posteriors by evaluation set, and their paired draws.
+    baselines
+        Loss before adaptation by evaluation set, in nats per token, (draw,); 1 where no
+        limit needs it.
     limits, confidence
-        Limits on the losses and their mean in nats per token, and the probability with
-        which all are kept.
+        Limits on the losses and their mean, and the probability with which all are kept.
     weights
         Weights of the sets in the mean loss, (set,).
     low, largest
@@ -126,7 +130,8 @@ class MixtureProblem:
     question: MixtureQuestion
     posteriors: Mapping[str, Posterior]
     losses: SampledLosses
-    limits: tuple[Constraint, ...]
+    baselines: Mapping[str, Float[np.ndarray, " draw"]]
+    limits: tuple[SampledConstraint, ...]
     confidence: float
     weights: Float[np.ndarray, " set"]
     low: Float[np.ndarray, " domain"]
@@ -163,17 +168,22 @@ class MixtureProblem:
     # -- draws that keep the limits ----------------------------------------------------
 
     @cached_property
-    def limited(self) -> Float[np.ndarray, "limit set"]:
+    def limited(self) -> Float[np.ndarray, "limit set draw"]:
         """Weight of each evaluation set in each limit."""
-        rows = [limit.weights_of(self.losses.sets) for limit in self.limits]
-        return np.reshape(rows, (len(self.limits), len(self.losses.sets)))
+        weights = np.zeros((len(self.limits), *self.losses.noise.shape))
+        for i, limit in enumerate(self.limits):
+            of_limit = limit.constraint.weights_of(self.baselines)
+            for name, of_set in of_limit.items():
+                weights[i, self.losses.sets.index(name)] = of_set
+        return weights
 
     def below(
         self, log_losses: Float[np.ndarray, "set draw"]
     ) -> Float[np.ndarray, "limit draw"]:
         """Compute the distance of each draw below each limit, in log loss."""
-        most = np.array([limit.limit for limit in self.limits])
-        return np.log(most)[:, None] - np.log(self.limited @ np.exp(log_losses))
+        most = np.reshape([c.log_limit for c in self.limits], (-1, log_losses.shape[1]))
+        limited = np.einsum("lsd,sd->ld", self.limited, np.exp(log_losses))
+        return most - np.log(limited)
 
     def margins(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
@@ -210,7 +220,7 @@ class MixtureProblem:
         margins = self.below(log_losses)
         nearest = margins.argmin(axis=0)
         draws = np.arange(margins.shape[1])
-        margin, limited = margins[nearest, draws], self.limited[nearest]
+        margin, limited = margins[nearest, draws], self.limited[nearest, :, draws]
         # the slopes of each draw's nearest limit, on a weighted mean of losses
         parts = limited.T * np.exp(log_losses)
         falls = np.einsum("sd,sdk->dk", -parts / parts.sum(axis=0), slopes)
@@ -297,8 +307,10 @@ class MixtureProblem:
                 {
                     "name": limit.name,
                     "limit": limit.limit,
+                    "unit": limit.unit,
+                    "max_loss": float(np.exp(limit.log_limit.mean())),
                     "probability": float((margin >= 0).mean()),
-                    **quantiles(limit.limit * np.exp(-margin)),
+                    **quantiles(limit.outcome(limit.log_limit - margin)),
                 }
                 for limit, margin in zip(self.limits, margins, strict=True)
             ],
@@ -368,7 +380,7 @@ def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
 def quantiles(
     losses: Float[np.ndarray, " draw"], tail: float = 0.05
 ) -> dict[str, float]:
-    """Summarise a loss by its median and 90% interval."""
+    """Summarise a loss, or a rise, by its median and 90% interval."""
     low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
     return {"median": float(median), "low": float(low), "high": float(high)}
 
@@ -398,10 +410,14 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
 
     # columns that the plan does not choose: common to all sets, or given for each
     size = checked("N", question.N, KINDS["N"])
+    weights = _read_weights(question.weights, sets)
+    limits = _read_limits(question, sets, weights)
     set_elsewhere = {"N": "it is given as N", "D": "it is the budget"} | {
         f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains
     }
     read = {column for p in posteriors.values() for column in columns_read(p)}
+    if any(UNITS[limit.unit].has_baseline for limit in limits):
+        read.add(LOSS_BEFORE)
     check_covariates(question.covariates, read, set_elsewhere)
     fixed = {name: {"N": size} for name in sets}
     for column, value in question.covariates.items():
@@ -438,8 +454,6 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         if max_tokens is not None:
             most = checked("max_tokens", max_tokens, COUNT)
         fewest = min(ends[0], most) / 10.0
-    weights = _read_weights(question.weights, sets)
-    limits = _read_limits(question, sets, weights)
     if not limits and question.D is None:
         raise PlanError(
             "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
@@ -455,11 +469,18 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         question.seed,
         question.new_run,
     )
+    baselines = dict.fromkeys(sets, np.ones(question.draws))
+    for limit in limits:
+        if UNITS[limit.unit].has_baseline:
+            for name in dict(limit.weights) or (limit.name,):
+                before = _find_baseline(name, posteriors[name], fixed[name])
+                baselines[name] = np.full(question.draws, before)
     problem = MixtureProblem(
         question=question,
         posteriors=posteriors,
         losses=losses,
-        limits=limits,
+        baselines=baselines,
+        limits=tuple(SampledConstraint.of_losses(one, baselines) for one in limits),
         confidence=confidence,
         weights=weights,
         low=low,
@@ -507,16 +528,42 @@ def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
 def _read_limits(
     question: MixtureQuestion, sets: tuple[str, ...], weights: Float[np.ndarray, " set"]
 ) -> tuple[Constraint, ...]:
-    check_names("max_loss", question.max_loss, sets, SET)
-    limits = [
-        Constraint(name, checked(f"max_loss of {name}", limit, LOSS), "loss")
-        for name, limit in question.max_loss.items()
-    ]
+    limits, in_bytes = {}, question.bytes_per_token
+    kinds: dict[str, UnitName] = {"max_loss": "loss", "max_forgetting": "relative"}
+    for keyword, unit in kinds.items():
+        given = getattr(question, keyword)
+        check_names(keyword, given, sets, SET)
+        for name, limit in given.items():
+            if name in limits:
+                raise PlanError(f"give max_loss or max_forgetting of {name}, not both")
+            read = read_limit(
+                f"{keyword} of {name}", limit, unit, bytes_of(in_bytes, name)
+            )
+            limits[name] = Constraint(name, *read)
     if question.max_mean_loss is not None:
-        most = checked("max_mean_loss", question.max_mean_loss, LOSS)
-        of_sets = tuple(zip(sets, weights.tolist(), strict=True))
-        limits.append(Constraint(MEAN, most, "loss", of_sets))
-    return tuple(limits)
+        shares = {n: w for n, w in zip(sets, weights.tolist(), strict=True) if w > 0}
+        limits[MEAN] = read_mean_limit(question.max_mean_loss, shares, in_bytes)
+    return tuple(limits.values())
+
+
+def _find_baseline(
+    name: str, posterior: Posterior, columns: Mapping[str, float]
+) -> float:
+    """Find the loss of an evaluation set before adaptation. In the law of the domain of
+    pre-training, which reads no other loss before, ``source_loss_before`` is its own.
+    """
+    read = columns_read(posterior)
+    is_source = SOURCE_LOSS_BEFORE in read and LOSS_BEFORE not in read
+    before = columns.get(LOSS_BEFORE)
+    if before is None and is_source:
+        before = columns.get(SOURCE_LOSS_BEFORE)
+    if before is None:
+        raise PlanError(
+            f"the limit on {name} is on its rise: give the loss before adaptation, "
+            f"covariates={{'loss_before': {{{name!r}: 2.3}}}} "
+            f"(--covariate loss_before={name}=2.3)"
+        )
+    return before
 
 
 def _read_weights(given: Any, sets: tuple[str, ...]) -> Float[np.ndarray, " set"]:

@@ -1,7 +1,7 @@
 // Linked sliders of shares: what a mixture would do, from draws interpolated between mixtures. Data: mixing.py.
 "use strict";
 (function () {
-  const { count, percent, flops, chance, field, clamp, say, isUnmoved, colour, axis, redraw } = Words;
+  const { count, percent, signed, flops, chance, field, clamp, say, isUnmoved, colour, axis, redraw } = Words;
   const { bytes, rows, quantile, kept } = Planner;
   const data = JSON.parse(field("mixture-data").textContent);
   const { low, high, domains } = data, axes = 1 + domains.length;
@@ -15,13 +15,14 @@
   const stride = Math.max(1, Math.floor(draws / FEW));
 
   const shareInputs = domains.map((_, j) => field("m-share-" + j)), tokensInput = field("m-tokens");
-  const limitInputs = data.limits.map((_, i) => field("m-limit-" + i)), confidenceInput = field("m-confidence");
+  const limited = data.rows.filter((row) => row.limit !== null).sort((a, b) => a.limit - b.limit);
+  const limitInputs = limited.map((row) => field("m-limit-" + row.limit)), confidenceInput = field("m-confidence");
   const domainInput = field("m-domain"), box = field("mix");
   const shown = { x: data.start.x, shares: data.start.shares, moved: -1, base: data.start.shares };
 
-  const limits = () => limitInputs.map((e) => Number(e.value));
+  const limits = () => limitInputs.map((e, i) => Number(e.value) / (limited[i].isShare ? 100 : 1));
   const confidence = () => Number(confidenceInput.value) / 100;
-  const loss = (v) => v.toPrecision(4);
+  const number = ({ isShare }, v, digits = 1) => (isShare ? signed(v, digits) : v.toPrecision(4));
 
   // -- shares that sum to one ----------------------------------------------------------
 
@@ -78,16 +79,16 @@
     });
   }
 
-  // Draws of the loss that a limit is on: of a set, or of a weighted mean.
-  function limited(losses, { weights }) {
-    return losses[0].map((_, d) => weights.reduce((sum, w, s) => (w ? sum + w * Math.exp(losses[s][d]) : sum), 0));
+  // Draws of what a row tells of: the loss of a set or a weighted mean, or its rise.
+  function outcomes(losses, { weights, minus, per }) {
+    return losses[0].map((_, d) => weights.reduce((sum, w, s) => (w ? sum + w * Math.exp(losses[s][d]) : sum), -minus) / per);
   }
 
   const shareKept = (values, most) => kept(values, most, 0, values[0].length) / values[0].length;
 
   function probability(x, shares, most, step) {
     const losses = logLosses(x, shares, step);
-    return shareKept(data.limits.map((limit) => limited(losses, limit)), most);
+    return shareKept(limited.map((row) => outcomes(losses, row)), most);
   }
 
   function interval(values) {
@@ -97,28 +98,24 @@
 
   // -- what is said --------------------------------------------------------------------
 
-  function tellLoss(id, found, share) {
-    field(id).textContent = loss(found.median);
-    field(id + "-interval").textContent = `${loss(found.low)} to ${loss(found.high)}`;
-    field(id + "-kept").textContent = share === null ? "–" : chance(share);
-  }
-
   function tell() {
     const { x, shares } = shown, most = limits(), tokens = Math.exp(x);
     const losses = logLosses(x, shares, 1);
-    const limitAt = (name) => data.limits.findIndex((limit) => limit.name === name);
     // at the plan what the planner says, so that it reads the same everywhere on the page
     const isPlan = data.probability !== null && limitInputs.every(isUnmoved) && x === data.start.x && shares === data.start.shares;
-    const planned = (name) => (isPlan ? data.planned.find((row) => row.name === name) : undefined);
-    const found = losses.map((values, s) => planned(data.sets[s]) ?? interval(values.map(Math.exp)));
-    const keeps = data.limits.map((limit, i) => planned(limit.name)?.probability ?? shareKept([limited(losses, limit)], [most[i]]));
-    data.sets.forEach((name, s) => tellLoss("m-set-" + s, found[s], limitAt(name) < 0 ? null : keeps[limitAt(name)]));
-    if (field("m-mean")) tellLoss("m-mean", planned("mean") ?? interval(limited(losses, data.limits[limitAt("mean")])), keeps[limitAt("mean")]);
+    const planned = (row) => (isPlan ? row.planned : null);
+    const found = data.rows.map((row) => planned(row) ?? interval(outcomes(losses, row)));
+    const keeps = limited.map((row, i) => planned(row)?.probability ?? shareKept([outcomes(losses, row)], [most[i]]));
+    data.rows.forEach((row, k) => {
+      field("m-row-" + k).textContent = number(row, found[k].median);
+      field(`m-row-${k}-interval`).textContent = `${number(row, found[k].low)} to ${number(row, found[k].high)}`;
+      field(`m-row-${k}-kept`).textContent = row.limit === null ? "–" : chance(keeps[row.limit]);
+    });
     const all = isPlan ? data.probability : probability(x, shares, most, 1);
     field("m-now-all").textContent = chance(all);
     field("m-now-all").className = all >= confidence() - NEAR ? "enough" : "short";
-    const medians = data.sets.map((name, s) => `${name} ${loss(found[s].median)}`).join(", ");
-    field("m-line").textContent = `Losses: ${medians}; all limits kept with ${chance(all)}`;
+    const medians = data.rows.map((row, k) => `${row.name} ${number(row, found[k].median)}`).join(", ");
+    field("m-line").textContent = `Expected: ${medians}; all limits kept with ${chance(all)}`;
     const [fewest, largest] = data.fittedTokens, isBeyond = tokens > 1.001 * largest || tokens < fewest / 1.001;
     field("m-now-tokens").textContent = `${count(tokens)} (${Number((tokens / data.N).toPrecision(3))} per parameter)` + (isBeyond ? ` (beyond the table's ${count(fewest)} to ${count(largest)})` : "");
     field("m-now-cost").textContent = flops(data.flopsPerToken * tokens);
@@ -128,7 +125,7 @@
     });
     tokensInput.value = x;
     say(tokensInput, count(tokens));
-    limitInputs.forEach((e, i) => say(e, loss(most[i]) + " nats"));
+    limitInputs.forEach((e, i) => say(e, number(limited[i], most[i], 2) + (limited[i].isShare ? "" : " nats")));
     say(confidenceInput, percent(confidence(), 1));
     box.dataset.point = JSON.stringify({ x, shares, probability: all, sets: found, kept: keeps });
     later();
@@ -190,17 +187,17 @@
     const j = Number(domainInput.value), at = evenly(reach(j)), columns = [at], series = [{}], bands = [];
     const found = at.map((v) => {
       const losses = logLosses(x, linked(shares, j, v), stride);
-      return data.limits.map((limit) => interval(limited(losses, limit)));
+      return limited.map(({ weights }) => interval(outcomes(losses, { weights, minus: 0, per: 1 })));
     });
-    data.limits.forEach((_, i) => {
+    limited.forEach(({ minus, per }, i) => {
       const first = series.length, edge = line("transparent");
-      columns.push(found.map((f) => f[i].low), found.map((f) => f[i].high), found.map((f) => f[i].median), at.map(() => most[i]));
+      columns.push(found.map((f) => f[i].low), found.map((f) => f[i].high), found.map((f) => f[i].median), at.map(() => minus + per * most[i]));
       bands.push({ series: [first + 1, first], fill: hue(i) + "33" });
       series.push(edge, edge, line(hue(i)), line(hue(i), { width: 1, dash: [5, 4] }));
     });
     chart("trade", columns, series, bands, {});
     field("m-trade").setAttribute("aria-label", `Losses along the share of ${domains[j]}, with 90% bands and limits`);
-    key("m-trade-key", data.limits.map((limit) => (limit.name === "mean" ? "mean loss" : limit.name)));
+    key("m-trade-key", limited.map((row) => (row.name === "mean" ? "mean loss" : row.name)));
   }
 
   function draw() {
