@@ -64,7 +64,7 @@ class LowRank(NamedTuple):
 
 MAP, NEARNESS = MapSize(), LowRank()
 # How outcomes are transformed, by the scale of their unit, and back, as ``INTO`` and
-# ``BACK`` in `planner.js` do. A loss becomes its logarithm. A share x becomes log(1 + x),
+# ``BACK`` in `explorer.js` do. A loss becomes its logarithm. A share x becomes log(1 + x),
 # because it may be negative but not below -1. Nats of forgetting are unchanged.
 SCALES = {
     "log": (np.log, np.exp),
@@ -98,9 +98,10 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)
     finite = losses[np.isfinite(losses)]
     largest = MAP.loss_factor * float(finite.max()) if len(finite) else None
-    promises = problem.by_constraint(
+    packed = problem.by_constraint(
         lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside, largest)
     )
+    promises = [promise | {"slider": i} for i, promise in enumerate(packed)]
     # ranges of the fitted runs; replay may be 0, and counts are positive
     along = {"D": values_along(runs, "D"), "replay": runs.get("replay")}
     costs = problem.costs
@@ -170,12 +171,12 @@ def sliders(
     """
     assert isinstance(problem.confidence, float)
     rows = []
-    for i, (c, promise) in enumerate(zip(problem.constraints, promises, strict=True)):
+    for c, promise in zip(problem.constraints, promises, strict=True):
         low, high = promise["range"]
         if UNITS[c.unit].has_baseline:
             # without replay forgetting is very large, so the slider ends near the limit
             high = min(high, max(c.limit, 0.0) + MAP.more_forgetting)
-        rows.append(limit_slider(f"limit-{i}", c.constraint, (low, high)))
+        rows.append(limit_slider(promise["slider"], c.constraint, (low, high)))
     rows.append(confidence_slider(problem.confidence))
     # in log tokens; at the upper end there is no cap
     most = log_tokens[1]
@@ -186,11 +187,13 @@ def sliders(
     return [*rows, budget]
 
 
-def limit_slider(name: str, limit: Constraint, ends: Sequence[float]) -> dict[str, Any]:
+def limit_slider(
+    place: int, limit: Constraint, ends: Sequence[float]
+) -> dict[str, Any]:
     is_share = UNITS[limit.unit].is_share
     scale = 100 if is_share else 1
     return slider(
-        name,
+        f"limit-{place}",
         f"{promise_label(limit.name, limit.unit)} at most",
         "%" if is_share else "nats",
         ends=[scale * end for end in ends],

@@ -303,8 +303,7 @@ def _build_sliders(
         # weights and baselines are equal in all draws
         limited = np.einsum("s,sdn->dn", weights[:, 0], at_nodes)
         ends = np.quantile(limit.outcome(np.log(limited)), MAP.quantiles)
-        name = f"limit-{i}"
-        sliders.append(limit_slider(name, limit.constraint, ends.tolist()))
+        sliders.append(limit_slider(i, limit.constraint, ends.tolist()))
         planned = plan.limits[i] if plan else None
         rows[limit.name] = _row(limit.name, weights[:, 0], limit, i, planned)
     return {
@@ -344,6 +343,7 @@ def _row(
         "isShare": UNITS[unit].is_share,
         "minus": baseline if UNITS[unit].has_baseline else 0.0,
         "per": baseline if unit == "relative" else 1.0,
-        "limit": slider,
+        "most": None,
+        "slider": slider,
         "planned": planned,
     }

@@ -9,7 +9,7 @@ import pytest
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import explorer
 
-PLANNER = Path(explorer.__file__).parent / "templates/page/planner.js"
+PLANNER = Path(explorer.__file__).parent / "templates/page/explorer.js"
 
 
 @pytest.mark.parametrize("rows", [500, 4000])

@@ -115,7 +115,7 @@ def test_mixtures_of_a_checkpoint_are_tried_from_its_last_stage(tmp_path):
         D=np.exp(data["start"]["x"]), **{f"share_{d}": s for d, s in shares.items()}
     )
     forecast = page.fits["fr"].log_loss(started, noise=True)
-    (of_set,) = [row["limit"] for row in data["rows"] if row["name"] == "fr"]
+    (of_set,) = [row["slider"] for row in data["rows"] if row["name"] == "fr"]
     start = float(data["sliders"][of_set]["value"])
     assert start == pytest.approx(np.exp(np.median(forecast)), rel=5e-3)
 
@@ -214,7 +214,7 @@ def assert_as_python(point, problem):
     shares = np.array(point["shares"])
     log_losses, _ = problem.losses.at(point["x"], shares)
     tails = np.quantile(np.exp(log_losses), [0.05, 0.5, 0.95], axis=1).T
-    for said, (low, median, high) in zip(point["sets"], tails, strict=True):
+    for said, (low, median, high) in zip(point["rows"], tails, strict=True):
         assert said["median"] == pytest.approx(median, rel=0.003)
         assert said["low"] == pytest.approx(low, rel=0.003)
         assert said["high"] == pytest.approx(high, rel=0.003)
@@ -253,9 +253,8 @@ def test_a_limit_moves_the_probability_and_reset_brings_the_plan_back(page, made
     start = json.loads(page.get_attribute("#mix", "data-point"))
     assert start["probability"] == made.plan.probability
     # of one limit the page said 97.4% in its row and 97.6% below
-    assert start["kept"] == [row["probability"] for row in made.plan.limits]
     by_name = {row["name"]: row for row in made.plan.limits}
-    assert start["sets"] == [by_name[name] for name in sorted(by_name)]
+    assert start["rows"] == [by_name[name] for name in sorted(by_name)]
     tight = slide(page, "limit-0", 2.5)
     assert tight["probability"] < start["probability"] - 0.2
     assert page.get_attribute("#m-now-all", "class") == "short"

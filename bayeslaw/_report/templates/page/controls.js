@@ -1,34 +1,24 @@
 // The point that is dragged over the map, the sliders, and what they read out. Data: explorer.py.
 "use strict";
 (function () {
-  const { count, percent, signed, flops, money, days, chance, field, clamp, say, isUnmoved } = Words;
+  const { count, percent, flops, money, days, chance, field, clamp, say } = Words;
   const data = JSON.parse(field("explorer-data").textContent);
-  const planner = Planner.planner(data), { x } = planner;
+  const planner = Explorer.planner(data), { x } = planner;
   const box = field("x-map"), point = field("x-point");
   const low = x[0], high = x[x.length - 1], least = data.minReplay;
   const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
-  const NEAR = 0.002;  // of a probability, between these draws as they are packed and the planner's
   const STEP = { tokens: 0.01, replay: 0.01, large: 10 };
 
-  const limitInputs = data.promises.map((_, i) => field("x-limit-" + i));
-  const confidenceInput = field("x-confidence"), budgetInput = field("x-budget");
+  const budgetInput = field("x-budget"), said = Explorer.readout("x", data.promises, [budgetInput]);
+  const { limits, confidence, isAsAsked, inputs } = said;
   const tokensInput = field("x-tokens"), replayInput = field("x-replay");
   const start = data.plan && { x: Math.log(data.plan.D), r: data.plan.replay };
   const shown = { point: null, follows: true, isReady: false, best: null };
 
-  const limits = () => limitInputs.map((e, i) => Number(e.value) / (data.promises[i].isShare ? 100 : 1));
-  const confidence = () => Number(confidenceInput.value) / 100;
   const isFree = () => Number(budgetInput.value) >= Number(budgetInput.max);
   const budget = () => (isFree() ? high : Number(budgetInput.value));
-  const perParameter = (tokens) => Number((tokens / data.N).toPrecision(3));
-  const number = (i, v) => (data.promises[i].isShare ? signed(v, 1) : v.toPrecision(4));
-  // Beyond what was measured by far a law says nothing.
-  const outcome = (i, v) => {
-    const { most } = data.promises[i];
-    return most !== null && v > most ? "over " + number(i, most) : number(i, v);
-  };
   const lowered = (text) => text[0].toLowerCase() + text.slice(1);
-  const where = (at) => `${count(Math.exp(at.x))} tokens (${perParameter(Math.exp(at.x))} per parameter), ${percent(at.r)} replay`;
+  const where = (at) => `${count(Math.exp(at.x))} tokens (${Explorer.perParameter(data, Math.exp(at.x))} per parameter), ${percent(at.r)} replay`;
   // Money and days where they are known, else FLOPs.
   function price(tokens) {
     const { perToken, once } = data.cost, of = (what) => once[what] + perToken[what] * tokens;
@@ -41,8 +31,6 @@
 
   // -- what is said --------------------------------------------------------------------
 
-  const inputs = [...limitInputs, confidenceInput, budgetInput];
-  const isAsAsked = () => inputs.every(isUnmoved);
   const isPlan = (at) => start !== null && at.x === start.x && at.r === start.r && isAsAsked();
 
   // At the plan what the planner says of it, so that it reads the same everywhere on the page.
@@ -52,21 +40,15 @@
 
   function tell() {
     const at = shown.point, most = limits(), found = expected(at), tokens = Math.exp(at.x);
-    field("x-now-tokens").textContent = `${count(tokens)} (${perParameter(tokens)} per parameter)`;
+    field("x-now-tokens").textContent = Explorer.tokensText(data, tokens);
     const [fewest, largest] = data.measured.replay || [0, 1], isBeyond = at.r < fewest - 1e-6 || at.r > largest + 1e-6;
     field("x-now-replay").textContent = percent(at.r) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
     const cost = data.cost.perToken.flops * tokens;
     const against = data.plan && data.plan.isPlan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
     field("x-now-cost").title = flops(cost);
     field("x-now-cost").textContent = price(tokens) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
-    found.promises.forEach((p, i) => {
-      field(`x-now-${i}`).textContent = outcome(i, p.mean);
-      field(`x-now-${i}-interval`).textContent = `${outcome(i, p.low)} to ${outcome(i, p.high)}`;
-      field(`x-now-${i}-kept`).textContent = chance(p.probability);
-    });
-    field("x-now-all").textContent = chance(found.probability);
-    field("x-now-all").className = found.probability >= confidence() - NEAR ? "enough" : "short";
-    const losses = found.promises.map((p, i) => `${lowered(data.promises[i].label)} ${outcome(i, p.mean)}`).join(", ");
+    said.tell(found.promises, "mean", found.probability);
+    const losses = found.promises.map((p, i) => `${lowered(data.promises[i].label)} ${said.outcome(data.promises[i], p.mean)}`).join(", ");
     field("x-line").textContent = `${where(at)}: ${losses}; all limits kept with ${chance(found.probability)}`;
     tokensInput.value = at.x;
     replayInput.value = at.r;
@@ -78,8 +60,7 @@
   }
 
   function tellSliders() {
-    limits().forEach((v, i) => say(limitInputs[i], data.promises[i].isShare ? signed(v, 2) : v.toPrecision(4) + " nats"));
-    say(confidenceInput, percent(confidence(), 1));
+    said.tellSliders();
     say(budgetInput, isFree() ? "no limit" : count(Math.exp(budget())));
   }
 
@@ -126,7 +107,7 @@
   }
 
   function reset() {
-    for (const e of inputs) e.value = e.defaultValue;
+    said.reset();
     update();
     if (start) {
       moveTo(start.x, start.r);
