@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,9 +27,9 @@ from bayeslaw._posteriors.posterior import Piece, along_tokens
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-# replays, tokens and draws of one call: equal shapes are compiled once, and the draws
+# choices, tokens and draws of one call: equal shapes are compiled once, and the draws
 # of a call fit the processor's cache
-REPLAYS, TOKENS, DRAWS = 16, 65, 1000
+CHOICES, TOKENS, DRAWS = 16, 65, 1000
 
 
 def resample(
@@ -49,10 +49,10 @@ def resample(
 @dataclass(frozen=True, eq=False)
 class Part(Draws):
     """Draws of one formula among a constraint's draws, and the covariates ``fixed`` that
-    a plan does not choose, each of shape (row,).
+    a plan does not choose, each of shape (row,), or () for all draws.
     """
 
-    fixed: dict[str, Float[np.ndarray, " row"]]
+    fixed: dict[str, Float[np.ndarray, "*row"]]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
         """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
@@ -100,17 +100,6 @@ class SampledConstraint:
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
 
     @classmethod
-    def of_losses(
-        cls, constraint: Constraint, baselines: Mapping[str, Float[np.ndarray, " draw"]]
-    ) -> SampledConstraint:
-        """Make the constraint on losses of domains that have their noise already, without
-        draws of its own.
-        """
-        weights = constraint.weights_of(baselines)
-        baseline = np.sum([w * baselines[name] for name, w in weights.items()], axis=0)
-        return cls(constraint, (), baseline, np.zeros_like(baseline), (-np.inf, np.inf))
-
-    @classmethod
     def of_mean(
         cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
     ) -> SampledConstraint:
@@ -120,8 +109,14 @@ class SampledConstraint:
         baselines = {name: domain.baseline for name, domain in domains.items()}
         weights = constraint.weights_of(baselines).items()
         members = tuple((domains[name], w) for name, w in weights)
-        span = members[0][0].span
-        return replace(cls.of_losses(constraint, baselines), span=span, members=members)
+        return cls(
+            constraint,
+            parts=(),
+            baseline=np.sum([w * baselines[name] for name, w in weights], axis=0),
+            noise=np.zeros(len(members[0][1])),
+            span=members[0][0].span,
+            members=members,
+        )
 
     @property
     def name(self) -> str:
@@ -222,7 +217,7 @@ class SampledConstraint:
     ) -> Float[np.ndarray, "tokens draw"]:
         """Compute the law's log loss at several tokens, shape (tokens, draw)."""
         by_draw = np.broadcast_to(np.asarray(replay, float), self.draws)
-        return self._losses(log_tokens, by_draw[None])[0]
+        return self._losses(log_tokens, {"replay": by_draw[None]})[0]
 
     def log_losses_on_grid(
         self,
@@ -230,36 +225,53 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Float[np.ndarray, "draw replay tokens"]:
         """Compute the law's log loss, shape (draw, replay, tokens)."""
-        return self._losses(log_tokens, replay).transpose(2, 0, 1)
+        return self.at_choices(log_tokens, {"replay": replay})
+
+    def at_choices(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        chosen: Mapping[str, Float[np.ndarray, " choice"]],
+    ) -> Float[np.ndarray, "draw choice tokens"]:
+        """Compute the law's log loss at columns that a plan chooses, shape (draw, choice,
+        tokens).
+        """
+        return self._losses(log_tokens, chosen).transpose(2, 0, 1)
 
     def _losses(
         self,
         log_tokens: Float[np.ndarray, " tokens"],
-        replay: Float[np.ndarray, " replay *draw"],
-    ) -> Float[np.ndarray, "replay tokens draw"]:
-        """Compute the law's log loss in calls of one shape, at replays that all draws
-        share, or that each draw has for itself, shape (replay, draw).
+        chosen: Mapping[str, Float[np.ndarray, " choice *draw"]],
+    ) -> Float[np.ndarray, "choice tokens draw"]:
+        """Compute the law's log loss in calls of one shape, at choices that all draws
+        share, or that each draw has for itself, shape (choice, draw).
         """
-        losses = np.zeros((len(replay), len(log_tokens), self.draws))
+        first = next(iter(chosen.values()))
+        losses = np.zeros((len(first), len(log_tokens), self.draws))
         for member, weights in self.members:
-            log_losses = member._losses(log_tokens, replay) + member.noise
+            log_losses = member._losses(log_tokens, chosen) + member.noise
             with np.errstate(over="ignore"):  # a loss may be infinite without tokens
                 losses += weights * np.exp(log_losses)
         if self.members:
             return np.log(losses)
-        # draws of their own replays are evaluated one replay after the other
-        count = REPLAYS if replay.ndim == 1 else 1
+        # a single choice, and draws of their own choices, are evaluated one by one
+        is_shared = first.ndim == 1
+        count = CHOICES if is_shared and len(first) > 1 else 1
         for log_loss, values, fixed, rows in self._batches:
             draws = np.pad(rows, (0, min(self.draws, DRAWS) - len(rows)), mode="edge")
-            for i in range(0, len(replay), count):
-                some = _filled(replay[i : i + count], count)
+            for i in range(0, len(first), count):
+                some = {
+                    name: _filled(column[i : i + count], count)
+                    for name, column in chosen.items()
+                }
+                if not is_shared:
+                    some = {name: column[:, draws] for name, column in some.items()}
                 for j in range(0, len(log_tokens), TOKENS):
                     tokens = log_tokens[j : j + TOKENS]
                     block = losses_on_grid(
                         log_loss,
                         values,
                         fixed,
-                        some if replay.ndim == 1 else some[:, draws],
+                        some,
                         _filled(tokens, TOKENS),
                         len(tokens),
                     )
@@ -280,7 +292,10 @@ class SampledConstraint:
                 rows = part.rows[first : first + size]
                 places = _filled(np.arange(first, first + len(rows)), size)
                 values, fixed = (
-                    {name: jnp.asarray(np.asarray(x)[places]) for name, x in of.items()}
+                    {
+                        name: jnp.asarray(np.asarray(x)[places] if np.ndim(x) else x)
+                        for name, x in of.items()
+                    }
                     for of in (part.piece.values, part.fixed)
                 )
                 batches.append((part.piece.log_loss, values, fixed, rows))
@@ -297,25 +312,24 @@ def _filled(values: Any, size: int) -> Any:
 def losses_on_grid(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: Mapping[str, Float[jax.Array, " draw"]],
-    replay: Float[jax.Array, " replay *draw"],
+    fixed: Mapping[str, Float[jax.Array, "*draw"]],
+    chosen: Mapping[str, Float[jax.Array, " choice *draw"]],
     log_tokens: Float[jax.Array, " tokens"],
     count: Int[jax.Array, ""],
-) -> Float[jax.Array, "replay tokens draw"]:
-    """Compute the log loss of each draw at the first ``count`` tokens, shape (replay,
+) -> Float[jax.Array, "choice tokens draw"]:
+    """Compute the log loss of each draw at the first ``count`` tokens, shape (choice,
     tokens, draw); later ones are 0.
 
-    ``replay``: shape (replay,), or (replay, draw) for a replay of each draw's own. Terms
-    of a common replay alone are computed once for all draws.
+    ``chosen``: columns of shape (choice,), or (choice, draw) for choices of each draw's
+    own. Terms of what all draws share are computed once for all draws.
     """
     draws = len(jax.tree.leaves(values)[0])
 
-    def at_replay(of_draws: jax.Array) -> Float[jax.Array, "tokens draw"]:
-        def of_draw(values: Any, fixed: Any, replay: Any) -> Callable:
-            return along_tokens(log_loss, values, {**fixed, "replay": replay})
-
-        axes = (0, 0, 0 if of_draws.ndim else None)
-        by_draw = jax.vmap(of_draw, axes)(values, fixed, of_draws)
+    def at_choice(choice: Mapping[str, jax.Array]) -> Float[jax.Array, "tokens draw"]:
+        columns = {**fixed, **choice}
+        axes = {name: 0 if column.ndim else None for name, column in columns.items()}
+        of_draw = partial(along_tokens, log_loss)
+        by_draw = jax.vmap(of_draw, (0, axes))(values, columns)
 
         # tokens by tokens, so that all draws at one of them fit the processor's cache
         def with_tokens(place: jax.Array, losses: jax.Array) -> jax.Array:
@@ -326,7 +340,7 @@ def losses_on_grid(
         none = jnp.zeros((len(log_tokens), draws))
         return jax.lax.fori_loop(0, count, with_tokens, none)
 
-    return jax.lax.map(at_replay, replay)
+    return jax.lax.map(at_choice, chosen)
 
 
 def along_draws(

@@ -80,9 +80,7 @@ class Surrogate:
         cls, problem: MixtureProblem, log_tokens: tuple[float, float], seed: int = 0
     ) -> Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
-        budgets, shares = scattered(problem, log_tokens, NODES.count, seed)
-        places = places_of(budgets, shares)
-        losses = problem.losses.over(budgets, shares)
+        places, losses = scattered(problem, log_tokens, NODES.count, seed)
         # radial functions orthogonal to the tail
         tail = _tail(places)
         corner = np.zeros((tail.shape[1], tail.shape[1]))
@@ -117,10 +115,10 @@ class Surrogate:
         """Measure the largest error of a loss's median or of an end of its 90%
         interval, at mixtures that are not nodes, as a share of the loss.
         """
-        runs = scattered(problem, log_tokens, NODES.tests, seed)
+        places, losses = scattered(problem, log_tokens, NODES.tests, seed)
         tails = [0.05, 0.5, 0.95]
-        exact = np.quantile(problem.losses.over(*runs), tails, axis=1)
-        near = np.quantile(self.at(places_of(*runs)), tails, axis=1)
+        exact = np.quantile(losses, tails, axis=1)
+        near = np.quantile(self.at(places), tails, axis=1)
         return float(np.abs(np.expm1(near - exact)).max())
 
     def packed(self) -> dict[str, Any]:
@@ -137,9 +135,10 @@ class Surrogate:
 
 def scattered(
     problem: MixtureProblem, log_tokens: tuple[float, float], count: int, seed: int
-) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, "run domain"]]:
-    """Scatter mixtures within the bounds, half of them on the edges. A fourth of them
-    have the smallest budget, a fourth the largest.
+) -> tuple[Float[np.ndarray, "run axis"], Float[np.ndarray, "set draw run"]]:
+    """Scatter mixtures within the bounds, half of them on the edges, over sixteen
+    budgets: positions (`places_of`) and log losses. A fourth of them have the smallest
+    budget, a fourth the largest.
     """
     rng = generator(seed, Stream.SCATTERED)
     low, high = problem.low, problem.largest
@@ -147,11 +146,17 @@ def scattered(
     beyond = rng.dirichlet(np.full(len(low), 0.3), count) * 1.3 - 0.3 / len(low)
     is_inside = np.arange(count) % 2 == 0
     mixtures = np.where(is_inside[:, None], inside, beyond)
-    budgets = rng.uniform(*log_tokens, count)
+    shares = onto_simplex(mixtures, low, high)
+    levels, level = np.linspace(*log_tokens, 16), rng.integers(16, size=count)
     place = rng.integers(4, size=count)
-    budgets = np.where(place == 0, log_tokens[0], budgets)
-    budgets = np.where(place == 1, log_tokens[1], budgets)
-    return budgets, onto_simplex(mixtures, low, high)
+    level = np.select([place == 0, place == 1], [0, 15], level)
+    losses = np.zeros((*problem.losses.noise.shape, count))
+    for i, log_budget in enumerate(levels):
+        at = np.flatnonzero(level == i)
+        if len(at):
+            some = problem.losses.over(np.array([log_budget]), shares[at])
+            losses[..., at] = some[..., 0]
+    return places_of(levels[level], shares), losses
 
 
 def places_of(
@@ -267,7 +272,7 @@ def _limit_to_medians(
     log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
     medians = np.exp(np.median(log_losses, axis=1)).tolist()
     return tuple(
-        SampledConstraint.of_losses(Constraint(name, most, "loss"), problem.baselines)
+        SampledConstraint.of_mean(Constraint(name, most, "loss"), problem.losses.sets)
         for name, most in zip(problem.losses.sets, medians, strict=True)
     )
 

@@ -31,8 +31,8 @@ def losses_on_a_lattice(posteriors, options, steps=50):
     lattice = simplex_lattice(3, steps)
     is_within = (lattice >= problem.low - 1e-9) & (lattice <= problem.high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
-    log_tokens = np.full(len(mixtures), math.log(BUDGET["D"]))
-    return np.exp(problem.losses.over(log_tokens, mixtures)), mixtures
+    log_tokens = np.array([math.log(BUDGET["D"])])
+    return np.exp(problem.losses.over(log_tokens, mixtures)[..., 0]), mixtures
 
 
 UNDER_LIMITS = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,9 +109,8 @@ class MixtureProblem:
         What was asked.
     posteriors, losses
         Posteriors by evaluation set, and their paired draws.
-    baselines
-        Loss before adaptation by evaluation set, in nats per token, (draw,); 1 where no
-        limit needs it.
+    columns
+        Covariates that the plan does not choose, by evaluation set.
     limits, confidence
         Limits on the losses and their mean, and the probability with which all are kept.
     weights
@@ -130,7 +129,7 @@ class MixtureProblem:
     question: MixtureQuestion
     posteriors: Mapping[str, Posterior]
     losses: SampledLosses
-    baselines: Mapping[str, Float[np.ndarray, " draw"]]
+    columns: Mapping[str, Mapping[str, float]]
     limits: tuple[SampledConstraint, ...]
     confidence: float
     weights: Float[np.ndarray, " set"]
@@ -143,7 +142,7 @@ class MixtureProblem:
 
     @property
     def size(self) -> float:
-        return self.losses.fixed[0]["N"]
+        return next(iter(self.columns.values()))["N"]
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -171,10 +170,10 @@ class MixtureProblem:
     def limited(self) -> Float[np.ndarray, "limit set draw"]:
         """Weight of each evaluation set in each limit."""
         weights = np.zeros((len(self.limits), *self.losses.noise.shape))
+        sets = list(self.losses.sets)
         for i, limit in enumerate(self.limits):
-            of_limit = limit.constraint.weights_of(self.baselines)
-            for name, of_set in of_limit.items():
-                weights[i, self.losses.sets.index(name)] = of_set
+            for member, of_set in limit.members:
+                weights[i, sets.index(member.name)] = of_set
         return weights
 
     def below(
@@ -193,14 +192,17 @@ class MixtureProblem:
 
     def probabilities(
         self,
-        log_tokens: Float[np.ndarray, " run"],
-        shares: Float[np.ndarray, "run domain"],
-    ) -> Float[np.ndarray, " run"]:
-        """Compute the share of draws that keep all limits, at each budget with its own
-        mixture.
-        """
-        log_losses = np.moveaxis(self.losses.over(log_tokens, shares), -1, 0)
-        return np.array([kept_share(self.below(run)) for run in log_losses])
+        log_tokens: Float[np.ndarray, " tokens"],
+        shares: Float[np.ndarray, "mixture domain"],
+    ) -> Float[np.ndarray, "mixture tokens"]:
+        """Compute the share of draws that keep all limits, at each mixture and budget."""
+        log_losses = self.losses.over(log_tokens, shares)
+        return np.array(
+            [
+                [kept_share(self.below(one)) for one in np.moveaxis(of_mixture, -1, 0)]
+                for of_mixture in np.moveaxis(log_losses, 2, 0)
+            ]
+        )
 
     def choice(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
@@ -292,7 +294,7 @@ class MixtureProblem:
     ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
         # evenly spaced log tokens, and the probability of the mixture at each
         rungs = np.linspace(low, high, 32 if high > low else 1)
-        return rungs, self.probabilities(rungs, np.tile(shares, (len(rungs), 1)))
+        return rungs, self.probabilities(rungs, shares[None])[0]
 
     # -- what an answer tells ----------------------------------------------------------
 
@@ -327,7 +329,7 @@ class MixtureProblem:
             "largest": self.by_domain(self.largest),
             "unique_tokens": {n: u for n, u in unique.items() if u < math.inf},
             "max_epochs": self.epochs,
-            "covariates": dict(zip(sets, map(dict, self.losses.fixed), strict=True)),
+            "covariates": {name: dict(row) for name, row in self.columns.items()},
             "new_run": self.question.new_run,
             "draws": self.question.draws,
             "seed": self.question.seed,
@@ -464,23 +466,24 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
     losses = SampledLosses.of(
         posteriors,
         domains,
-        list(fixed.values()),
+        fixed,
         question.draws,
         question.seed,
         question.new_run,
     )
-    baselines = dict.fromkeys(sets, np.ones(question.draws))
+    drawn = dict(losses.sets)
     for limit in limits:
         if UNITS[limit.unit].has_baseline:
             for name in dict(limit.weights) or (limit.name,):
                 before = _find_baseline(name, posteriors[name], fixed[name])
-                baselines[name] = np.full(question.draws, before)
+                baseline = np.full(question.draws, before)
+                drawn[name] = replace(drawn[name], baseline=baseline)
     problem = MixtureProblem(
         question=question,
         posteriors=posteriors,
         losses=losses,
-        baselines=baselines,
-        limits=tuple(SampledConstraint.of_losses(one, baselines) for one in limits),
+        columns=fixed,
+        limits=tuple(SampledConstraint.of_mean(limit, drawn) for limit in limits),
         confidence=confidence,
         weights=weights,
         low=low,

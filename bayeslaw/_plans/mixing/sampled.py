@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,70 +18,74 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import SHARE
-from bayeslaw._plans.sampled import resample
-from bayeslaw._posteriors.draws import Draws, take_draws
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.sampled import Part, SampledConstraint, resample
+from bayeslaw._posteriors.draws import take_draws
 from bayeslaw._posteriors.posterior import Draw, Posterior
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-RUNS = 32  # of one call
-
 
 @dataclass(frozen=True, eq=False)
 class SampledLosses:
-    """Draws of log losses by evaluation set.
+    """Draws of log losses by evaluation set, which have the noise of a new run.
 
     Parameters
     ----------
     sets
-        Names of the evaluation sets.
+        Draws of each evaluation set by its name, paired across sets.
     domains
         Domains that are mixed.
-    parts
-        The draws of each set, by formula.
-    noise
-        Error of a new run on log loss, shape (set, draw); zeros for the law's mean.
-    fixed
-        Covariates that the plan does not choose, of each set.
     """
 
-    sets: tuple[str, ...]
+    sets: Mapping[str, SampledConstraint]
     domains: tuple[str, ...]
-    parts: tuple[tuple[Draws, ...], ...]
-    noise: Float[np.ndarray, "set draw"]
-    fixed: tuple[Mapping[str, float], ...]
 
     @classmethod
     def of(
         cls,
         posteriors: Mapping[str, Posterior],
         domains: Sequence[str],
-        fixed: Sequence[Mapping[str, float]],
+        columns: Mapping[str, Mapping[str, float]],
         draws: int,
         seed: int,
         new_run: bool,
     ) -> SampledLosses:
         """Pair draws of the posteriors, each in its own random order, and refuse laws
         that read a column that is neither planned nor given.
+
+        ``columns``: covariates that the plan does not choose, of each set.
         """
-        parts, noise, chosen = [], [], {"D", *(f"{SHARE}{name}" for name in domains)}
+        sets, chosen = {}, {"D", *(f"{SHARE}{name}" for name in domains)}
         for i, (name, posterior) in enumerate(posteriors.items()):
             pieces = posterior.pieces()
-            index, of_set = resample(pieces, draws, generator(seed, i), new_run)
-            parts.append(tuple(take_draws(pieces, index)))
-            noise.append(of_set)
-            for part in parts[-1]:
-                missing = set(part.piece.covariates) - chosen - set(fixed[i])
-                if missing:
-                    column = min(missing, key=part.piece.covariates.index)
-                    raise PlanError(
-                        f"the law of {name} reads {column!r}: "
-                        f"give covariates={{{column!r}: ...}}, or by set "
-                        f"{{{column!r}: {{{name!r}: ...}}}}"
-                    )
-        names = tuple(posteriors)
-        return cls(names, tuple(domains), tuple(parts), np.stack(noise), tuple(fixed))
+            index, noise = resample(pieces, draws, generator(seed, i), new_run)
+            parts = []
+            for drawn in take_draws(pieces, index):
+                read = [c for c in drawn.piece.covariates if c not in chosen]
+                for column in read:
+                    if column not in columns[name]:
+                        raise PlanError(
+                            f"the law of {name} reads {column!r}: "
+                            f"give covariates={{{column!r}: ...}}, or by set "
+                            f"{{{column!r}: {{{name!r}: ...}}}}"
+                        )
+                fixed = {column: np.array(columns[name][column]) for column in read}
+                parts.append(Part(drawn.piece, drawn.rows, fixed))
+            # a set has no limit of its own: those on it are on it as a mean
+            sets[name] = SampledConstraint(
+                Constraint(name, np.inf, "nats"),
+                tuple(parts),
+                baseline=np.ones(draws),
+                noise=noise,
+                span=(-np.inf, np.inf),
+            )
+        return cls(sets, tuple(domains))
+
+    @cached_property
+    def noise(self) -> Float[np.ndarray, "set draw"]:
+        return np.stack([of_set.noise for of_set in self.sets.values()])
 
     def at(
         self, log_tokens: float, shares: Float[np.ndarray, "*draw domain"]
@@ -95,14 +99,13 @@ class SampledLosses:
         columns = tuple(f"{SHARE}{name}" for name in self.domains)
         losses = self.noise.copy()
         slopes = np.zeros((*losses.shape, len(point)))
-        for i, parts in enumerate(self.parts):
-            fixed = {name: np.float64(value) for name, value in self.fixed[i].items()}
-            for part in parts:
+        for i, of_set in enumerate(self.sets.values()):
+            for part in of_set.parts:
                 values, along = _with_slopes(
                     part.piece.log_loss,
                     columns,
                     dict(part.piece.values),
-                    fixed,
+                    part.fixed,
                     point if shares.ndim == 1 else point[:, part.rows],
                 )
                 losses[i, part.rows] += np.asarray(values)
@@ -111,28 +114,14 @@ class SampledLosses:
 
     def over(
         self,
-        log_tokens: Float[np.ndarray, " run"],
-        shares: Float[np.ndarray, "run domain"],
-    ) -> Float[np.ndarray, "set draw run"]:
-        """Compute log losses at runs, each with its own budget and mixture, in calls of
-        one size, so that one program serves all.
-        """
-        names = ("D", *(f"{SHARE}{name}" for name in self.domains))
-        columns = dict(zip(names, [np.exp(log_tokens), *shares.T], strict=True))
-        size = len(log_tokens)
-        losses = np.repeat(self.noise[..., None], size, axis=2)
-        for first in range(0, size, RUNS):
-            some = np.minimum(np.arange(first, first + RUNS), size - 1)
-            runs = {name: column[some] for name, column in columns.items()}
-            here = losses[..., first : first + RUNS]
-            for i, parts in enumerate(self.parts):
-                held = {
-                    name: np.full(RUNS, value) for name, value in self.fixed[i].items()
-                }
-                for part in parts:
-                    read = {name: (runs | held)[name] for name in part.piece.covariates}
-                    here[i, part.rows] += part.piece.at(read)[:, : here.shape[2]]
-        return losses
+        log_tokens: Float[np.ndarray, " tokens"],
+        shares: Float[np.ndarray, "mixture domain"],
+    ) -> Float[np.ndarray, "set draw mixture tokens"]:
+        """Compute log losses at several mixtures, each at several tokens."""
+        names = (f"{SHARE}{name}" for name in self.domains)
+        chosen = dict(zip(names, shares.T, strict=True))
+        sets = [s.at_choices(log_tokens, chosen) for s in self.sets.values()]
+        return np.stack(sets) + self.noise[..., None, None]
 
 
 # a plan calls it some hundred times, which is cheaper than compiling a faster program

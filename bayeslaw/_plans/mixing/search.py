@@ -275,7 +275,7 @@ def draw_back(
     for _ in range(rounds):
         rungs = np.linspace(near, far, 17)
         mixtures = shares + rungs[:, None] * (safest - shares)
-        chances = problem.probabilities(np.full(len(rungs), log_tokens), mixtures)
+        chances = problem.probabilities(np.array([log_tokens]), mixtures)[:, 0]
         is_kept = chances >= problem.confidence
         place = int((is_kept if is_kept.any() else chances).argmax())
         if not is_kept.any():
@@ -351,7 +351,7 @@ def best_of_each(
 
     # from the best of some mixtures for each draw
     mixtures = np.vstack([start, _spread(problem, 20)])
-    log_losses = problem.losses.over(np.full(len(mixtures), log_tokens), mixtures)
+    log_losses = problem.losses.over(np.array([log_tokens]), mixtures)[..., 0]
     means = np.einsum("s,sdm->dm", problem.weights, np.exp(log_losses))
     shares = mixtures[means.argmin(axis=1)]
     losses, slopes = each(shares)
