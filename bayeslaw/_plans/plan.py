@@ -420,10 +420,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         )
         settings |= {name: as_json(float(most)) for name, most in limits.items()}
     settings |= {
-        **{
-            supply.setting: problem.supplies.get(name)
-            for name, supply in SUPPLIES.items()
-        },
+        **{supply.setting: problem.seen.get(name) for name, supply in SUPPLIES.items()},
         "min_replay": problem.min_replay,
         "max_replay": problem.max_replay,
         "fitted": list(problem.fitted),

@@ -42,6 +42,8 @@ def pose(question: Question, model: Model) -> Problem:
         A covariate or a baseline that the laws need is missing or out of range.
     """
     domains = _domains(question, model)
+    most = question.budget.tokens(model.N, question.costs)
+    budget = replace(question.budget, max_tokens=most)
     constraints = []
     for constraint in question.constraints:
         if constraint.unit == "error":
@@ -63,13 +65,9 @@ def pose(question: Question, model: Model) -> Problem:
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
-        max_tokens=question.budget.tokens(model.N, question.costs),
-        supplies=question.budget.seen,
-        min_replay=question.budget.min_replay,
-        max_replay=question.budget.max_replay,
-        fitted=question.budget.fitted,
         costs=question.costs,
         targets=model.targets,
+        **vars(budget),
     )
 
 

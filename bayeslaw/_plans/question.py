@@ -110,7 +110,7 @@ def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Budget:
     """Limits on the spending for the adaptation.
 

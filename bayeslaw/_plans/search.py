@@ -21,6 +21,7 @@ from scipy.interpolate import CubicSpline
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.question import Budget
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
 if TYPE_CHECKING:
@@ -88,8 +89,10 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """The cheapest (tokens, replay) that keeps all constraints in enough draws.
+class Problem(Budget):
+    """The cheapest (tokens, replay) that keeps all constraints in enough draws, within a
+    budget, whose ``max_tokens`` are those of all its limits; if they are finite, the
+    probability is maximised within them.
 
     Parameters
     ----------
@@ -99,14 +102,6 @@ class Problem:
         Confidence of all constraints together, or one for each by name.
     N, ptpp
         The model: parameters, and pre-training tokens per parameter; None: not known.
-    max_tokens
-        Budget of adaptation tokens; if finite, the probability is maximised within it.
-    supplies
-        Most tokens that may be seen of each of `SUPPLIES`, by its name.
-    min_replay, max_replay
-        Least and largest share of source data.
-    fitted
-        Names of the replay bounds that come from the fitted runs, not from the user.
     costs
         Costs of training.
     cap
@@ -119,11 +114,6 @@ class Problem:
     confidence: float | Mapping[str, float]
     N: float
     ptpp: float | None
-    max_tokens: float = math.inf
-    supplies: Mapping[str, float] = field(default_factory=dict)
-    min_replay: float = 0.0
-    max_replay: float = 1.0
-    fitted: tuple[str, ...] = ()
     costs: Costs = field(default_factory=Costs)
     cap: str = "budget"
     targets: tuple[str, ...] = ("target",)
@@ -183,7 +173,7 @@ class Problem:
         """
         replay = np.asarray(replay)
         cap = np.full(replay.shape, min(math.log(self.max_tokens), self.span[1]))
-        for name, most in self.supplies.items():
+        for name, most in self.seen.items():
             share = np.maximum(SUPPLIES[name].share(replay), 1e-300)
             cap = np.minimum(cap, math.log(most) - np.log(share))
         return np.where(replay < ALL_REPLAY, cap, -np.inf)
@@ -191,7 +181,7 @@ class Problem:
     def supplies_met(self, log_tokens: float, replay: float) -> list[str]:
         """Name the supplies that a choice uses up, to a thousandth, in words."""
         met = []
-        for name, most in self.supplies.items():
+        for name, most in self.seen.items():
             share = max(SUPPLIES[name].share(replay), 1e-12)
             if log_tokens + math.log(share) >= math.log(most) - 1e-3:
                 met.append(SUPPLIES[name].words)

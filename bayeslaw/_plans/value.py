@@ -475,7 +475,7 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
     """
     # words, limit, what is lifted, and the share of the tokens that is limited
     free: list[tuple[str, float, dict[str, Any], Supply | None]] = []
-    for name, most in problem.supplies.items():
+    for name, most in problem.seen.items():
         others = {k: v for k, v in problem.supplies.items() if k != name}
         supply = SUPPLIES[name]
         free.append((supply.words, most, {"supplies": others}, supply))

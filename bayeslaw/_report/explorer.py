@@ -118,7 +118,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "plannedReplay": [problem.min_replay, problem.max_replay],
         "supplies": [
             {"tokens": most, "shares": SUPPLIES[name].shares}
-            for name, most in problem.supplies.items()
+            for name, most in problem.seen.items()
         ],
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),

@@ -160,11 +160,13 @@ def test_a_question_of_records_is_that_of_the_keywords():
         "min_replay": 0.1,
     }
     question = posed(TARGET, SOURCE, **asked)
-    assert question.budget == Budget(
-        max_flops=1e21,
-        supplies={"unique_target_tokens": 1e10},
-        epochs=2,
-        min_replay=0.1,
+    assert vars(question.budget) == vars(
+        Budget(
+            max_flops=1e21,
+            supplies={"unique_target_tokens": 1e10},
+            epochs=2,
+            min_replay=0.1,
+        )
     )
     assert question.budget.tokens(1e9, Costs()) == 1e21 / 6e9
     assert question.budget.seen == {"unique_target_tokens": 2e10}
