@@ -293,7 +293,9 @@ class SampledConstraint:
                 places = _filled(np.arange(first, first + len(rows)), size)
                 values, fixed = (
                     {
-                        name: jnp.asarray(np.asarray(x)[places] if np.ndim(x) else x)
+                        name: jnp.asarray(
+                            np.asarray(x, float)[places] if np.ndim(x) else x
+                        )
                         for name, x in of.items()
                     }
                     for of in (part.piece.values, part.fixed)

@@ -16,7 +16,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import is_share, share_domains
-from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
+from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
 from bayeslaw._plans.mixing.problem import (
     MixtureArguments,
@@ -266,17 +266,6 @@ class Start(NamedTuple):
     flops_per_token: float
 
 
-def _limit_to_medians(
-    problem: MixtureProblem, start: Start
-) -> tuple[SampledConstraint, ...]:
-    log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
-    medians = np.exp(np.median(log_losses, axis=1)).tolist()
-    return tuple(
-        SampledConstraint.of_mean(Constraint(name, most, "loss"), problem.losses.sets)
-        for name, most in zip(problem.losses.sets, medians, strict=True)
-    )
-
-
 def _build_sliders(
     problem: MixtureProblem,
     start: Start,
@@ -292,29 +281,48 @@ def _build_sliders(
     low = min(math.log(fitted[0]), start.log_tokens)
     high = max(math.log(fitted[1]), start.log_tokens) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
+    log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
+    medians = np.exp(np.median(log_losses, axis=1)).tolist()
     sets = problem.losses.sets
-    problem = replace(
-        problem, limits=problem.limits or _limit_to_medians(problem, start)
-    )
+    told = {
+        name: SampledConstraint.of_mean(Constraint(name, most, "loss"), sets)
+        for name, most in zip(sets, medians, strict=True)
+    }
+    limits = problem.limits or tuple(told.values())
+    told |= {limit.name: limit for limit in limits}
+    sliders = [limit.name for limit in limits]
+    planned = {row["name"]: row for row in plan.limits} if plan else {}
+    # what is told of: weighted means of losses, ``minus`` a baseline and ``per`` it;
+    # weights and baselines are equal in all draws
+    every = replace(problem, limits=tuple(told.values()))
+    rows = [
+        {
+            "name": limit.name,
+            "label": promise_label(limit.name, limit.unit),
+            "weights": weights.tolist(),
+            "isShare": UNITS[limit.unit].is_share,
+            "minus": limit.baseline[0] if UNITS[limit.unit].has_baseline else 0.0,
+            "per": limit.baseline[0] if limit.unit == "relative" else 1.0,
+            "most": None,
+            "slider": sliders.index(name) if name in sliders else None,
+            "planned": planned.get(name),
+        }
+        for (name, limit), weights in zip(
+            told.items(), every.limited[..., 0], strict=True
+        )
+    ]
     # a limit's slider has the range of the outcomes at the nodes of the interpolation
-    at_nodes = np.exp(surrogate.at(surrogate.places))
-    sliders, rows = (
-        [],
-        {name: _row(name, np.eye(len(sets))[i]) for i, name in enumerate(sets)},
-    )
-    for i, (limit, weights) in enumerate(
-        zip(problem.limits, problem.limited, strict=True)
-    ):
-        # weights and baselines are equal in all draws
-        limited = np.einsum("s,sdn->dn", weights[:, 0], at_nodes)
-        ends = np.quantile(limit.outcome(np.log(limited)), MAP.quantiles)
-        sliders.append(limit_slider(i, limit.constraint, ends.tolist()))
-        planned = plan.limits[i] if plan else None
-        rows[limit.name] = _row(limit.name, weights[:, 0], limit, i, planned)
+    margins = every.below(surrogate.at(surrogate.places))
+    ends = {
+        name: np.quantile(
+            limit.outcome(limit.log_limit[:, None] - below), MAP.quantiles
+        ).tolist()
+        for (name, limit), below in zip(told.items(), margins, strict=True)
+    }
     return {
         "N": problem.size,
         "draws": problem.losses.noise.shape[1],
-        "rows": list(rows.values()),
+        "rows": rows,
         "domains": list(problem.domains),
         "low": problem.low.tolist(),
         "high": problem.largest.tolist(),
@@ -323,32 +331,13 @@ def _build_sliders(
         "start": {"x": start.log_tokens, "shares": start.shares.tolist()},
         "probability": plan.probability if plan else None,
         "flopsPerToken": start.flops_per_token,
-        "sliders": [*sliders, confidence_slider(problem.confidence)],
+        "sliders": [
+            *(
+                limit_slider(i, told[name].constraint, ends[name])
+                for i, name in enumerate(sliders)
+            ),
+            confidence_slider(problem.confidence),
+        ],
         "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),
-    }
-
-
-def _row(
-    name: str,
-    weights: Float[np.ndarray, " set"],
-    limit: SampledConstraint | None = None,
-    slider: int | None = None,
-    planned: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Describe what the page tells of a limit, or of a set without one: the weighted
-    mean of losses, ``minus`` a baseline and ``per`` a baseline.
-    """
-    unit: UnitName = limit.unit if limit else "loss"
-    baseline = float(limit.baseline[0]) if limit else 1.0
-    return {
-        "name": name,
-        "label": promise_label(name, unit),
-        "weights": weights.tolist(),
-        "isShare": UNITS[unit].is_share,
-        "minus": baseline if UNITS[unit].has_baseline else 0.0,
-        "per": baseline if unit == "relative" else 1.0,
-        "most": None,
-        "slider": slider,
-        "planned": planned,
     }

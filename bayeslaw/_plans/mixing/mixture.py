@@ -285,29 +285,22 @@ def _along(
     """Compute probabilities and losses along each share, with the other shares as near
     to the plan's as possible.
     """
-    rows = {}
+    rows, log_tokens = {}, np.array([choice.log_tokens])
     for j, name in enumerate(problem.domains):
         ends = problem.low.sum() - problem.low[j], problem.high.sum() - problem.high[j]
         shares = np.linspace(
             max(problem.low[j], 1 - ends[1]), min(problem.high[j], 1 - ends[0]), points
         )
-        margins = []
-        for share in shares:
-            low, high = problem.low.copy(), problem.high.copy()
-            low[j] = high[j] = share
-            mixture = onto_simplex(choice.shares, low, high)
-            margins.append(problem.margins(choice.log_tokens, mixture))
+        low, high = (np.tile(ends, (points, 1)) for ends in (problem.low, problem.high))
+        low[:, j] = high[:, j] = shares
+        mixtures = onto_simplex(np.tile(choice.shares, (points, 1)), low, high)
+        below = problem.below(problem.losses.over(log_tokens, mixtures)[..., 0])
         rows[name] = {
             "share": shares.tolist(),
-            "probability": [kept_share(m) for m in margins],
+            "probability": kept_share(below).tolist(),
             "losses": {
-                limit.name: pd.DataFrame(
-                    [
-                        quantiles(np.exp(limit.log_limit - of_point[i]))
-                        for of_point in margins
-                    ]
-                ).to_dict("list")
-                for i, limit in enumerate(problem.limits)
+                limit.name: quantiles(np.exp(limit.log_limit[:, None] - of_limit))
+                for limit, of_limit in zip(problem.limits, below, strict=True)
             },
         }
     return rows
@@ -322,9 +315,8 @@ def _region(
     slack = 0.5 / steps
     is_within = (mixtures >= problem.low - slack) & (mixtures <= problem.high + slack)
     inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
-    margins = [problem.margins(choice.log_tokens, shares) for shares in inside]
-    chances = [kept_share(of_mixture) for of_mixture in margins]
-    return {"shares": inside.tolist(), "probability": chances}
+    chances = problem.probabilities(np.array([choice.log_tokens]), inside)[:, 0]
+    return {"shares": inside.tolist(), "probability": chances.tolist()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -177,12 +177,13 @@ class MixtureProblem:
         return weights
 
     def below(
-        self, log_losses: Float[np.ndarray, "set draw"]
-    ) -> Float[np.ndarray, "limit draw"]:
+        self, log_losses: Float[np.ndarray, "set draw *point"]
+    ) -> Float[np.ndarray, "limit draw *point"]:
         """Compute the distance of each draw below each limit, in log loss."""
-        most = np.reshape([c.log_limit for c in self.limits], (-1, log_losses.shape[1]))
-        limited = np.einsum("lsd,sd->ld", self.limited, np.exp(log_losses))
-        return most - np.log(limited)
+        limited = np.einsum("lsd,sd...->ld...", self.limited, np.exp(log_losses))
+        for limit, losses in zip(self.limits, limited, strict=True):
+            losses[:] = limit.below(np.log(losses))
+        return limited
 
     def margins(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
@@ -196,19 +197,13 @@ class MixtureProblem:
         shares: Float[np.ndarray, "mixture domain"],
     ) -> Float[np.ndarray, "mixture tokens"]:
         """Compute the share of draws that keep all limits, at each mixture and budget."""
-        log_losses = self.losses.over(log_tokens, shares)
-        return np.array(
-            [
-                [kept_share(self.below(one)) for one in np.moveaxis(of_mixture, -1, 0)]
-                for of_mixture in np.moveaxis(log_losses, 2, 0)
-            ]
-        )
+        return kept_share(self.below(self.losses.over(log_tokens, shares)))
 
     def choice(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> MixtureChoice:
         """Judge a budget and its mixture by these draws."""
-        probability = kept_share(self.margins(log_tokens, shares))
+        probability = float(kept_share(self.margins(log_tokens, shares)))
         is_kept = probability >= self.confidence
         return MixtureChoice(log_tokens, shares, probability, is_kept)
 
@@ -365,9 +360,11 @@ class MixtureProblem:
         return {"distance": tell_distance(self.posteriors, run), "warnings": lines}
 
 
-def kept_share(margins: Float[np.ndarray, "limit draw"]) -> float:
+def kept_share(
+    margins: Float[np.ndarray, "limit draw *point"],
+) -> Float[Any, "*point"]:
     """Compute the share of draws that keep all limits."""
-    return float((margins >= 0).all(axis=0).mean())
+    return (margins >= 0).all(axis=0).mean(axis=0)
 
 
 def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
@@ -379,12 +376,10 @@ def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
     return np.diff(below)
 
 
-def quantiles(
-    losses: Float[np.ndarray, " draw"], tail: float = 0.05
-) -> dict[str, float]:
-    """Summarise a loss, or a rise, by its median and 90% interval."""
-    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
-    return {"median": float(median), "low": float(low), "high": float(high)}
+def quantiles(losses: Float[np.ndarray, " draw *point"], tail: float = 0.05) -> dict:
+    """Summarise a loss, or a rise, by its median and 90% interval, numbers or lists."""
+    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail], axis=0).tolist()
+    return {"median": median, "low": low, "high": high}
 
 
 # -- the question ----------------------------------------------------------------------

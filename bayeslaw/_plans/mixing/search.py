@@ -67,8 +67,8 @@ def _starts(
 
 def onto_simplex(
     shares: Float[np.ndarray, "*draw domain"],
-    low: Float[np.ndarray, " domain"],
-    high: Float[np.ndarray, " domain"],
+    low: Float[np.ndarray, "*#draw domain"],
+    high: Float[np.ndarray, "*#draw domain"],
     scale: Float[np.ndarray, "*draw domain"] | float = 1.0,
     halvings: int = 60,
 ) -> Float[np.ndarray, "*draw domain"]:
