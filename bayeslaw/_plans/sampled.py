@@ -314,8 +314,8 @@ def _filled(values: Any, size: int) -> Any:
 def losses_on_grid(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: Mapping[str, Float[jax.Array, "*draw"]],
-    chosen: Mapping[str, Float[jax.Array, " choice *draw"]],
+    fixed: Mapping[str, Float[jax.Array, "*each"]],
+    chosen: Mapping[str, Float[jax.Array, " choice *own"]],
     log_tokens: Float[jax.Array, " tokens"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "choice tokens draw"]:

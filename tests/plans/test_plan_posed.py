@@ -188,7 +188,7 @@ def test_a_budget_becomes_caps_of_tokens():
         confidence=0.7,
     )
     assert posed.max_tokens == pytest.approx(1e10)  # of 6 N D, under 2e10
-    assert posed.supplies == {"unique_target_tokens": 1.2e10}
+    assert posed.seen == {"unique_target_tokens": 1.2e10}
     assert (posed.min_replay, posed.confidence) == (0.2, 0.7)
     assert (posed.N, posed.ptpp) == (1e9, 20.0)
     assert posed.span == pytest.approx((np.log(1e5), np.log(1e13)))
