@@ -14,6 +14,7 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -148,7 +149,38 @@ def three_domains(ax) -> None:
     plots.ternary(ax, bayeslaw.plan_mixture(posteriors, N=1e9, max_loss=limits))
 
 
+def optimizers(ax) -> None:
+    """Three simulated optimizers, of which two are nearly equal, at a goal beyond."""
+    tables = []
+    for seed, (name, factor) in enumerate({"A": 1.0, "B": 0.98, "C": 0.983}.items()):
+        runs = bayeslaw.simulate("chinchilla", seed=seed, noise=0.004)
+        runs = runs[runs["replay"] == 0.1].assign(optimizer=name)
+        tables.append(runs.assign(run=name + runs["run"], loss=factor * runs["loss"]))
+    goal = {"N": 7e10, "D": 1.4e12}
+    table = pd.concat(tables, ignore_index=True)
+    options = {"on_failure": "warn"}
+    chosen = bayeslaw.choose_recipe(table, "optimizer", goal, "chinchilla", **options)
+    plots.recipe_losses(ax, chosen)
+
+
+def learning_rates(ax) -> None:
+    """The best rate of a run ten times larger than simulated sweeps of the rate."""
+    rng, rows = np.random.default_rng(0), []
+    for N in (2e7, 6e7, 2e8, 6e8):
+        for lr in 1e-3 * (N / 1e8) ** -0.3 * 2.0 ** np.arange(-3, 4):
+            off = np.log2(lr / 1e-3) + 0.3 * np.log2(N / 1e8)
+            loss = 1.7 + 400 * N**-0.34 + 410 * (20 * N) ** -0.28 + 0.01 * off**2
+            rows.append((N, 20 * N, lr, loss * np.exp(0.002 * rng.standard_normal())))
+    runs = pd.DataFrame(rows, columns=["N", "D", "lr", "loss"])
+    fit = bayeslaw.fit(runs, "chinchilla+lr", preview=True, on_failure="warn")
+    run, ranges = {"N": 6e9, "D": 1.2e11}, {"lr": (2e-5, 2e-3)}
+    options = {"source_weight": 0.0, "ranges": ranges}
+    plots.best_value(ax, bayeslaw.best_settings(None, fit, run, **options)["lr"])
+
+
 PLOTS: dict[str, Callable] = {
+    "recipe_choice": optimizers,
+    "best_rate": learning_rates,
     "cluster": workers,
     "update": second_batch,
     "no_runs": first_runs,

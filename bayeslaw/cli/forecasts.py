@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -44,6 +44,10 @@ from bayeslaw.cli.parsing import (
     prior_of,
     read_table,
 )
+
+if TYPE_CHECKING:
+    from bayeslaw._forecasts.choosing import RecipeChoice
+    from bayeslaw._forecasts.recipes import Recipes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +227,7 @@ class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
     accept_diagnostics: bool = option(
         "With --by: keep a fit whose diagnostics fail.", default=False
     )
+    picture: Path | None = option("File for the recipes' losses: recipes.png.")
     prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
 
 
@@ -237,8 +242,9 @@ def recipes(options: RecipesOptions) -> None:
     """
     import bayeslaw
 
+    check_writable(options.picture)
     if options.by is not None:
-        _choose_recipe(options)
+        _answer_recipes(options, _choose_recipe(options))
         return
     if options.law or options.where:
         raise LawError("--law and --where belong to --by COLUMN")
@@ -260,10 +266,19 @@ def recipes(options: RecipesOptions) -> None:
         prob=options.prob,
         seed=options.seed,
     )
+    _answer_recipes(options, compared)
+
+
+def _answer_recipes(options: RecipesOptions, compared: Recipes | RecipeChoice) -> None:
+    """Write the picture, and the answer."""
+    from bayeslaw.plots import recipe_losses
+
+    height = 1.2 + 0.4 * len(compared.rows)
+    write_picture(options.picture, lambda ax: recipe_losses(ax, compared), height)
     emit_answer(compared, options.as_json, compared.table())
 
 
-def _choose_recipe(options: RecipesOptions) -> None:
+def _choose_recipe(options: RecipesOptions) -> RecipeChoice:
     """Compare the recipes that a column of a table names."""
     import bayeslaw
 
@@ -274,7 +289,7 @@ def _choose_recipe(options: RecipesOptions) -> None:
     with progress_bar(
         f"{options.law} by {options.by} on {len(table)} runs"
     ) as progress:
-        chosen = bayeslaw.choose_recipe(
+        return bayeslaw.choose_recipe(
             table,
             options.by or "",
             goal_at(options.at or []),
@@ -285,7 +300,6 @@ def _choose_recipe(options: RecipesOptions) -> None:
             progress=progress,
             on_failure="warn" if options.accept_diagnostics else "raise",
         )
-    emit_answer(chosen, options.as_json, chosen.table())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from bayeslaw.plots.axes import GREY as GREY
 from bayeslaw.plots.axes import MOST_TICKS as MOST_TICKS
 from bayeslaw.plots.axes import STAR as STAR
 from bayeslaw.plots.budgets import isoflops as isoflops
+from bayeslaw.plots.choices import best_value as best_value
+from bayeslaw.plots.choices import recipe_losses as recipe_losses
 from bayeslaw.plots.following import closing_forecast as closing_forecast
 from bayeslaw.plots.following import followed_run as followed_run
 from bayeslaw.plots.following import probability_over_time as probability_over_time

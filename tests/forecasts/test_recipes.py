@@ -211,8 +211,11 @@ def test_one_command_says_who_wins(fit_file, tmp_path):
     assert all(pair["probability"] >= 0.5 for pair in record["pairs"])
     path = tmp_path / "recipes.csv"
     path.write_text("recipe,N,D,replay\nusual,8.1B,70B,20%\nlarge,13B,,20%\n")
-    table = CliRunner().invoke(app, ["recipes", str(fit_file), str(path), "--json"])
+    asked = ["recipes", str(fit_file), str(path), "--json"]
+    picture = tmp_path / "recipes.png"
+    table = CliRunner().invoke(app, [*asked, "--picture", str(picture)])
     assert table.exit_code == 0, table.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
     pair = json.loads(table.stdout)["pairs"][0]
     assert {pair["recipe"], pair["other"]} == {"usual", "large"}
 

@@ -51,6 +51,47 @@ def test_the_landscape_of_forgetting_is_the_law_s():
     assert len(bare.collections) == 1
 
 
+@pytest.mark.parametrize("sizes", [3, 40])
+def test_sizes_beyond_the_colours_share_one_and_have_no_names(sizes):
+    N = np.geomspace(1e8, 1e10, sizes)
+    runs = pd.DataFrame({"N": N, "loss": 2.0})
+    rows = pd.DataFrame({"median": 2.0, "low": 1.9, "high": 2.1}, index=runs.index)
+    ax = plots.observed_against_forecast(Figure().add_subplot(), runs, rows)
+    names = ax.get_legend_handles_labels()[1]
+    assert len(names) == (3 if sizes == 3 else 0)
+    assert len(ax.containers) == (3 if sizes == 3 else 1)
+
+
+@pytest.mark.parametrize("domains", [(), ("target", "source")])
+def test_recipes_are_intervals_with_their_chances_beside_them(domains):
+    ends = {"low": 1.9, "median": 2.0, "high": 2.2}
+    losses = {"losses": dict.fromkeys(domains, ends)} if domains else ends
+    rows = [{"recipe": name, "probability": 0.75} | losses for name in ("a", "b")]
+    ax = plots.recipe_losses(Figure().add_subplot(), SimpleNamespace(rows=rows))
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a", "b"]
+    (right,) = ax.child_axes
+    assert [tick.get_text() for tick in right.get_yticklabels()] == ["best 75.0%"] * 2
+    assert len(ax.containers) == max(1, len(domains))
+    dots, _, (bars,) = ax.containers[0].lines
+    assert dots.get_xdata().tolist() == [2.0, 2.0]
+    assert bars.get_segments()[0][:, 0] == pytest.approx([1.9, 2.2])
+
+
+def test_a_best_value_is_a_star_on_its_loss_within_the_interval_of_the_best():
+    value = np.geomspace(1e-5, 1e-3, 9)
+    curve = 2.0 + np.log(value / 1e-4) ** 2
+    table = pd.DataFrame({"value": value, "mean": curve})
+    best = SimpleNamespace(
+        **{"name": "lr", "about": "the loss", "best": 1e-4, "interval": (5e-5, 2e-4)},
+        table=table.assign(low=curve - 0.1, high=curve + 0.1),
+    )
+    ax = plots.best_value(Figure().add_subplot(), best)
+    star = next(line for line in ax.lines if line.get_marker() == "*")
+    assert star.get_xydata()[0] == pytest.approx([1e-4, 2.0])
+    assert ax.patches[0].get_path().get_extents().width > 0
+    assert ax.get_xscale() == "log"
+
+
 def test_learning_curves_have_a_colour_a_run_and_dots_where_measured():
     runs = pd.DataFrame(
         {
