@@ -15,7 +15,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count, format_many
+from bayeslaw._base.numbers import Z90, format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
@@ -50,6 +50,8 @@ from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
 from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import as_runs
+
+LEAST_NARROWER = 0.05  # share of a new run's interval below which it is hardly narrower
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,6 +95,9 @@ class Anchors(Shown):
         chance and regret from simulations.
     days
         Days until all runs are done, checkpoints first, if costs are known.
+    new_run
+        For a forecast (gain ``variance``): half of a new run's 90% interval in log loss,
+        ``before`` and ``after`` all picks. No runs on offer narrow its own noise.
     """
 
     picks: list[dict[str, Any]]
@@ -108,6 +113,7 @@ class Anchors(Shown):
     warnings: list[str]
     choice: dict[str, Any] | None = None
     days: float | None = None
+    new_run: dict[str, float] | None = None
 
     KEYS: ClassVar = {
         "*": ...,
@@ -127,6 +133,7 @@ class Anchors(Shown):
         },
         "plan": "flops_before flops_after money_before? money_after?",
         "choice": CHOSEN,
+        "new_run": {"before after": float},
     }
 
     @classmethod
@@ -138,8 +145,9 @@ class Anchors(Shown):
         PlanError
             A key is missing or unknown.
         """
-        # lists saved by early versions have no choice and no days
-        odd = sorted({f.name for f in fields(cls)} ^ {"choice", "days", *record})
+        # lists saved by early versions lack these
+        late = {"choice", "days", "new_run"}
+        odd = sorted({f.name for f in fields(cls)} ^ {*late, *record})
         if odd:
             raise PlanError(
                 f"not a saved list of anchors: {odd[0]!r} is missing or unknown"
@@ -221,12 +229,21 @@ class Anchors(Shown):
                     "(expected loss for want of knowing the best "
                     f"{c['regret']:.2%}, then {c['regret_after']:.2%})"
                 )
+        worth = ""
+        if self.new_run is not None:
+            before, after = self.new_run["before"], self.new_run["after"]
+            worth = (
+                f"; 90% of new runs there then lie within {after:.1%} of the forecast, "
+                f"not {before:.1%}"
+            )
+            if after > (1 - LEAST_NARROWER) * before:
+                worth += " (hardly narrower)"
         kind = KINDS[self.gain]
         count = format_many(len(self.picks), "run")
         return (
             f"{count} for {price} take {kind.sd_of} from "
             f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
-            f"{kind.of_what}{saving}{choice}; {self.stop}."
+            f"{kind.of_what}{saving}{choice}{worth}; {self.stop}."
         )
 
 
@@ -402,6 +419,16 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         plan = {"flops_before": aim.plan.flops, "flops_after": flops_after}
         if aim.plan.problem.costs.has_money:
             plan |= {"money_before": price, "money_after": price - saved}
+    new_run = None
+    if aim.gain == "variance" and aim.plan is None:
+        (domain,) = aim.domains
+        noise = domain.noise
+        # the effect of a checkpoint on offer is part of the goal's sd
+        known = np.mean(domain.at >= 0) * noise.tau_checkpoint**2
+        shared = noise.scale**2 - noise.sigma**2 - known
+        own = float(np.mean(noise.capped_variance + shared))
+        before, after = (Z90 * math.sqrt(sd**2 + own) for sd in (sds[0], sds[-1]))
+        new_run = {"before": before, "after": after}
     return Anchors(
         picks=_build_records(offered, appraisal),
         gain=aim.gain,
@@ -415,6 +442,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         plan=plan,
         choice=foresee_choice(aim, approximation, appraisal.picks, arguments.seed),
         days=None if costs is None else days_of(offered, appraisal.picks, costs),
+        new_run=new_run,
         warnings=warnings,
     )
 

@@ -82,6 +82,23 @@ def test_twenty_runs_of_one_checkpoint_are_not_twenty():
     assert {p["row"] for p in free.picks} == {1}
 
 
+def test_a_new_run_keeps_its_own_noise_and_that_is_said():
+    """Its 90% interval is that of the law, of its noise, and of a new checkpoint's effect."""
+    offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)
+    posterior = straight(tau_checkpoint=0.01, sigma=np.hypot(SIGMA, 0.01))
+    for N, new in ((2e9, SIGMA), (9e9, np.hypot(SIGMA, 0.01))):
+        made = buy(posterior, offered, 3.0, GOAL.assign(N=N, ptpp=279.0))
+        assert made.new_run is not None
+        sds = {"before": made.goal_sd_before, "after": made.goal_sd_after}
+        for when, sd in sds.items():
+            half = 1.645 * np.hypot(sd, new)
+            assert made.new_run[when] == pytest.approx(half, rel=1e-3)
+        assert f"lie within {made.new_run['after']:.1%} of" in made.sentence()
+    noisy = Anchors(**made.to_dict() | {"new_run": {"before": 0.02, "after": 0.0195}})
+    assert "hardly narrower" in noisy.sentence()
+    assert "hardly narrower" not in made.sentence()
+
+
 def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
     posterior = straight(tau_checkpoint=0.01, sigma=np.hypot(SIGMA, 0.01))
     offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)
