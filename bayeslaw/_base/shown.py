@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
+if TYPE_CHECKING:  # the command line's --help does not wait for pandas
+    import pandas as pd
 
 
 class InJson:
@@ -48,8 +49,9 @@ class Shown(InJson):
         table = getattr(self, "table", None)
         if callable(table):
             table = table()
-        shown = table_html(table) if isinstance(table, pd.DataFrame) else ""
-        return paragraphs(self.sentence()) + shown
+        return paragraphs(self.sentence()) + (
+            "" if table is None else table_html(table)
+        )
 
 
 def paragraphs(text: str) -> str:
@@ -67,7 +69,7 @@ def as_json(value: Any) -> Any:
     """Convert an answer, or a part of one, to what JSON can hold: a record to its keys,
     NaN and infinity to None, a path to its text.
     """
-    if isinstance(value, pd.DataFrame):
+    if hasattr(value, "itertuples"):  # a DataFrame
         value = value.to_dict(orient="records")
     if hasattr(value, "to_dict"):
         return value.to_dict()

@@ -21,7 +21,10 @@ def plan(region):
         tokens={},
         epochs={},
         probability=0.9,
-        limits=[{"name": "web", "limit": 2.5}, {"name": "code", "limit": 1.9}],
+        limits=[
+            {"name": "web", "unit": "nats", "limit": 2.5, "max_loss": 2.5},
+            {"name": "code", "unit": "percent", "limit": -10.0, "max_loss": 1.9},
+        ],
         binding="web",
         along={
             n: {"share": [0.0, 0.9], "probability": [0.2, 0.8], **LOSSES}

@@ -172,8 +172,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (
         f"{_PLANNING}/sampled.py",
-        "baseline = sum(w * member.baseline for",
-        "baseline = sum(member.baseline for",
+        "np.sum([w * baselines[name] for",
+        "np.sum([baselines[name] for",
     ),
     (
         "bayeslaw/_posteriors/pairs.py",
@@ -313,8 +313,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_TABLES}/fitting.py",
-        "if len(runs) < len(free):",
-        "if len(runs) < len(free) - 1:",
+        "if rows < len(free):\n        count",
+        "if rows < len(free) - 1:\n        count",
     ),
     # laws
     (
