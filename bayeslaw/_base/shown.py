@@ -46,12 +46,11 @@ class Shown(InJson):
 
     def _repr_html_(self) -> str:
         """Show the answer in words, and its table, in notebooks."""
-        table = getattr(self, "table", None)
+        table: Any = getattr(self, "table", None)
         if callable(table):
             table = table()
-        return paragraphs(self.sentence()) + (
-            "" if table is None else table_html(table)
-        )
+        shown = paragraphs(self.sentence())
+        return shown if table is None else shown + table_html(table)
 
 
 def paragraphs(text: str) -> str:

@@ -28,7 +28,7 @@ from bayeslaw._designs.appraisal import (
     where_to_stop,
 )
 from bayeslaw._designs.criteria import Choosing, Variance
-from bayeslaw._designs.evidence import already_had, domain_of, gaussian
+from bayeslaw._designs.evidence import Domain, already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import (
     CHOSEN,
@@ -422,13 +422,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     new_run = None
     if aim.gain == "variance" and aim.plan is None:
         (domain,) = aim.domains
-        noise = domain.noise
-        # the effect of a checkpoint on offer is part of the goal's sd
-        known = np.mean(domain.at >= 0) * noise.tau_checkpoint**2
-        shared = noise.scale**2 - noise.sigma**2 - known
-        own = float(np.mean(noise.capped_variance + shared))
-        before, after = (Z90 * math.sqrt(sd**2 + own) for sd in (sds[0], sds[-1]))
-        new_run = {"before": before, "after": after}
+        new_run = _foresee_new_run(domain, sds[0], sds[-1])
     return Anchors(
         picks=_build_records(offered, appraisal),
         gain=aim.gain,
@@ -445,6 +439,18 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         new_run=new_run,
         warnings=warnings,
     )
+
+
+def _foresee_new_run(domain: Domain, before: float, after: float) -> dict[str, float]:
+    """Compute half of a new run's 90% interval in log loss, where the goal's sd is as
+    ``before`` and ``after`` all picks.
+    """
+    noise = domain.noise
+    # the effect of a checkpoint on offer is part of the goal's sd
+    in_goal = np.mean(domain.at >= 0) * noise.tau_checkpoint**2
+    own = float(np.mean(noise.capped_variance + noise.shared_variance - in_goal))
+    sds = {"before": before, "after": after}
+    return {name: Z90 * math.sqrt(sd**2 + own) for name, sd in sds.items()}
 
 
 def appraise(

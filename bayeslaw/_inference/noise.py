@@ -249,7 +249,7 @@ class RunNoise:
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
         scales = [f"tau_{kind}" for kind in KINDS]
         effects = {name: values[name] for name in scales if name in values}
-        shared = cls(sigma, dof, **effects)._shared_variance
+        shared = cls(sigma, dof, **effects).shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
         return cls(own_scale, dof, **effects).of_new_run()
 
@@ -260,10 +260,10 @@ class RunNoise:
         """Compute the scale of a new run's error, with the effects of a new checkpoint
         or curve, shape (draw,).
         """
-        return np.sqrt(self.sigma**2 + self._shared_variance)
+        return np.sqrt(self.sigma**2 + self.shared_variance)
 
     @property
-    def _shared_variance(self) -> Float[np.ndarray, " #draw"]:
+    def shared_variance(self) -> Float[np.ndarray, " #draw"]:
         """Compute the variance of all effects of a new run, shape (draw,)."""
         of_kinds = [getattr(self, f"tau_{kind}") ** 2 for kind in KINDS]
         return np.sum(np.broadcast_arrays(*of_kinds), axis=0)
@@ -276,7 +276,7 @@ class RunNoise:
         beyond_two = np.maximum(self.dof - 2, 0.0)
         with np.errstate(divide="ignore"):
             own_variance = self.sigma**2 * self.dof / beyond_two
-        return own_variance + self._shared_variance
+        return own_variance + self.shared_variance
 
     def of_new_run(self) -> RunNoise:
         """Merge a new run's effects into its own error: a Student-t with the same 90%
@@ -285,7 +285,7 @@ class RunNoise:
         Half widths of the parts add up like sds. The smaller the run's own part of the
         scale, the thinner the tails.
         """
-        shared = self._shared_variance
+        shared = self.shared_variance
         if not shared.any():
             return RunNoise(self.sigma, self.dof)
         own_width = self.sigma * stdtrit(self.dof, 0.95)

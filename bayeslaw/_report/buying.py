@@ -330,12 +330,10 @@ def _pilot_tokens(
     and its own runs at the plan's stage.
     """
     most = min(float(runs["D"].max()), float(planned["D"]))
-    has_size = (runs["N"] / planned["N"] - 1).abs() < RULE.same
-    if not has_size.any():
+    if not is_of_model(runs, planned["N"], None).any():
         least = float(runs["D"][runs["D"] > 0].min())
         return np.unique(np.geomspace(min(least, most), most, RULE.pilots))
-    has_stage = (runs["ptpp"] / planned["ptpp"] - 1).abs() < RULE.same
-    longest = runs["D"][has_size & has_stage].max()
+    longest = runs["D"][is_of_model(runs, planned["N"], planned["ptpp"])].max()
     # NaN: at another stage only, so the checkpoint must be trained first
     if not longest < (1 - RULE.same) * most:
         return np.array([])

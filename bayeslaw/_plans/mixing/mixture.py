@@ -291,7 +291,8 @@ def _along(
         shares = np.linspace(
             max(problem.low[j], 1 - ends[1]), min(problem.high[j], 1 - ends[0]), points
         )
-        low, high = (np.tile(ends, (points, 1)) for ends in (problem.low, problem.high))
+        low = np.tile(problem.low, (points, 1))
+        high = np.tile(problem.high, (points, 1))
         low[:, j] = high[:, j] = shares
         mixtures = onto_simplex(np.tile(choice.shares, (points, 1)), low, high)
         below = problem.below(problem.losses.over(log_tokens, mixtures)[..., 0])
