@@ -43,6 +43,8 @@ from ._forecasts.recipes import recipes as recipes
 from ._forecasts.review.findings import Finding as Finding
 from ._forecasts.review.findings import Review as Review
 from ._forecasts.review.review import review as review
+from ._forecasts.stopping import BestStop as BestStop
+from ._forecasts.stopping import best_stop as best_stop
 from ._inference.point import PointFit as PointFit
 from ._inference.point import point_fit as point_fit
 from ._law.catalogue import law as law

@@ -161,14 +161,20 @@ class OptimumOptions(CostOptions, SavedFitOptions):
     covariate: list[str] | None = option(
         "Another column the law reads: replay=0.2 (repeatable)."
     )
+    at: str | None = option(
+        "In place of budgets: when to stop a run that repeats U unique tokens, "
+        "--at N=1B,U=10B; with D=60B also what these tokens bring."
+    )
     prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
-    picture: Path | None = option("File for the isoFLOP curves: optimum.png.")
+    picture: Path | None = option(
+        "File for the isoFLOP curves, or the run's losses: optimum.png."
+    )
 
 
 @command
 def optimum(options: OptimumOptions) -> None:
     """Find the best size and tokens for a budget, with intervals, or say why there are
-    none.
+    none; or (--at) when to stop a run that repeats its data.
 
     Example: bayeslaw optimum fit.nc --budget 1e21 --budget 1e22 (or --budget 20000
     --hardware 64xH100 --price 2.5) --served-tokens 2T
@@ -177,6 +183,18 @@ def optimum(options: OptimumOptions) -> None:
 
     check_writable(options.picture)
     posterior = load_fit(options.fit_file, options.trust_law_file)
+    if options.at is not None:
+        is_budget = options.budget or options.covariate or options.served_tokens != "0"
+        if is_budget or costs_of(options) is not None:
+            raise RunTableError(
+                "--at asks when to stop a run: give it without budgets, costs, "
+                "--served-tokens and --covariate, and columns of the run in it"
+            )
+        (run,) = goal_at([options.at]).to_dict(orient="records")
+        stop = bayeslaw.best_stop(posterior, run, prob=options.prob, seed=options.seed)
+        write_picture(options.picture, lambda ax: bayeslaw.plots.stopping(ax, stop))
+        emit_answer(stop, options.as_json, stop.table())
+        return
     best = bayeslaw.optimum(
         posterior,
         options.budget,

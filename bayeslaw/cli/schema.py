@@ -107,7 +107,7 @@ def answers() -> dict[str, list[Any]]:
         "review": [bayeslaw.Review],
         "plan": [{"*": bayeslaw.Plan, **PRIOR_ONLY, "influence?": bayeslaw.Influence}],
         "mixture": [bayeslaw.MixturePlan, bayeslaw.BestMixture],
-        "optimum": [bayeslaw.Optimum],
+        "optimum": [bayeslaw.Optimum, bayeslaw.BestStop],
         "recipes": [bayeslaw.Recipes, bayeslaw.RecipeChoice],
         "follow": [bayeslaw.Following],
         "update": [update],

@@ -11,6 +11,7 @@ from bayeslaw.plots.axes import GREY as GREY
 from bayeslaw.plots.axes import MOST_TICKS as MOST_TICKS
 from bayeslaw.plots.axes import STAR as STAR
 from bayeslaw.plots.budgets import isoflops as isoflops
+from bayeslaw.plots.budgets import stopping as stopping
 from bayeslaw.plots.choices import best_value as best_value
 from bayeslaw.plots.choices import recipe_losses as recipe_losses
 from bayeslaw.plots.following import closing_forecast as closing_forecast

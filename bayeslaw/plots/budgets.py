@@ -1,4 +1,4 @@
-"""Draw budgets: the best model along curves of equal compute."""
+"""Draw budgets: the best model along curves of equal compute, and when to stop a run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bayeslaw._forecasts.optimum import Optimum
+    from bayeslaw._forecasts.stopping import BestStop
 
 
 def isoflops(
@@ -44,4 +45,24 @@ def isoflops(
     ax.set_xlabel("model size N (parameters)")
     ax.set_ylabel("loss")
     ax.legend(title=f"budget ({best.unit})", fontsize=8)
+    return ax
+
+
+def stopping(ax: Axes, best: BestStop, points: pd.DataFrame | None = None) -> Axes:
+    """Draw the loss of a run along its epochs with its interval, the stop with the least
+    expected loss (star) with the interval of the best tokens (bar), and the run's
+    ``points`` so far (dots; columns D and loss).
+    """
+    unique = best.run["U"]
+    band = pd.DataFrame(best.curve)
+    line_in_band(ax, band["D"] / unique, band, COLOURS[0])
+    if points is not None:
+        ax.plot(points["D"] / unique, points["loss"], "o", color="black", markersize=3)
+    ends = np.array([best.best_D["low"], best.best_D["high"]]) / unique
+    inside = np.clip(ends, None, band["D"].max() / unique)
+    ax.plot(inside, [best.loss["median"]] * 2, color="black", linewidth=1)
+    ax.plot([best.epochs], [best.loss["median"]], **STAR)
+    ax.set_xscale("log")
+    ax.set_xlabel("epochs (D / U)")
+    ax.set_ylabel("loss (nats per token)")
     return ax

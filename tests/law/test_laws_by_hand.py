@@ -48,6 +48,13 @@ def data_constrained_coupled(p):
     return p["E"] + (of_size + of_tokens) ** p["k"]
 
 
+def data_constrained_overfitting(p):
+    """Lovelace 2026 (arXiv 2605.01640)."""
+    repeats = X["D"] / np.minimum(X["U"], X["D"]) - 1
+    penalty = p["P"] * repeats ** p["delta"] * (X["N"] / X["U"]) ** p["kappa"]
+    return size_and_data(p) + penalty
+
+
 def curve(p):
     """Eq. 4 of Wang 2025 without its annealing."""
     moved = 1 - (1 + p["E"] * X["S1_cpt"]) ** -p["beta"]
@@ -264,6 +271,7 @@ FORMULAS = {
     "rectified": lambda p: p["E"] + p["B"] / (p["D0"] + X["D"] ** p["beta"]),
     "data-constrained": data_constrained,
     "data-constrained-coupled": data_constrained_coupled,
+    "data-constrained-overfitting": data_constrained_overfitting,
     "forgetting": lambda p: X["loss_before"] + drifted(p),
     "forgetting-complement": forgetting_complement,
     "forgetting-floor": lambda p: p["E"] + drifted(p),
