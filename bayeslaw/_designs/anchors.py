@@ -13,9 +13,9 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import POSITIVE, check_count, checked
+from bayeslaw._base.limits import EVEN_CHANCE, LOSS, POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import Z90, format_count, format_many
+from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
@@ -28,7 +28,7 @@ from bayeslaw._designs.appraisal import (
     where_to_stop,
 )
 from bayeslaw._designs.criteria import Choosing, Variance
-from bayeslaw._designs.evidence import Domain, already_had, domain_of, gaussian
+from bayeslaw._designs.evidence import already_had, domain_of, gaussian
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import (
     CHOSEN,
@@ -43,6 +43,12 @@ from bayeslaw._designs.goals.goal import (
 )
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
+from bayeslaw._designs.worth import (
+    VERDICTS,
+    describe_verdicts,
+    foresee_new_run,
+    foresee_verdicts,
+)
 from bayeslaw._plans.question import FORGETTING
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.outcomes import check_readable
@@ -98,6 +104,11 @@ class Anchors(Shown):
     new_run
         For a forecast (gain ``variance``): half of a new run's 90% interval in log loss,
         ``before`` and ``after`` all picks. No runs on offer narrow its own noise.
+    verdicts
+        With ``max_loss``: for each goal's run the ``probability`` that a new run keeps it,
+        the verdict ``now`` (kept, broken or unsure at ``confidence``), and the
+        probability of each verdict after all picks; ``changes`` is the probability that
+        it is another one, mean over runs.
     """
 
     picks: list[dict[str, Any]]
@@ -114,6 +125,7 @@ class Anchors(Shown):
     choice: dict[str, Any] | None = None
     days: float | None = None
     new_run: dict[str, float] | None = None
+    verdicts: dict[str, Any] | None = None
 
     KEYS: ClassVar = {
         "*": ...,
@@ -134,6 +146,7 @@ class Anchors(Shown):
         "plan": "flops_before flops_after money_before? money_after?",
         "choice": CHOSEN,
         "new_run": {"before after": float},
+        "verdicts": VERDICTS,
     }
 
     @classmethod
@@ -146,7 +159,7 @@ class Anchors(Shown):
             A key is missing or unknown.
         """
         # lists saved by early versions lack these
-        late = {"choice", "days", "new_run"}
+        late = {"choice", "days", "new_run", "verdicts"}
         odd = sorted({f.name for f in fields(cls)} ^ {*late, *record})
         if odd:
             raise PlanError(
@@ -238,6 +251,9 @@ class Anchors(Shown):
             )
             if after > (1 - LEAST_NARROWER) * before:
                 worth += " (hardly narrower)"
+        if self.verdicts is not None:
+            money = None if self.days is None else self.spent
+            worth += f"; {describe_verdicts(self.verdicts, money)}"
         kind = KINDS[self.gain]
         count = format_many(len(self.picks), "run")
         return (
@@ -265,6 +281,8 @@ class AnchorArguments:
     checks: int = 48
     seed: int = 0
     costs: Costs | None = None
+    max_loss: float | None = None
+    confidence: float = 0.9
 
     @property
     def sources(self) -> dict[str, Posterior]:
@@ -332,6 +350,12 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         Costs of training (`Costs` with a price). With them, runs without a column
         ``cost``, the budget and a plan's gain are in money, and the days of all runs
         are given.
+    max_loss
+        For a forecast (gain ``"variance"``): a limit on the loss of new runs at the goal,
+        nats per token; ``verdicts`` then says whether the picks are expected to decide
+        about it.
+    confidence
+        Probability at which a verdict on ``max_loss`` is sure.
 
     Raises
     ------
@@ -354,6 +378,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
     goal, costs = read_goal(arguments.goal, arguments.costs)
+    limit = _read_max_loss(arguments)
     runtime.start()
     offered = menu(candidates, costs)
     limits = _read_limits(offered, arguments)
@@ -374,6 +399,11 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     limits = limits._replace(replicates=once)
     # the list, and where it ends
     gain = gain_for(arguments.gain, goal, arguments.source is not None)
+    if limit is not None and (gain != "variance" or isinstance(goal, Mapping)):
+        raise PlanError(
+            "max_loss is a limit on runs that are forecast: it needs a table as the goal "
+            "and the gain 'variance'; a plan has its limits in the goal"
+        )
     aim = goal_of(target, goal, gain, offered, arguments.run_length, sources)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
@@ -419,10 +449,15 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         plan = {"flops_before": aim.plan.flops, "flops_after": flops_after}
         if aim.plan.problem.costs.has_money:
             plan |= {"money_before": price, "money_after": price - saved}
-    new_run = None
+    new_run = verdicts = None
     if aim.gain == "variance" and aim.plan is None:
         (domain,) = aim.domains
-        new_run = _foresee_new_run(domain, sds[0], sds[-1])
+        new_run = foresee_new_run(domain, sds[0], sds[-1])
+        if limit is not None:
+            assert isinstance(goal, pd.DataFrame)
+            verdicts = foresee_verdicts(
+                approximation, domain, appraisal.picks, goal, *limit
+            )
     return Anchors(
         picks=_build_records(offered, appraisal),
         gain=aim.gain,
@@ -437,20 +472,9 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         choice=foresee_choice(aim, approximation, appraisal.picks, arguments.seed),
         days=None if costs is None else days_of(offered, appraisal.picks, costs),
         new_run=new_run,
+        verdicts=verdicts,
         warnings=warnings,
     )
-
-
-def _foresee_new_run(domain: Domain, before: float, after: float) -> dict[str, float]:
-    """Compute half of a new run's 90% interval in log loss, where the goal's sd is as
-    ``before`` and ``after`` all picks.
-    """
-    noise = domain.noise
-    # the effect of a checkpoint on offer is part of the goal's sd
-    in_goal = np.mean(domain.at >= 0) * noise.tau_checkpoint**2
-    own = float(np.mean(noise.capped_variance + noise.shared_variance - in_goal))
-    sds = {"before": before, "after": after}
-    return {name: Z90 * math.sqrt(sd**2 + own) for name, sd in sds.items()}
 
 
 def appraise(
@@ -487,6 +511,14 @@ def appraise(
     criterion = Variance(approximation.goals)
     appraisal, _ = appraise_picks(approximation, criterion, picks)
     return appraisal.sds[0], appraisal.sds[-1]
+
+
+def _read_max_loss(arguments: AnchorArguments) -> tuple[float, float] | None:
+    """Read the limit on a new run's loss and the confidence of its verdict."""
+    confidence = checked("confidence", arguments.confidence, EVEN_CHANCE)
+    if arguments.max_loss is None:
+        return None
+    return checked("max_loss", arguments.max_loss, LOSS), confidence
 
 
 def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:

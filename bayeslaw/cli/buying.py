@@ -86,6 +86,13 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
     checks: int | None = option(
         "Outcomes simulated to check the gains; 0: none; default: 48.", min=0
     )
+    max_loss: str | None = option(
+        "Limit on the loss of the forecast runs, nats per token: whether the runs to "
+        "buy are expected to decide if it is kept."
+    )
+    confidence: str | None = option(
+        "Probability at which a verdict on --max-loss is sure; default: 0.9."
+    )
     next_batch: bool = option(
         "Without a fit: the next batch of a sequence, from nothing or from "
         "the runs measured so far.",
@@ -116,7 +123,15 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
 # options that only suit some of the three ways to begin, by field
 OF_NEXT = ("measured", "batch", "enough", "reference")
 OF_LAWS = ("law", "source_law", "experience")
-OF_FITS = ("fit_file", "source", "max_picks", "replicates", "checks")
+OF_FITS = (
+    "fit_file",
+    "source",
+    "max_picks",
+    "replicates",
+    "checks",
+    "max_loss",
+    "confidence",
+)
 
 
 @command
@@ -192,6 +207,7 @@ def anchors(options: AnchorsOptions) -> None:
             source=source,
             **settings,
             **given(options, "replicates", "max_picks", "least", "checks"),
+            **given(options, "max_loss", "confidence"),
         )
     write_table(picked.runs(table), options.output)
     if options.prior_only and not options.as_json:

@@ -81,6 +81,7 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
         (["--reference", "replay=0.1"], "reads 'replay'"),
         (["--replicates", "2"], "leave --replicates out"),
         (["--checks", "0"], "leave --checks out"),
+        (["--max-loss", "2"], "leave --max-loss out"),
         (["--experience", "none"], "--experience belongs to --prior-only"),
         (["--least", "2"], "--least is of a plan"),
         (["--batch", "0"], "--batch"),

@@ -420,8 +420,11 @@ def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
         "anchors",
         folder / "fit.nc",
         *asked,
-        *f"--budget 5e18 -o {folder}/buy.csv".split(),
+        *f"--budget 5e18 --max-loss 2.5 --confidence 80% -o {folder}/buy.csv".split(),
     )
+    of_runs = out["verdicts"]["runs"]
+    assert out["verdicts"]["confidence"] == 0.8
+    assert {run["now"] for run in of_runs} <= {"kept", "unsure", "broken"}
     assert {"row", "cost", "gain"} <= set(out["picks"][0])
     assert 0 < out["goal_sd_after"] < out["goal_sd_before"]
     assert out["spent"] == pytest.approx(sum(p["cost"] for p in out["picks"]))

@@ -1,6 +1,7 @@
 """Anchors: which runs are bought, when the list ends, and what is refused."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
@@ -97,6 +98,75 @@ def test_a_new_run_keeps_its_own_noise_and_that_is_said():
     noisy = Anchors(**made.to_dict() | {"new_run": {"before": 0.02, "after": 0.0195}})
     assert "hardly narrower" in noisy.sentence()
     assert "hardly narrower" not in made.sentence()
+
+
+def test_verdicts_on_a_limit_come_as_often_as_in_simulated_purchases():
+    """A linear-normal law, whose posterior after the purchase is exact, is drawn, bought and judged again."""
+    posterior, bought = straight(), table(x=[2.0, 2.5], cost=1.0)
+    goal, limit, confidence, z = GOAL.assign(x=3.0), 1.03, 0.8, 0.8416
+    made = buy(
+        posterior,
+        bought,
+        2.0,
+        goal,
+        replicates=1,
+        max_loss=limit,
+        confidence=confidence,
+    )
+    assert made.verdicts is not None
+    (run,) = made.verdicts["runs"]
+    (piece,) = posterior.pieces()
+    prior = np.cov([piece.values["level"], piece.values["slope"]])
+    middle = [piece.values[name].mean() for name in ("level", "slope")]
+
+    rng = np.random.default_rng(1)
+    design, at = np.array([[1.0, 2.0], [1.0, 2.5]]), np.array([1.0, 3.0])
+    truth = rng.multivariate_normal(middle, prior, 100_000)
+    measured = truth @ design.T + SIGMA * rng.standard_normal((100_000, 2))
+    after = np.linalg.inv(np.linalg.inv(prior) + design.T @ design / SIGMA**2)
+    weighed = np.linalg.solve(prior, middle) + measured @ design / SIGMA**2
+    mean, sd = weighed @ after @ at, np.sqrt(at @ after @ at + SIGMA**2)
+    often = {
+        "kept": np.mean(mean + z * sd <= np.log(limit)),
+        "broken": np.mean(mean - z * sd >= np.log(limit)),
+    }
+    often["unsure"] = 1 - often["kept"] - often["broken"]
+    new = truth @ at + SIGMA * rng.standard_normal(100_000)
+    assert run["now"] == "unsure"
+    assert run["probability"] == pytest.approx(np.mean(new <= np.log(limit)), abs=6e-3)
+    for name, share in often.items():
+        assert 0.02 < share < 0.98
+        assert run[name] == pytest.approx(share, abs=6e-3)
+    changes = made.verdicts["changes"]
+    assert changes == pytest.approx(1 - run["unsure"])
+    assert f"after them another with {changes:.0%} (kept" in made.sentence()
+    priced = replace(made, days=1.0, spent=900.0)
+    assert f": {900 / changes:,.0f} for each verdict that changes" in priced.sentence()
+    assert Anchors.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+def test_runs_that_tell_nothing_change_no_verdict():
+    dull = table(x=[0.0], cost=1.0, checkpoint="other")
+    posterior = straight(sigma=3.0)
+    made = buy(posterior, dull, 1.0, pd.DataFrame({"x": [3.0, 3.0]}), max_loss=1.01)
+    assert made.verdicts is not None
+    assert made.verdicts["changes"] < 1e-6
+    assert "with 90% is now 2 unsure, and after" in made.sentence()
+    assert ": they hardly decide" in made.sentence()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gain": "information"}, "needs a table as the goal"),
+        ({"confidence": 0.3}, "confidence must be"),
+        ({"max_loss": -1.0}, "max_loss must be"),
+    ],
+)
+def test_a_limit_that_cannot_be_judged_is_refused(options, said):
+    offered = table(x=3.0, cost=[1.0])
+    with pytest.raises(PlanError, match=said):
+        buy(straight(), offered, 3.0, **{"max_loss": 1.1} | options)
 
 
 def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
