@@ -178,7 +178,25 @@ def learning_rates(ax) -> None:
     plots.best_value(ax, bayeslaw.best_settings(None, fit, run, **options)["lr"])
 
 
+def repeated_run() -> pd.DataFrame:
+    """Points of a simulated run of 1e8 parameters on 2e8 unique tokens, up to 90 epochs."""
+    law = bayeslaw.law("data-constrained-overfitting")
+    run = {"N": 1e8, "U": 2e8, "D": 2e8 * np.linspace(3, 90, 30)}
+    losses = np.asarray(law.loss(run, law.from_paper(law.plausible)))
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(30)
+    return pd.DataFrame({"run": "own", **run, "loss": losses * np.exp(noise)})
+
+
+def when_to_stop(ax) -> None:
+    """The how-to's run, and where its loss is least."""
+    points = repeated_run()
+    options = {"on_failure": "warn", "preview": True}
+    fit = bayeslaw.fit(points, "data-constrained-overfitting", **options)
+    plots.stopping(ax, bayeslaw.best_stop(fit, {"N": 1e8, "U": 2e8}), points)
+
+
 PLOTS: dict[str, Callable] = {
+    "stopping": when_to_stop,
     "recipe_choice": optimizers,
     "best_rate": learning_rates,
     "cluster": workers,

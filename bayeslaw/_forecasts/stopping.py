@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NEAR = 0.1  # a best stop is known if its interval ends within this share of it
 MEASURED = 1.1  # factor by which it may lie beyond the longest run of the table
-FEWEST, MOST = 1 / 64, 1024.0  # epochs searched
+FEWEST, MOST, PLACES = 1 / 16, 1024.0, 257  # epochs searched
 RISE = 1e-4  # nats by which the loss must rise from its least to the most epochs
 EPOCHS = (1, 2, 4, 8, 16)  # whose losses are told
 LAW = "data-constrained-overfitting"
@@ -183,10 +183,11 @@ def best_stop(
 
     def losses(tokens: Float[np.ndarray, " place"], **options: Any):
         """Compute the losses of draws at these tokens, shape (draw, place)."""
-        table = pd.DataFrame({**at, "D": tokens})
-        return np.exp(posterior.log_loss(table, **options))
+        # always as many rows, so that one program is compiled
+        table = pd.DataFrame({**at, "D": np.resize(tokens, PLACES)})
+        return np.exp(posterior.log_loss(table, **options))[:, : len(tokens)]
 
-    epochs = np.geomspace(FEWEST, MOST, 513)  # the minimum is found between them
+    epochs = np.geomspace(FEWEST, MOST, PLACES)  # the minimum is found between them
     log_D, by_draw = np.log(epochs * unique), losses(epochs * unique)
     measured = _epochs_measured(table_of(posterior), unique)
     # Start where runs are: a misfit beyond them makes minima that no law has.
@@ -201,25 +202,27 @@ def best_stop(
 
     planned = [float(columns["D"])] if "D" in columns else []
     places = np.unique([*(unique * np.array(EPOCHS)), D, *planned])
-    told, at_stop = losses(places), losses(np.array([D]))
+    told = losses(places)
+    at_stop = told[:, int(np.abs(places - D).argmin())]
     rows = []
     for place, loss in zip(places, told.T, strict=True):
-        change = _interval(loss - at_stop[:, 0], prob)
+        change = loss - at_stop
+        ends = _interval(change, prob)
         rows.append(
             {
                 "epochs": float(place / unique),
                 "D": float(place),
                 "loss": float(np.median(loss)),
-                "change": float(np.mean(loss - at_stop[:, 0])),
-                "change_low": change["low"],
-                "change_high": change["high"],
-                "probability": float(np.mean(loss < at_stop[:, 0])),
+                "change": float(change.mean()),
+                "change_low": ends["low"],
+                "change_high": ends["high"],
+                "probability": float(np.mean(change < 0)),
             }
         )
     best_D = _interval(best, prob)
     reason = _say_why_unknown(posterior, best_D, D, unique, measured)
     new_run = losses(np.array([D]), noise=True, seed=seed)[:, 0]
-    near = np.abs(log_D - math.log(D)) < math.log(32)
+    near = np.abs(log_D - math.log(D)) < math.log(8)
     bands = [_interval(loss, prob) for loss in by_draw[:, near].T]
     curve = {"D": np.exp(log_D[near]).tolist()}
     curve |= {end: [band[end] for band in bands] for end in bands[0]}
@@ -229,11 +232,11 @@ def best_stop(
         reason=reason,
         D=D,
         epochs=D / unique,
-        loss=_interval(at_stop[:, 0], prob),
+        loss=_interval(at_stop, prob),
         new_run=_interval(new_run, prob),
         best_D=best_D,
         no_minimum=float(is_endless.mean()),
-        regret=float(np.mean(at_stop[:, 0] - minima.depth)),
+        regret=float(np.mean(at_stop - minima.depth)),
         rows=rows,
         curve=curve,
         prob=prob,

@@ -270,12 +270,13 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         f"{column} {format_level(column, of_worst[column].iloc[0])}" for column in keys
     ]
     others = f" ({risen.sum() - 1} more rise, too)" if risen.sum() > 1 else ""
-    of_repeated = "read U" if "U" in runs else "read the unique tokens, column U"
+    of_repeated = "it reads U" if "U" in runs else "give unique tokens, column U"
     return (
         f"the loss of {', '.join(shown)} is least at {along} {format_count(lowest)} and "
         f"{rise:.1%} higher at the end{others}: data that repeat, or a rate too high? "
-        "laws fall with D, so keep the rows up to the least loss (--where); laws of "
-        f"repeated data {of_repeated}"
+        "laws fall with D, so keep the rows up to the least loss (--where); "
+        f"data-constrained-overfitting does not ({of_repeated}), and optimum --at says "
+        "when to stop"
     )
 
 

@@ -180,6 +180,7 @@ def optimum(options: OptimumOptions) -> None:
     --hardware 64xH100 --price 2.5) --served-tokens 2T
     """
     import bayeslaw
+    from bayeslaw._posteriors.pairs import table_of
 
     check_writable(options.picture)
     posterior = load_fit(options.fit_file, options.trust_law_file)
@@ -192,7 +193,10 @@ def optimum(options: OptimumOptions) -> None:
             )
         (run,) = goal_at([options.at]).to_dict(orient="records")
         stop = bayeslaw.best_stop(posterior, run, prob=options.prob, seed=options.seed)
-        write_picture(options.picture, lambda ax: bayeslaw.plots.stopping(ax, stop))
+        write_picture(
+            options.picture,
+            lambda ax: bayeslaw.plots.stopping(ax, stop, table_of(posterior)),
+        )
         emit_answer(stop, options.as_json, stop.table())
         return
     best = bayeslaw.optimum(
@@ -205,7 +209,8 @@ def optimum(options: OptimumOptions) -> None:
         seed=options.seed,
     )
     write_picture(
-        options.picture, lambda ax: bayeslaw.plots.isoflops(ax, best, posterior.runs)
+        options.picture,
+        lambda ax: bayeslaw.plots.isoflops(ax, best, table_of(posterior)),
     )
     emit_answer(best, options.as_json, best.table())
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._forecasts.optimum import sweeps_of
-from bayeslaw.plots.axes import COLOURS, STAR, line_in_band, plain_log
+from bayeslaw.plots.axes import BLACK, COLOURS, STAR, line_in_band, plain_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,21 +48,25 @@ def isoflops(
     return ax
 
 
-def stopping(ax: Axes, best: BestStop, points: pd.DataFrame | None = None) -> Axes:
+def stopping(ax: Axes, best: BestStop, runs: pd.DataFrame | None = None) -> Axes:
     """Draw the loss of a run along its epochs with its interval, the stop with the least
-    expected loss (star) with the interval of the best tokens (bar), and the run's
-    ``points`` so far (dots; columns D and loss).
+    expected loss (star) with the interval of the best tokens (bar), and points of this
+    run among ``runs`` (dots).
     """
     unique = best.run["U"]
     band = pd.DataFrame(best.curve)
     line_in_band(ax, band["D"] / unique, band, COLOURS[0])
-    if points is not None:
-        ax.plot(points["D"] / unique, points["loss"], "o", color="black", markersize=3)
+    if runs is not None:
+        of_run = {c: runs[c] == value for c, value in best.run.items() if c in runs}
+        points = runs[pd.DataFrame(of_run).all(axis=1)]
+        ax.plot(points["D"] / unique, points["loss"], "o", color=BLACK, markersize=3)
     ends = np.array([best.best_D["low"], best.best_D["high"]]) / unique
     inside = np.clip(ends, None, band["D"].max() / unique)
-    ax.plot(inside, [best.loss["median"]] * 2, color="black", linewidth=1)
+    ax.plot(inside, [best.loss["median"]] * 2, color=BLACK, linewidth=1)
     ax.plot([best.epochs], [best.loss["median"]], **STAR)
     ax.set_xscale("log")
+    ax.set_xlim(band["D"].min() / unique, band["D"].max() / unique)
+    ax.set_ylim(top=band["median"].iloc[0])
     ax.set_xlabel("epochs (D / U)")
     ax.set_ylabel("loss (nats per token)")
     return ax

@@ -139,8 +139,9 @@ def test_the_command_answers_from_constants_and_draws_it(tmp_path):
 
 def test_the_picture_has_the_stop_its_interval_and_the_points():
     best = bayeslaw.best_stop(doubtful(), RUN)
-    points = pd.DataFrame({"D": [2e9, 4e9], "loss": [3.0, 2.8]})
-    ax = plots.stopping(Figure().subplots(), best, points)
+    rows = [{**RUN, "D": 2e9}, {**RUN, "D": 4e9}, {**RUN, "D": 4e9, "N": 2e9}]
+    runs = pd.DataFrame(rows).assign(loss=2.8)
+    ax = plots.stopping(Figure().subplots(), best, runs)
     curve, dots, bar, star = ax.get_lines()
     assert curve.get_xdata().min() < best.epochs < curve.get_xdata().max()
     np.testing.assert_allclose(dots.get_xdata(), [1, 2])

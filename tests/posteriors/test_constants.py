@@ -119,5 +119,8 @@ def test_at_the_command_line(tmp_path):
     done = CliRunner().invoke(app, ["forecast", WRITTEN, str(path), "--json"])
     (row,) = json.loads(done.stdout)["rows"]
     assert row["median"] == pytest.approx(LOSS)
-    done = CliRunner().invoke(app, ["optimum", WRITTEN, "--budget", "1e22", "--json"])
+    picture = tmp_path / "optimum.png"
+    words = ["optimum", WRITTEN, "--budget", "1e22", "--picture", str(picture)]
+    done = CliRunner().invoke(app, [*words, "--json"])
     assert json.loads(done.stdout)["rows"][0]["N"] > 1e9
+    assert picture.stat().st_size > 0
