@@ -129,6 +129,11 @@ def _check_mixture(
             f"what to plan for: {_describe_refusal(MixtureArguments, question, error)}; a "
             "mixture's plan needs N and max_loss, max_mean_loss or D, and takes what `plan_mixture` takes"
         ) from None
+    if arguments.baseline_run is not None:
+        raise PlanError(
+            "a page's sliders take no baseline_run of a mixture: leave it out, and ask "
+            "`bayeslaw mixture --baseline-run`"
+        )
     pose(arguments)
     return Checked(dict(question), mixes=True)
 

@@ -476,6 +476,10 @@ class MixtureOptions(SavedFitOptions):
         "Another column the laws read, source_loss_before=2.7, or by set, "
         "loss_before=fr=3.2,de=3.4 (repeatable)."
     )
+    baseline_run: str | None = option(
+        "Limits on a rise compare with another run of this model, by the same "
+        "laws: D=10B,web=70%,code=30%."
+    )
     law_mean: bool = option(
         "Limits on the law's mean, not on the run that will be made.", default=False
     )
@@ -523,6 +527,8 @@ def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
         "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
         "unique_tokens": values_by_name(options.unique_tokens, "unique_tokens"),
         "covariates": covariates_of(options.covariate),
+        "baseline_run": options.baseline_run
+        and read_value("baseline_run", options.baseline_run),
         "new_run": not options.law_mean,
         "seed": options.seed,
     }

@@ -118,12 +118,41 @@ def test_rises_are_kept_by_the_fewest_tokens_of_brute_force(adapted, options):
             {"max_loss": {"web": "-10%"}},
             "the limit on web is on its rise: give the loss",
         ),
+        ({"baseline_run": {"D": 2e10, "web": 0.5}}, "shares sum to 0.5, not to 1"),
+        ({"baseline_run": {"web": 1.0}}, "another run's tokens and shares, D=10B"),
+        ({"baseline_run": {"D": 2e10, "wiki": 1.0}}, "another run's tokens and shares"),
     ],
 )
 def test_what_plan_refuses_of_a_unit_mixtures_refuse(posteriors, options, line):
     with pytest.raises(PlanError, match=line) as refusal:
         planned(posteriors, **({"max_loss": {}} | options))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw(posteriors):
+    """Each draw's baseline is the law's loss there, without the noise of a new run."""
+    run = {"D": 2e10, "web": 0.6, "code": 0.3, "books": 0.1}
+    limits = {"max_loss": {"code": "-0.5%"}, "max_mean_loss": "+1%"}
+    asked = {"N": 1e9, "bounds": BOUNDS, "draws": 400, "baseline_run": run}
+    plan, problem = posed_and_solved(MixtureArguments(posteriors, **asked, **limits))
+    assert plan.feasible
+    assert plan.settings["baseline_run"] == run
+
+    def losses_at(of_run):
+        shares = np.array([[of_run[name] for name in problem.domains]])
+        log_tokens = np.array([math.log(of_run["D"])])
+        return problem.losses.over(log_tokens, shares)[..., 0, 0]
+
+    baseline = np.exp(losses_at(run) - problem.losses.noise)
+    rises = np.exp(losses_at({"D": plan.D, **plan.shares})) / baseline - 1
+    assert baseline.std(axis=1).min() > 0
+    kept = (rises[1] <= -0.005) & (rises.mean(axis=0) <= 0.01)
+    assert plan.probability == kept.mean()
+    itself = asked | {"D": run["D"], "new_run": False, "max_loss": {"web": "+0.1%"}}
+    problem = posed_and_solved(MixtureArguments(posteriors, **itself)).problem
+    shares = np.array([run[name] for name in problem.domains])
+    margins = problem.margins(math.log(run["D"]), shares)
+    np.testing.assert_allclose(margins, math.log(1.001), rtol=1e-9)
 
 
 def test_a_law_that_reads_no_loss_before_may_be_limited_in_its_rise(posteriors):

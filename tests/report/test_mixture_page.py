@@ -150,6 +150,7 @@ def test_a_budget_may_be_asked_for_on_the_page(tmp_path):
         ({"max_loss": {"web": 2.0}}, "'N'"),
         ({"N": 1e9, "max_loss": {"web": 2.0}, "ptpp": 30}, "ptpp"),
         ({**QUESTION, "bounds": {"wiki": (0.0, 1.0)}}, "no 'wiki'"),
+        ({**QUESTION, "baseline_run": {"D": 2e10, "web": 1.0}}, "no baseline_run"),
     ],
 )
 def test_a_question_is_refused_before_anything_is_fitted(tmp_path, question, line):

@@ -46,6 +46,7 @@ QUESTION = {
     "confidence max_epochs D? max_tokens?": float,
     "weights least largest unique_tokens": dict[str, float],
     "covariates": dict[str, dict[str, float]],
+    "baseline_run": dict[str, float],
     "new_run": bool,
     "draws seed": int,
 }
@@ -194,6 +195,10 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     covariates
         Further columns that the laws read, each a number or numbers by evaluation set:
         ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
+    baseline_run
+        Another run of this model as the baseline of limits on a rise, by the same laws
+        and draws, in place of ``loss_before``: its tokens and shares, ``{"D": 10e9,
+        "web": 0.7, "code": 0.3}``. Domains that are left out have no share.
     costs
         Formula of the FLOPs; 6 N D by default.
     new_run
@@ -434,7 +439,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     max_loss, max_forgetting, max_mean_loss, bytes_per_token, confidence
         Upper limits as in `plan_mixture`, and the probability with which all are kept
         together; by default there is none. `optimum` leaves them aside.
-    bounds, unique_tokens, max_epochs
+    bounds, unique_tokens, max_epochs, baseline_run
         As in `plan_mixture`.
     tolerance
         Share of the loss within which mixtures count as good as the best.

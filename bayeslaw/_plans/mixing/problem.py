@@ -63,6 +63,7 @@ class MixtureQuestion:
     unique_tokens: Mapping[str, float] = field(default_factory=dict)
     max_epochs: float = 1.0
     covariates: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    baseline_run: Mapping[str, float] | None = None
     new_run: bool = True
     draws: int = 1000
     seed: int = 0
@@ -326,6 +327,7 @@ class MixtureProblem:
             "unique_tokens": {n: u for n, u in unique.items() if u < math.inf},
             "max_epochs": self.epochs,
             "covariates": {name: dict(row) for name, row in self.columns.items()},
+            "baseline_run": dict(self.question.baseline_run or {}),
             "new_run": self.question.new_run,
             "draws": self.question.draws,
             "seed": self.question.seed,
@@ -414,7 +416,8 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains
     }
     read = {column for p in posteriors.values() for column in columns_read(p)}
-    if any(UNITS[limit.unit].has_baseline for limit in limits):
+    baseline_run = _read_baseline_run(question.baseline_run, domains)
+    if baseline_run is None and any(UNITS[c.unit].has_baseline for c in limits):
         read.add(LOSS_BEFORE)
     check_covariates(question.covariates, read, set_elsewhere)
     fixed = {name: {"N": size} for name in sets}
@@ -468,8 +471,13 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         question.new_run,
     )
     drawn = dict(losses.sets)
+    if baseline_run is not None:
+        # the other run by the law alone, as `plan` takes it
+        of_run = np.exp(losses.at(*baseline_run)[0] - losses.noise)
+        for (name, one), baseline in zip(losses.sets.items(), of_run, strict=True):
+            drawn[name] = replace(one, baseline=baseline)
     for limit in limits:
-        if UNITS[limit.unit].has_baseline:
+        if baseline_run is None and UNITS[limit.unit].has_baseline:
             for name in dict(limit.weights) or (limit.name,):
                 before = _find_baseline(name, posteriors[name], fixed[name])
                 baseline = np.full(question.draws, before)
@@ -545,6 +553,23 @@ def _read_limits(
     return tuple(limits.values())
 
 
+def _read_baseline_run(
+    run: Any, domains: tuple[str, ...]
+) -> tuple[float, Float[np.ndarray, " domain"]] | None:
+    """Read another run's log tokens and shares; shares that are not given are 0."""
+    if run is None:
+        return None
+    if not isinstance(run, Mapping) or not {"D"} < set(run) <= {"D", *domains}:
+        raise PlanError(
+            "baseline_run is another run's tokens and shares, D=10B,"
+            f"{','.join(f'{name}=...' for name in domains)}; got {run!r}"
+        )
+    shares = [checked(f"baseline_run {n}", run.get(n, 0.0), SHARE) for n in domains]
+    if abs(sum(shares) - 1) > 1e-6:
+        raise PlanError(f"baseline_run: shares sum to {sum(shares):.4g}, not to 1")
+    return math.log(checked("baseline_run D", run["D"], COUNT)), np.array(shares)
+
+
 def _find_baseline(
     name: str, posterior: Posterior, columns: Mapping[str, float]
 ) -> float:
@@ -560,7 +585,8 @@ def _find_baseline(
         raise PlanError(
             f"the limit on {name} is on its rise: give the loss before adaptation, "
             f"covariates={{'loss_before': {{{name!r}: 2.3}}}} "
-            f"(--covariate loss_before={name}=2.3)"
+            f"(--covariate loss_before={name}=2.3), or another run to compare with, "
+            "baseline_run (--baseline-run)"
         )
     return before
 
