@@ -2,6 +2,7 @@
 says that nothing changed, or that something did, where that is so.
 """
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -236,6 +237,31 @@ def test_an_average_is_made_again_of_all_the_laws_it_was_made_of():
     assert updated.posterior.attrs["folds"] == again.attrs["folds"]
     laws = updated.first.laws
     assert list(laws["weight_after"]) == [again.weights[n] for n in laws.index]
+
+
+@pytest.mark.parametrize(
+    ("law", "replays", "warned"),
+    [
+        ("state-power", [0.25], 1),
+        ("state-power", [0.25, 0.5], 0),
+        ("ptpp-tokens", [0.25], 0),
+    ],
+)
+def test_one_run_of_a_larger_model_narrows_too_much_where_losses_before_are_read(
+    law, replays, warned
+):
+    runs = bayeslaw.datasets.load("minicpt").query("domain == 'target' and D > 2 * N")
+    first = runs.query("N < 6e5 and ptpp < 200")
+    begun = runs[
+        (runs["N"] > 5e6) & (runs["ptpp"] == 93) & runs["replay"].isin(replays)
+    ]
+    options = {"preview": True, "discrepancy": False, "on_failure": "ignore"}
+    reference = {"N": 1e6, "D": 1e7} | ({"ptpp": 100} if law == "ptpp-tokens" else {})
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        old = bayeslaw.fit(first, law, reference=reference, **options)
+        bayeslaw.update(old, pd.concat([first, begun]), on_failure="ignore")
+    assert sum("become too narrow" in str(w.message) for w in seen) == warned
 
 
 def test_what_cannot_be_updated_is_refused_in_a_line():
