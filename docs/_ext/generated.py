@@ -32,6 +32,7 @@ import mixtures
 import new_sizes
 import pandas as pd
 import planned_table
+import prefix
 import summaries
 import true_forms
 import two_phases
@@ -533,6 +534,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "audit_walks": Kept("audit_walks.csv", by_rows(audit.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
+    "prefix": Kept("prefix.csv", by_rows(prefix.markdown)),
     "new_sizes_before": Kept("new_sizes_before.csv", by_rows(new_sizes.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "campaigns": Kept("campaigns.csv", by_rows(campaigns.markdown)),
