@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 NEAR = 0.1  # a best stop is known if its interval ends within this share of it
-MEASURED = 1.1  # factor by which it may lie beyond the longest run of the table
 FEWEST, MOST, PLACES = 1 / 16, 1024.0, 257  # epochs searched
 RISE = 1e-4  # nats by which the loss must rise from its least to the most epochs
 EPOCHS = (1, 2, 4, 8, 16)  # whose losses are told
@@ -177,8 +176,7 @@ def best_stop(
     prob = checked("prob", prob, CHANCE)
     posterior = as_posterior(posterior)
     columns = as_runs(dict(run)).iloc[0].to_dict()
-    at = {str(c): float(x) for c, x in columns.items() if c != "D"}
-    _check_columns(posterior, at)
+    at = _columns_of_run(posterior, columns)
     unique = at[UNIQUE]
 
     def losses(tokens: Float[np.ndarray, " place"], **options: Any):
@@ -191,13 +189,13 @@ def best_stop(
     log_D, by_draw = np.log(epochs * unique), losses(epochs * unique)
     measured = _epochs_measured(table_of(posterior), unique)
     # Start where runs are: a misfit beyond them makes minima that no law has.
-    median = np.where(epochs <= measured, np.median(by_draw, axis=0), np.inf)
+    is_outside = epochs > max(measured, FEWEST)
+    median = np.where(is_outside, np.inf, np.median(by_draw, axis=0))
     minima = find_minima(log_D, by_draw, int(median.argmin()))
     is_endless = by_draw[:, -1] - minima.depth < RISE
     best = np.where(is_endless, np.inf, np.exp(minima.at))
-    is_inside = epochs <= max(measured, 1.0) * MEASURED
     expected = by_draw.mean(axis=0)[None]
-    nearest = int(np.where(is_inside, expected[0], np.inf).argmin())
+    nearest = int(np.where(is_outside, np.inf, expected[0]).argmin())
     D = float(np.exp(find_minima(log_D, expected, nearest).at[0]))
 
     planned = [float(columns["D"])] if "D" in columns else []
@@ -251,8 +249,12 @@ def _interval(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, float
     return dict(zip(("low", "median", "high"), ends, strict=True))
 
 
-def _check_columns(posterior: Posterior, at: Mapping[str, float]) -> None:
-    """Refuse laws without tokens, and columns without a value."""
+def _columns_of_run(
+    posterior: Posterior, columns: Mapping[Any, Any]
+) -> dict[str, float]:
+    """Take from a run what laws read beside D, and its unique tokens; refuse laws without
+    tokens, and columns without a value.
+    """
     read = columns_read(posterior)
     if "D" not in read:
         raise RunTableError(
@@ -260,12 +262,13 @@ def _check_columns(posterior: Posterior, at: Mapping[str, float]) -> None:
             "law in D"
         )
     needed = [c for c in dict.fromkeys([*read, UNIQUE]) if c != "D"]
-    missing = [column for column in needed if column not in at]
+    missing = [column for column in needed if column not in columns]
     if missing:
         raise RunTableError(
             f"when to stop depends on {missing[0]}, too: give "
             f"{','.join(f'{column}=...' for column in needed)} (U: unique tokens)"
         )
+    return {column: float(columns[column]) for column in needed}
 
 
 def _epochs_measured(runs: pd.DataFrame | None, unique: float) -> float:
@@ -290,7 +293,7 @@ def _say_why_unknown(
             f"{posterior.name} falls over all {MOST:g} epochs searched: it knows no least "
             f"loss. Fit a law that has one: --law {LAW}."
         )
-    if best["high"] > measured * MEASURED * unique:
+    if best["high"] > measured * unique:
         return (
             f"The least loss may lie beyond the table, whose runs saw their data at most "
             f"{measured:.3g} times: go on, and ask again with the new points."

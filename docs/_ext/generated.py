@@ -555,6 +555,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "pools": Kept("pool_study.csv", by_rows(pools)),
     "settings_law": Kept("settings_law.csv", plain),
     "settings_worlds": Kept("settings_worlds.csv", plain),
+    "stopping": Kept("stopping.csv", plain),
     "starts": Kept(f"{BENCHMARKS}/starts.csv", plain),
     "workers": Kept(f"{BENCHMARKS}/workers.csv", plain),
     "levels": Kept(f"{BENCHMARKS}/levels.csv", plain),
