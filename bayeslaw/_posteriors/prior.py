@@ -16,6 +16,7 @@ import pandas as pd
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.process import (
     PRIORS,
+    TINY,
     process_of,
 )
 from bayeslaw._inference.noise import ERROR
@@ -237,7 +238,8 @@ def from_priors(
             values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
         values["sigma"] = ERROR.sigma.draw(rng, draws)
         if not columns:
-            total = PRIORS.of_all_pieces(law.covariates)
+            size = law.reference.get("N", TINY)
+            total = PRIORS.of_all_pieces(law.covariates, size)
             values["sigma"] = np.hypot(values["sigma"], total.draw(rng, draws))
         above_2 = rng.gamma(ERROR.dof_shape, 1 / ERROR.dof_rate, draws)
         values["dof"] = ERROR.dof_min + above_2

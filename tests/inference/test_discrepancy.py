@@ -92,15 +92,40 @@ def test_a_process_reaches_its_margin_beyond_the_data(columns, margin):
 
 
 def test_priors_of_scales():
-    """All pieces together are .5% of the loss, or 2.8% of a law of checkpoint state."""
+    """All pieces together are .5% of the loss, or of a law of checkpoint state 1% at a
+    million parameters, and the less the larger the models.
+    """
     priors = PROCESS.priors
     assert len(PROCESS.pieces) == 6
     for name in PROCESS.pieces:
         assert priors[name].args == pytest.approx((0.005 / np.sqrt(6), 1.0))
     for axis in PROCESS.axes:
         assert priors[f"length {axis.name}"].args == (1.0, 0.5)
-    state = process_of({"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]})
-    assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(2), 1.0))
+    state = {"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]}
+    for sizes, whole in (
+        (None, 0.01),
+        (np.array([1e4, 1e6]), 0.01 * 10 ** (1 / 3)),  # in the middle of their logs
+        (np.array([4e6, 4e6]), 0.01 * 4 ** (-1 / 3)),
+        (np.array([1e8, 1e9]), 0.005),
+    ):
+        columns = state if sizes is None else state | {"N": np.resize(sizes, RUNS)}
+        process = process_of(columns)
+        expected = whole / np.sqrt(len(process.pieces)), 1.0
+        assert process.priors["D"].args == pytest.approx(expected)
+
+
+def test_runs_of_pretraining_differ_less_the_larger_the_models():
+    """Other effects are alike at every size."""
+    by_size = {}
+    for middle in (1e6, 6.4e10):
+        columns = COLUMNS | {"N": middle * np.resize([0.5, 2.0], RUNS)}
+        kinds = ("model", "checkpoint", "run", "setting")
+        by_size[middle] = marginal.scale_priors(process_of(columns), kinds)
+    small, large = by_size.values()
+    assert small["tau model"].args == pytest.approx((0.005, 0.5))
+    assert large["tau model"].args == pytest.approx((0.005 / 6.4e4 ** (1 / 6), 0.5))
+    others = [f"tau {kind}" for kind in ("checkpoint", "run", "setting")]
+    assert [small[name] for name in others] == [large[name] for name in others]
 
 
 def test_what_does_not_vary_is_no_axis():

@@ -22,7 +22,7 @@ from scipy import linalg, optimize, sparse
 from scipy.linalg import lapack
 
 from bayeslaw._inference.diagnostics import by_weight, weighted_student
-from bayeslaw._inference.discrepancy.process import Process, Spectrum
+from bayeslaw._inference.discrepancy.process import Process, Spectrum, at_size
 from bayeslaw._inference.table import MANY
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -34,14 +34,16 @@ class RemainingError(NamedTuple):
     """Priors of the errors beside the misfit.
 
     ``sigma``: scale of a run's own error; the others: scales of the effects that rows
-    of a group share.
+    of a group share. ``model``: at models of `process.TINY` parameters; it falls by the
+    power ``model_by_size`` of size.
     """
 
     # .05-.1% for large models, .6% for tiny ones
     sigma: Prior = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
     model: Prior = lognormal(
-        0.006, 0.5, "left-out sizes of four grids of tiny models: .4-.5%, and 1%"
+        0.005, 0.5, "left-out sizes of tiny models: .4-.5%, of tinier 1%; large: seeds"
     )
+    model_by_size: float = 1 / 6
     checkpoint: Prior = lognormal(
         0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"
     )
@@ -439,6 +441,9 @@ def scale_priors(
     the effects of each kind of group.
     """
     taus = {tau_name(kind): getattr(error, kind) for kind in kinds}
+    model = tau_name("model")
+    if model in taus:
+        taus[model] = at_size(error.model, process.models, error.model_by_size)
     return {**process.priors, "sigma": error.sigma, **taus}
 
 

@@ -45,20 +45,35 @@ class MisfitPriors(NamedTuple):
 
     ``length``: length scale of a piece, in units of its axis. ``misfit``: sd of all
     pieces together, in log loss (pieces share the variance equally). ``state_misfit``:
-    the same for a law that starts from the checkpoint's loss.
+    the same for a law that starts from the checkpoint's loss, at models of `TINY`
+    parameters; it falls by the power ``by_size`` of size down to ``misfit``.
     """
 
     length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
     misfit: Prior = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
     state_misfit: Prior = lognormal(
-        0.028,
-        1.0,
-        "state laws miss tiny models by 3% in replay, 2.5% in D, 2% in S0 x D",
+        0.010, 1.0, "state laws miss models of 1e6 parameters by .4-.9%, of 6e4 by 1-2%"
     )
+    by_size: float = 1 / 3
 
-    def of_all_pieces(self, columns: Iterable[str]) -> Prior:
-        """Choose the prior of the misfit's sd, for a law that reads these columns."""
-        return self.state_misfit if starts_from_losses(columns) else self.misfit
+    def of_all_pieces(self, columns: Iterable[str], size: float) -> Prior:
+        """Choose the prior of the misfit's sd, for a law that reads these columns and
+        models of this size.
+        """
+        if not starts_from_losses(columns):
+            return self.misfit
+        return at_size(self.state_misfit, size, self.by_size, self.misfit.median)
+
+
+TINY = 1e6  # parameters of the models at which scales that fall with size are stated
+
+
+def at_size(prior: Prior, size: float, power: float, least: float = 0.0) -> Prior:
+    """Restate the prior of a scale at models of a size: its median falls by a power of
+    size, at most to ``least``.
+    """
+    median, spread = prior.args
+    return lognormal(max(median * (size / TINY) ** -power, least), spread, prior.source)
 
 
 PRIORS = MisfitPriors()
@@ -143,12 +158,14 @@ class Process:
     """The basis of a misfit. Hashable, because compiled programs are cached by it.
 
     Order of the weights: pieces over each axis, pieces over each pair. ``fading`` scales
-    the misfit up at small budgets.
+    the misfit up at small budgets. ``models``: the middle of the models' sizes, in
+    parameters.
     """
 
     axes: tuple[Axis, ...]
     pairs: tuple[tuple[int, int], ...]
     fading: Fading | None = None
+    models: float = TINY
 
     @property
     def size(self) -> int:
@@ -175,7 +192,7 @@ class Process:
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """Priors of length scales (units of the axis) and of the pieces' sds."""
-        total = PRIORS.of_all_pieces(axis.name for axis in self.axes)
+        total = PRIORS.of_all_pieces((axis.name for axis in self.axes), self.models)
         median, spread = total.args
         # Variances add up: divided by sqrt(pieces), the misfit's sd is the same for any
         # number of pieces.
@@ -296,7 +313,14 @@ def process_of(
     # data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_build_axis(name, x, margin, units[name]) for name, x in at.items()]
-    return Process(tuple(axes), _choose_pairs(tuple(at), start))
+    pairs = _choose_pairs(tuple(at), start)
+    return Process(tuple(axes), pairs, models=middle_size(covariates))
+
+
+def middle_size(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> float:
+    """Compute the geometric middle of the sizes of models; `TINY` where none is known."""
+    sizes = covariates.get("N")
+    return TINY if sizes is None else float(np.sqrt(np.min(sizes) * np.max(sizes)))
 
 
 def _choose_pairs(
@@ -358,7 +382,10 @@ def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
     pairs = [(int(i), int(j)) for i, j in content["pairs"]]
     fading = content["fading"]
     return Process(
-        tuple(axes), tuple(pairs), None if fading is None else Fading(**fading)
+        tuple(axes),
+        tuple(pairs),
+        None if fading is None else Fading(**fading),
+        content.get("models", TINY),
     )
 
 
