@@ -33,6 +33,7 @@ import new_sizes
 import pandas as pd
 import planned_table
 import prefix
+import repeats
 import summaries
 import true_forms
 import two_phases
@@ -535,6 +536,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
     "prefix": Kept("prefix.csv", by_rows(prefix.markdown)),
+    "repeats_laws": Kept("repeats_laws.csv", by_rows(repeats.markdown)),
     "new_sizes_before": Kept("new_sizes_before.csv", by_rows(new_sizes.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "campaigns": Kept("campaigns.csv", by_rows(campaigns.markdown)),

@@ -149,6 +149,22 @@ def state_power(p):
     return level * (p["c"] + p["B"] * X["N"] ** p["h"] * tokens**-exponent)
 
 
+def reread(p):
+    """What reading a text D / U times costs, relative to the level of a law."""
+    shrunk = p["R"] * (X["N"] / 1e9) ** p["j"] * np.exp(-p["psi"] * X["replay"])
+    return shrunk * np.sqrt(X["D"] / X["U"])
+
+
+def state_power_repeats(p):
+    before, r = X["source_loss_before"], X["replay"]
+    level = before ** p["p"] * (1 - r) ** -p["v"] * (r + 0.02) ** -p["w"]
+    return state_power(p) + level * reread(p)
+
+
+def state_rise_repeats(p):
+    return state_rise(p) + X["source_loss_before"] * reread(p)
+
+
 def state_rise(p):
     return risen(p, X["replay"], p["S1"])
 
@@ -284,7 +300,9 @@ FORMULAS = {
         p, p["beta"], stage_floor(p), tokens=X["D"] + p["D_T"]
     ),
     "state-power": state_power,
+    "state-power-repeats": state_power_repeats,
     "state-rise": state_rise,
+    "state-rise-repeats": state_rise_repeats,
     "state-source": state_source,
     "state-target": state_target,
 }

@@ -69,7 +69,7 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         of_size = ["dcpt"] if is_read else []
         of_stage = [*FORMS, _stage_law(runs)] if of_size and is_staged else []
         return [*of_size, *of_stage, *of_state]
-    if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
+    if {"N", "D"} <= set(runs) and _is_repeated(runs):
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
         # one mix of an adaptation, whose checkpoints differ
@@ -103,6 +103,11 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     return starts or stages or candidates
 
 
+def _is_repeated(runs: pd.DataFrame) -> bool:
+    """Tell whether some run read its target's text more than once."""
+    return "U" in runs and bool((runs["D"] > runs["U"]).any())
+
+
 def _stage_law(runs: pd.DataFrame) -> str:
     """Choose the law of size and pre-training for the domain of the rows."""
     of_source = "domain" in runs and bool((runs["domain"] == "source").all())
@@ -123,5 +128,7 @@ def _choose_state_law(runs: pd.DataFrame, of_target: str, of_source: str) -> lis
     else:
         is_source = domains == {"source"}
     name = of_source if is_source else of_target
+    if _is_repeated(runs) and f"{name}-repeats" in catalogue.law_names():
+        name = f"{name}-repeats"
     columns = {c for c in catalogue.law(name).covariates if not is_share(c)}
     return [name] if columns <= set(runs) else []
