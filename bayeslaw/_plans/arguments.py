@@ -227,5 +227,5 @@ def with_repetition(
     first = next(iter(targets))
     allowed, lines = epochs_allowed(epochs, pieces[first], table_of(targets[first]))
     if UNIQUE not in (arguments.covariates or {}):
-        pieces.update({name: repeating(pieces[name], unique) for name in targets})
+        pieces.update({name: repeating(pieces[name], unique) for name in pieces})
     return replace(arguments, max_epochs=allowed), tuple(lines)

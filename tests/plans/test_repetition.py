@@ -140,6 +140,35 @@ def test_a_plan_with_a_law_of_repetition_uses_it():
     assert not costs[2e8].feasible
 
 
+def test_laws_of_repetition_of_both_domains_read_the_target_s_epochs():
+    """Of the planned run, the source's law, too, has U from the unique target tokens."""
+    posteriors = {
+        name: Kept((piece(name, law(name).plausible, sd=1e-6, draws=DRAWS),), table(20))
+        for name in ("state-power-repeats", "state-rise-repeats")
+    }
+    model = {"N": 1e9, "ptpp": 20.0, "source_loss_before": 2.4}
+
+    def loss(name, D, replay, unique):
+        one, run = law(name), model | {"D": D, "replay": replay}
+        run |= {"U": unique / (1 - replay)}
+        columns = {c: np.array([run[c]]) for c in one.covariates}
+        return float(one.loss(columns, one.from_paper(one.plausible))[0])
+
+    asked = {"N": 1e9, "ptpp": 20.0, "max_forgetting": 0.5, "baseline_loss": 2.4}
+    asked |= {"max_target_loss": loss("state-power-repeats", 5e9, 0.05, 1e10)}
+    asked |= {"covariates": {"source_loss_before": 2.4}, "min_replay": 0.05}
+    plans = {
+        unique: plan(*posteriors.values(), **asked, unique_target_tokens=unique)
+        for unique in (2e10, 1e13)
+    }
+    assert plans[2e10].D > 1.01 * plans[1e13].D
+    for unique, found in plans.items():
+        told = [loss(name, found.D, found.replay, unique) for name in posteriors]
+        of_target, forgetting = (promise["mean"] for promise in found.promises)
+        assert of_target == pytest.approx(told[0], rel=1e-3)
+        assert forgetting == pytest.approx(told[1] / 2.4 - 1, rel=1e-2)
+
+
 def test_a_law_of_repetition_asks_for_the_tokens_there_are():
     with pytest.raises(PlanError, match="or unique_target_tokens"):
         plan(Draws((constrained(),)), source(**MADE), **EASY)

@@ -77,6 +77,9 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
         checkpoints = ptpp_grid().sample(len(grid), random_state=1)
         shares = grid.filter(like="share_").set_index(checkpoints.index)
         grid = pd.concat([checkpoints, shares], axis=1)
+    if {"U", "replay"} <= columns:  # adaptations to small texts, of up to 16 epochs
+        epochs = np.exp(rng.uniform(-1, np.log(16), len(grid)))
+        grid = grid.assign(U=grid["D"] / epochs)
     if law.reference.get("N") == 334e6:
         ranges = FINETUNING
     else:
