@@ -300,8 +300,9 @@ def measure(work: str, case: str, data: Path) -> list[dict[str, Any]]:
     seconds = time.process_time() - began
     weights = dict(average.weights)
     shares = ", ".join(f"{law} {w:.2f}" for law, w in weights.items() if w >= 0.005)
-    heaviest = max(weights, key=lambda law: weights[law])
-    law = bayeslaw.law(WORK[work].squares or heaviest)
+    heaviest = max(average.members, key=lambda member: member.weight)
+    squares = WORK[work].squares
+    law = heaviest.law if squares is None else bayeslaw.law(squares)
     counts = {"fitted": len(fitted), "held_out": len(unseen)}
     rows = [
         counts
