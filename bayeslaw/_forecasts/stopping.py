@@ -171,7 +171,7 @@ def best_stop(
     >>> known = bayeslaw.law_at(law, law.plausible)
     >>> best = bayeslaw.best_stop(known, {"N": 1e8, "U": 2e8})
     >>> best.verdict, round(best.epochs)
-    ('stop', 66)
+    ('stop', 67)
     """
     prob = checked("prob", prob, CHANCE)
     posterior = as_posterior(posterior)
