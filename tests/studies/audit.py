@@ -149,7 +149,9 @@ def of_fold(
 ) -> real_tables.Case:
     """Split a bundled grid as `new_sizes.py` does; ``data`` is not read."""
     fitted, unseen = new_sizes.split_fold(fold, domain)
-    return real_tables.Case(fitted, unseen, new_sizes.reference_of(fold, law), [law])
+    return real_tables.Case(
+        fitted, unseen, new_sizes.reference_of(fold.table, law), [law]
+    )
 
 
 CASES = list_cases()

@@ -17,6 +17,7 @@ import argparse
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,14 +83,7 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     """Make the rows of one law on one fold: of all points, and of the late ones."""
     began = time.perf_counter()
     fitted, unseen = split_fold(FOLDS[fold], domain)
-    average = bayeslaw.average(
-        fitted,
-        [law],
-        reference=reference_of(FOLDS[fold], law),
-        on_failure="ignore",
-        seed=0,
-    )
-    made = bayeslaw.forecast(average, unseen)
+    made = forecast_alone(fitted, unseen, law, FOLDS[fold].table)
     seconds = time.perf_counter() - began
     is_late = (unseen["D"] > 4 * unseen["N"]).to_numpy()
     jax.clear_caches()  # programs of this table's shapes, which no other has
@@ -97,6 +91,17 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
         {"points": points, **score(made[rows], unseen[rows]), "seconds": seconds}
         for points, rows in (("all", is_late | True), ("late", is_late))
     ]
+
+
+def forecast_alone(
+    fitted: pd.DataFrame, unseen: pd.DataFrame, law: str, table: str
+) -> pd.DataFrame:
+    """Forecast rows by one law, which is judged and fitted as `bayeslaw.average` does."""
+    reference = reference_of(table, law)
+    average = bayeslaw.average(
+        fitted, [law], reference=reference, on_failure="ignore", seed=0
+    )
+    return bayeslaw.forecast(average, unseen)
 
 
 def split_fold(fold: Fold, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -109,10 +114,10 @@ def split_fold(fold: Fold, domain: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return first.query(is_fitted), runs.query(is_forecast)
 
 
-def reference_of(fold: Fold, law: str) -> dict[str, float]:
-    """Choose the run at which priors of a law are stated: that of the fold's table."""
+def reference_of(table: str, law: str) -> dict[str, float]:
+    """Choose the run at which priors of a law are stated: that of a bundled table."""
     read = bayeslaw.law(law).covariates
-    reference = datasets.TABLES[fold.table].reference
+    reference = datasets.TABLES[table].reference
     return {c: v for c, v in reference.items() if c in read}
 
 
@@ -161,28 +166,44 @@ def geometric_means(rows: pd.DataFrame) -> str:
     return f"{100 * error:.2f}, {rows['coverage'].mean():.0%}, {100 * interval:.1f}"
 
 
-def main() -> None:
+def run_folds(
+    jobs: list[dict[str, str]],
+    task: Callable[..., list[dict[str, Any]]],
+    show: Callable[[pd.DataFrame], str],
+    words: str | None,
+    cache: Path,
+) -> None:
+    """Run the folds and laws that the command's options choose, and print the table.
+    ``words``: what the command is for.
+    """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=words, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--cache", type=Path, default=cache)
     parser.add_argument("--only", default="", help="folds whose name has this")
     parser.add_argument("--laws", default="", help="names, with commas between")
     options = parser.parse_args()
-    chosen = set(options.laws.split(",")) - {""}
-    jobs = [
-        {"fold": fold, "domain": domain, "law": law}
-        for fold in FOLDS
-        if options.only in fold
-        for domain, laws in LAWS.items()
-        for law in laws
-        if not chosen or law in chosen
+    named = set(options.laws.split(",")) - {""}
+    chosen = [
+        job
+        for job in jobs
+        if options.only in job["fold"] and (not named or job["law"] in named)
     ]
-    if not jobs:
+    if not chosen:
         parser.error("no fold and law are left")
     warnings.simplefilter("ignore")
     report = partial(print, file=sys.stderr, flush=True)
-    print(markdown(study(forecast_fold, jobs, options.cache, progress=report)))
+    print(show(study(task, chosen, options.cache, progress=report)))
+
+
+def main() -> None:
+    jobs = [
+        {"fold": fold, "domain": domain, "law": law}
+        for fold in FOLDS
+        for domain, laws in LAWS.items()
+        for law in laws
+    ]
+    run_folds(jobs, forecast_fold, markdown, __doc__, CACHE)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,7 @@ on; docs/howto/update.md shows them. Three folds are learning curves of others
 left out.
 """
 
-import argparse
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -36,8 +33,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-from new_sizes import score
-from resumable import study
+from new_sizes import reference_of, run_folds, score
 from scipy.special import logsumexp
 
 import bayeslaw
@@ -119,12 +115,11 @@ SHARED = {
 }  # fmt: skip
 
 
-def load(table: str, domain: str) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Load the rows of a domain, and the run at which priors are stated."""
+def load(table: str, domain: str) -> pd.DataFrame:
+    """Load the rows of a domain."""
     if table in datasets.TABLES:
         runs = datasets.load(table)
-        runs = runs[(runs["domain"] == domain) & (runs["D"] > FIRST * runs["N"])]
-        return runs, dict(datasets.TABLES[table].reference)
+        return runs[(runs["domain"] == domain) & (runs["D"] > FIRST * runs["N"])]
     runs = pd.read_csv(DATA / "curves_llm.csv")
     # models of 20 tokens per parameter times the last number of their name, and others
     # whose size is in the name; runs of 7 epochs and more are left out
@@ -139,25 +134,23 @@ def load(table: str, domain: str) -> tuple[pd.DataFrame, dict[str, float]]:
     share = np.log(runs["D"] / longest) / np.log(20)
     runs["point"] = ((share + 1) * 7).round()
     runs = runs[share >= -1].groupby(["run", "point"]).tail(1)
-    return runs.drop(columns=["point", "first_half"]), {}
+    return runs.drop(columns=["point", "first_half"])
 
 
 def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     """Make the rows of one law on one fold, for each part of the run and each way."""
     known = FOLDS[fold] if fold in FOLDS else SHARED[fold][0]
-    runs, reference = load(known.table, domain)
+    runs = load(known.table, domain)
     fitted, large = runs.query(known.fitted), runs.query(known.large)
     own = large.query(known.begun).sort_values("D")
     ends = large.sort_values("D").groupby("run").tail(1)
     is_own = (ends["run"] == own["run"].iloc[0]).to_numpy()
 
-    if reference:
-        read = bayeslaw.law(law).covariates
-        reference = {c: v for c, v in reference.items() if c in read}
+    is_bundled = known.table in datasets.TABLES
     fit = partial(
         bayeslaw.average,
         laws=[law],
-        reference=reference or None,
+        reference=reference_of(known.table, law) if is_bundled else None,
         on_failure="ignore",
         seed=0,
     )
@@ -189,12 +182,7 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
         stages = str(new.attrs["folds"])
         add(part, "added", bayeslaw.forecast(new, ends), stages=stages, **told)
         drifting = with_old_drift(new, old)
-        add(
-            part,
-            "added, old drift",
-            bayeslaw.forecast(drifting, ends),
-            **told,
-        )
+        add(part, "added, old drift", bayeslaw.forecast(drifting, ends), **told)
 
         # rows of .9995 tokens per parameter are at the first token
         curve = points.assign(D=points["D"].clip(lower=first))
@@ -305,36 +293,20 @@ def describe_means(rows: pd.DataFrame, of: str, part: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--only", default="", help="folds whose name has this")
-    parser.add_argument("--laws", default="", help="names, with commas between")
-    options = parser.parse_args()
-    chosen = set(options.laws.split(",")) - {""}
     jobs = [
-        {"fold": fold, "domain": domain, "law": law}
+        {"fold": fold, "domain": domain, "law": laws[place]}
         for place in range(2)  # the default laws of all folds first
         for fold in FOLDS
-        if options.only in fold
         for domain, laws in LAWS.items()
-        for law in laws[place : place + 1]
-        if not chosen or law in chosen
     ]
     jobs += [
         {"fold": fold, "domain": domain, "law": law}
         for fold, (_, domains, laws) in SHARED.items()
-        if options.only in fold and DATA.exists()
+        if DATA.exists()
         for domain in domains
         for law in laws
-        if not chosen or law in chosen
     ]
-    if not jobs:
-        parser.error("no fold and law are left")
-    warnings.simplefilter("ignore")
-    report = partial(print, file=sys.stderr, flush=True)
-    print(markdown(study(forecast_fold, jobs, options.cache, progress=report)))
+    run_folds(jobs, forecast_fold, markdown, __doc__, CACHE)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,13 @@ those of `new_sizes.py`, in % of the loss. Rows are kept in ``--cache`` as they 
 docs/microcpt_repeats.md shows them.
 """
 
-import argparse
-import sys
-import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import pandas as pd
-from new_sizes import describe, score
-from resumable import study
+from new_sizes import describe, forecast_alone, run_folds, score
 
-import bayeslaw
 from bayeslaw import datasets
 
 TABLE = "microcpt-repeats"
@@ -38,15 +32,7 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
     runs = datasets.load(TABLE)
     runs = runs[(runs["domain"] == domain) & (runs["D"] > 0.9 * runs["N"])]
     fitted, unseen = (runs.query(part) for part in FOLDS[fold])
-    reference = datasets.TABLES[TABLE].reference
-    average = bayeslaw.average(
-        fitted,
-        [law],
-        reference={c: x for c, x in reference.items() if c != "ptpp" or "rise" in law},
-        on_failure="ignore",
-        seed=0,
-    )
-    made = bayeslaw.forecast(average, unseen)
+    made = forecast_alone(fitted, unseen, law, TABLE)
     jax.clear_caches()  # programs of this table's shapes, which no other has
     return [score(made, unseen)]
 
@@ -57,26 +43,20 @@ def markdown(rows: pd.DataFrame) -> str:
     for (domain, fold), cells in rows.groupby(["domain", "fold"], sort=False):
         by_law = cells.set_index("law")
         law = LAWS[str(domain)]
-        texts = [describe(by_law.loc[name]) for name in (law, f"{law}-repeats")]
+        names = (law, f"{law}-repeats")
+        texts = [describe(by_law.loc[n]) if n in by_law.index else "" for n in names]
         lines.append(f"| {domain} | {fold} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cache", type=Path, default=CACHE)
-    options = parser.parse_args()
     jobs = [
         {"fold": fold, "domain": domain, "law": f"{law}{repeats}"}
         for domain, law in LAWS.items()
         for fold in FOLDS
         for repeats in ("", "-repeats")
     ]
-    warnings.simplefilter("ignore")
-    report = partial(print, file=sys.stderr, flush=True)
-    print(markdown(study(forecast_fold, jobs, options.cache, progress=report)))
+    run_folds(jobs, forecast_fold, markdown, __doc__, CACHE)
 
 
 if __name__ == "__main__":
