@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 from bayeslaw._base.numbers import Z90, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._costs.costs import format_money
+from bayeslaw._designs.criteria import variances_at
 from bayeslaw._designs.evidence import Domain, Gaussian
 from bayeslaw._designs.gaussian import Pick, precision_of
 
@@ -50,10 +51,10 @@ def foresee_verdicts(
     the variance that they take away (Raiffa and Schlaifer 1961, chapter 5). So the
     probability of each verdict after them follows in closed form.
     """
-    rows = approximation.goals
-    covariance = np.linalg.inv(precision_of(approximation.offer, picks).marginal)
-    before = (rows**2).sum(axis=1)
-    after = np.einsum("gi,ij,gj->g", rows, covariance, rows)
+    before, after = (
+        variances_at(precision_of(approximation.offer, some), approximation.goals)
+        for some in ((), picks)
+    )
     own = np.array([_own_variance(domain, float(at >= 0)) for at in domain.at])
 
     margin = math.log(max_loss) - domain.goal.mean(axis=0)
@@ -64,18 +65,11 @@ def foresee_verdicts(
     kept, broken = ndtr((margin - needed) / moved), ndtr((-margin - needed) / moved)
     chances = {"kept": kept, "broken": broken, "unsure": 1 - kept - broken}
 
-    runs = []
-    for k, label in enumerate(goal.index):
-        is_kept, is_broken = (
-            probability[k] >= confidence,
-            probability[k] <= 1 - confidence,
-        )
-        now = "kept" if is_kept else "broken" if is_broken else "unsure"
-        row = int(label) if isinstance(label, int | np.integer) else str(label)
-        of_run = {"row": row, "now": now, "probability": float(probability[k])}
-        runs.append(
-            of_run | {name: float(chance[k]) for name, chance in chances.items()}
-        )
+    is_sure = [probability >= confidence, probability <= 1 - confidence]
+    now = np.select(is_sure, ["kept", "broken"], "unsure")
+    told = pd.DataFrame({"now": now, "probability": probability, **chances})
+    told.insert(0, "row", goal.index)
+    runs = told.to_dict(orient="records")
     changes = float(np.mean([1 - run[run["now"]] for run in runs]))
     return {
         "max_loss": max_loss,

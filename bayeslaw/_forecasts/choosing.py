@@ -31,7 +31,7 @@ from bayeslaw._forecasts.recipes import (
 )
 from bayeslaw._law.law import Law
 from bayeslaw._law.variants.recipes import between_recipes, contrasts_of
-from bayeslaw._posteriors.answer import format_probability
+from bayeslaw._posteriors.answer import format_probability, summarise_draws
 from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._posteriors.fits.fit import SamplingArguments, fit
 from bayeslaw._tables.fitting import domains_mixed, names_by
@@ -318,10 +318,8 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
 
 
 def _summarise(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, Any]:
-    """Compute median and interval of draws that may be infinite, where None stands."""
-    at = [0.5, (1 - prob) / 2, (1 + prob) / 2]
-    values = np.quantile(draws, at, method="inverted_cdf")
-    return dict(zip(ENDS, as_json(values), strict=True))
+    """Compute median and interval of draws; None stands for infinite ones."""
+    return as_json(summarise_draws(draws, prob))
 
 
 def seeds_needed(

@@ -19,7 +19,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._forecasts.optimum import find_minima
-from bayeslaw._posteriors.answer import format_probability
+from bayeslaw._posteriors.answer import format_probability, summarise_draws
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
@@ -202,26 +202,15 @@ def best_stop(
     places = np.unique([*(unique * np.array(EPOCHS)), D, *planned])
     told = losses(places)
     at_stop = told[:, int(np.abs(places - D).argmin())]
-    rows = []
-    for place, loss in zip(places, told.T, strict=True):
-        change = loss - at_stop
-        ends = _interval(change, prob)
-        rows.append(
-            {
-                "epochs": float(place / unique),
-                "D": float(place),
-                "loss": float(np.median(loss)),
-                "change": float(change.mean()),
-                "change_low": ends["low"],
-                "change_high": ends["high"],
-                "probability": float(np.mean(change < 0)),
-            }
-        )
-    best_D = _interval(best, prob)
+    rows = [
+        _compare(float(place), loss, at_stop, unique, prob)
+        for place, loss in zip(places, told.T, strict=True)
+    ]
+    best_D = summarise_draws(best, prob)
     reason = _say_why_unknown(posterior, best_D, D, unique, measured)
     new_run = losses(np.array([D]), noise=True, seed=seed)[:, 0]
     near = np.abs(log_D - math.log(D)) < math.log(8)
-    bands = [_interval(loss, prob) for loss in by_draw[:, near].T]
+    bands = [summarise_draws(loss, prob) for loss in by_draw[:, near].T]
     curve = {"D": np.exp(log_D[near]).tolist()}
     curve |= {end: [band[end] for band in bands] for end in bands[0]}
     return BestStop(
@@ -230,8 +219,8 @@ def best_stop(
         reason=reason,
         D=D,
         epochs=D / unique,
-        loss=_interval(at_stop, prob),
-        new_run=_interval(new_run, prob),
+        loss=summarise_draws(at_stop, prob),
+        new_run=summarise_draws(new_run, prob),
         best_D=best_D,
         no_minimum=float(is_endless.mean()),
         regret=float(np.mean(at_stop - minima.depth)),
@@ -242,11 +231,25 @@ def best_stop(
     )
 
 
-def _interval(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, float]:
-    """Compute the median and the interval of draws, which may be infinite."""
-    levels = (1 - prob) / 2, 0.5, (1 + prob) / 2
-    ends = np.quantile(draws, levels, method="inverted_cdf").tolist()
-    return dict(zip(("low", "median", "high"), ends, strict=True))
+def _compare(
+    tokens: float,
+    loss: Float[np.ndarray, " draw"],
+    at_stop: Float[np.ndarray, " draw"],
+    unique: float,
+    prob: float,
+) -> dict[str, float]:
+    """Tell the loss at these tokens, and how it differs from that at the stop."""
+    change = loss - at_stop
+    ends = summarise_draws(change, prob)
+    return {
+        "epochs": tokens / unique,
+        "D": tokens,
+        "loss": float(np.median(loss)),
+        "change": float(change.mean()),
+        "change_low": ends["low"],
+        "change_high": ends["high"],
+        "probability": float(np.mean(change < 0)),
+    }
 
 
 def _columns_of_run(

@@ -44,6 +44,13 @@ class Answer(ABC):
         """Describe the answer in words."""
 
 
+def summarise_draws(draws: Float[np.ndarray, " draw"], prob: float) -> dict[str, float]:
+    """Compute ``median``, ``low`` and ``high`` of draws that may be infinite."""
+    levels = 0.5, (1 - prob) / 2, (1 + prob) / 2
+    ends = np.quantile(draws, levels, method="inverted_cdf").tolist()
+    return dict(zip(("median", "low", "high"), ends, strict=True))
+
+
 def format_probability(p: float) -> str:
     """Format a probability with two digits, but never as 0% or 100% if it is not."""
     if 0.995 <= p < 1:

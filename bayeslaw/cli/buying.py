@@ -123,15 +123,8 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
 # options that only suit some of the three ways to begin, by field
 OF_NEXT = ("measured", "batch", "enough", "reference")
 OF_LAWS = ("law", "source_law", "experience")
-OF_FITS = (
-    "fit_file",
-    "source",
-    "max_picks",
-    "replicates",
-    "checks",
-    "max_loss",
-    "confidence",
-)
+OF_LIMIT = ("max_loss", "confidence")
+OF_FITS = ("fit_file", "source", "max_picks", "replicates", "checks", *OF_LIMIT)
 
 
 @command
@@ -206,8 +199,7 @@ def anchors(options: AnchorsOptions) -> None:
             goal,
             source=source,
             **settings,
-            **given(options, "replicates", "max_picks", "least", "checks"),
-            **given(options, "max_loss", "confidence"),
+            **given(options, "replicates", "max_picks", "least", "checks", *OF_LIMIT),
         )
     write_table(picked.runs(table), options.output)
     if options.prior_only and not options.as_json:

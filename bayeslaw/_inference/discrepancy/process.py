@@ -40,6 +40,17 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
+TINY = 1e6  # parameters of the models at which scales that fall with size are stated
+
+
+def at_size(prior: Prior, size: float, power: float, least: float = 0.0) -> Prior:
+    """Restate the prior of a scale at models of a size: its median falls by a power of
+    size, at most to ``least``.
+    """
+    median, spread = prior.args
+    return lognormal(max(median * (size / TINY) ** -power, least), spread, prior.source)
+
+
 class MisfitPriors(NamedTuple):
     """Priors of a misfit's scales.
 
@@ -63,17 +74,6 @@ class MisfitPriors(NamedTuple):
         if not starts_from_losses(columns):
             return self.misfit
         return at_size(self.state_misfit, size, self.by_size, self.misfit.median)
-
-
-TINY = 1e6  # parameters of the models at which scales that fall with size are stated
-
-
-def at_size(prior: Prior, size: float, power: float, least: float = 0.0) -> Prior:
-    """Restate the prior of a scale at models of a size: its median falls by a power of
-    size, at most to ``least``.
-    """
-    median, spread = prior.args
-    return lognormal(max(median * (size / TINY) ** -power, least), spread, prior.source)
 
 
 PRIORS = MisfitPriors()

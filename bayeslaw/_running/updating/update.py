@@ -19,7 +19,7 @@ from bayeslaw._base.errors import (
 )
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.loading import load, refit_like
@@ -266,7 +266,7 @@ def _warn_of_one_run(batch: _Batch) -> None:
     (docs/howto/update.md, measured).
     """
     old, new = batch.old.runs, batch.changes.new
-    if "N" not in new or not LOSSES_BEFORE.keys() & set(columns_read(batch.old)):
+    if "N" not in new or not starts_from_losses(columns_read(batch.old)):
         return
     settings = [c for c in ("run", "N", "ptpp", "replay") if c in new]
     is_larger = new["N"].min() > old["N"].max()
