@@ -169,7 +169,8 @@ def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
     """
     names = list(columns)
     losses = runs.groupby(names, sort=False)["loss"].agg(["size", "mean"])
-    first = losses.sort_values(["size", "mean"], ascending=[False, True]).index[0]
+    # a setting may be called size or mean, too
+    first = losses.index[np.lexsort([losses["mean"], -losses["size"]])[0]]
     levels = first if isinstance(first, tuple) else (first,)
     return " and ".join(
         f"{quoted(name)} == {level.item() if hasattr(level, 'item') else level!r}"
