@@ -54,9 +54,9 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     if keys and {"D", "loss"} <= set(runs):
         is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
     if is_start.any() and not is_start.all():
-        starts, runs = runs[is_start], runs[~is_start].copy()
-        losses = starts.groupby(keys + of_domain)["loss"]
-        apart = (losses.max() / losses.min() - 1).max()
+        losses = runs["loss"].where(is_start)
+        own = losses.groupby([runs[key] for key in keys + of_domain])
+        apart = (own.transform("max") / own.transform("min") - 1).max()
         if apart > 0.01:
             warn(
                 f"rows of no tokens (D = 0) with one {' and '.join(keys + of_domain)} "
@@ -64,13 +64,19 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
                 "then say what tells them apart (ptpp, or pretrain_tokens, or a column "
                 "checkpoint); their mean is taken"
             )
-        runs[LOSS_BEFORE] = _fill(runs, LOSS_BEFORE, losses.mean())
-        of_source = starts[starts["domain"] == "source"] if of_domain else starts[:0]
-        if len(of_source):
-            losses = of_source.groupby(keys)["loss"].mean()
-            runs[SOURCE_LOSS_BEFORE] = _fill(runs, SOURCE_LOSS_BEFORE, losses)
+        before = {LOSS_BEFORE: own.transform("mean")}
+        of_source = (
+            losses.where(runs["domain"] == "source") if of_domain else losses[:0]
+        )
+        if of_source.notna().any():
+            same = of_source.groupby([runs[key] for key in keys])
+            before[SOURCE_LOSS_BEFORE] = same.transform("mean")
+        for column, values in before.items():
+            values = runs[column].fillna(values) if column in runs else values
+            runs = runs.assign(**{column: values})
+        runs = runs[~is_start]
         warn(
-            f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
+            f"{is_start.sum()} rows of no tokens (D = 0) are taken as the loss before "
             f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
         )
     keys = _list_keys(runs)
@@ -78,10 +84,11 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
         if not keys:
             break
         own_keys = keys + of_domain if column == LOSS_BEFORE else keys
-        losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
-        agrees = losses.max() <= (1 + tolerance) * losses.min()
+        losses = runs.groupby(own_keys)[column]
+        least, most = losses.transform("min"), losses.transform("max")
         # the first value and not the mean, which can differ in the last digit
-        filled = _fill(runs, column, losses.first()[agrees])
+        known = losses.transform("first").where(most <= (1 + tolerance) * least)
+        filled = runs[column].fillna(known)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
             warn(
@@ -100,15 +107,6 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
         return [c for c in ("N", "ptpp") if c in runs]
     # without ptpp all checkpoints belong to one stage
     return ["N"] if {"N", "replay"} <= set(runs) else []
-
-
-def _fill(runs: pd.DataFrame, column: str, losses: pd.Series) -> pd.Series:
-    """Fill the gaps of a column from ``losses``, indexed by the keys."""
-    by_key = losses.rename("filling").reset_index()
-    keys = [*losses.index.names]
-    merged = runs[keys].merge(by_key, on=keys, how="left", validate="m:1")
-    values = pd.Series(merged["filling"].to_numpy(float), index=runs.index)
-    return runs[column].fillna(values) if column in runs else values
 
 
 def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:

@@ -155,7 +155,7 @@ def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
 
 
 def own_beyond(
-    table: object,
+    table: pd.DataFrame,
     runs: pd.DataFrame,
     inputs: Collection[str],
     units: Mapping[str, str] | None = None,
@@ -166,8 +166,6 @@ def own_beyond(
 
     ``inputs``: the columns that laws read. ``units``: those that a formula states.
     """
-    if not isinstance(table, pd.DataFrame):
-        return []
     lines = []
     for name in dict.fromkeys(inputs):
         if name in NUMERIC or name not in table or name not in runs:

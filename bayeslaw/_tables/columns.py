@@ -45,29 +45,28 @@ BOTH = {"target": "target_loss", "source": "source_loss"}
 
 def renamed(
     table: pd.DataFrame,
-    columns: ColumnMap,
+    pairs: Sequence[tuple[str, str]],
     schema: Collection[str],
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
-    ``columns`` maps the user's expressions ("theirs") to names of the schema ("ours").
+    ``pairs``: the user's expressions ("theirs") with names of the schema ("ours").
     An expression is a column, a product, ratio or sum of columns and numbers
     (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"old/(old+new)"``), also of a
     column's natural logarithm or square root (``"ln(ppl)"``,
     ``"batch_sd/sqrt(batches)"``), or one number for all rows (``"124M"``). It can use
-    other columns of the schema that ``columns`` makes. A tracker's prefix is dropped if
+    other columns of the schema that ``pairs`` make. A tracker's prefix is dropped if
     the name without it is in the schema, not in the table, and unique.
     """
     check_repeated(table.columns)
-    table = _with_bare_names(table, columns)
-    pairs = pairs_of(columns)
+    table = _with_bare_names(table, pairs)
     there = {*map(str, table)}
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
 
     # what other columns replace is left out; columns that are numbers are renamed
     made_of = {ours: theirs for theirs, ours in pairs if columns_read(theirs, there)}
-    left_out = [ours for ours in replaced(table, columns) if ours in made_of]
+    left_out = [ours for ours in replaced(table, pairs) if ours in made_of]
     for ours in left_out:
         warn(
             f"column {ours!r} is read from {made_of[ours]!r} as asked for; the table's "
@@ -142,11 +141,13 @@ def _add_column(
     return table.assign(**{ours: values})
 
 
-def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
-    """Drop the unit in brackets from names that ``columns`` writes without it."""
+def _with_bare_names(
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]]
+) -> pd.DataFrame:
+    """Drop the unit in brackets from names that ``pairs`` write without it."""
     bare = {str(name): without_unit(str(name)) for name in table}
-    full = {*bare, *(ours for _, ours in pairs_of(columns))}
-    written = {n for t in columns for n in columns_read(t, full | {*bare.values()})}
+    full = {*bare, *(ours for _, ours in pairs)}
+    written = {n for t, _ in pairs for n in columns_read(t, full | {*bare.values()})}
     counts = Counter(bare.values())
     wanted = {
         name: short
@@ -156,53 +157,47 @@ def _with_bare_names(table: pd.DataFrame, columns: ColumnMap) -> pd.DataFrame:
     return table.rename(columns=wanted)
 
 
-def as_mapping(
-    columns: ColumnMap | Sequence[str] | None,
-) -> ColumnMap:
-    """Read a mapping of the user's expressions to names of the schema (theirs -> ours).
-    It is a dictionary, or texts ``ours=theirs`` as on the command line.
+def pairs_of(columns: ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
+    """List the pairs (theirs, ours) of a mapping of the user's expressions to names of
+    the schema: a dictionary, or texts ``ours=theirs`` as on the command line.
+
+    By texts, a user's column may become one column that laws read, and any number of
+    columns that name runs (`NAMES`).
     """
-    if columns is None or isinstance(columns, Mapping):
-        return columns or {}
-    if isinstance(columns, str):
-        columns = [columns]
-    pairs = [text.partition("=") for text in columns]
-    for ours, sign, theirs in pairs:
-        if not (ours.strip() and sign and theirs.strip()):
+    if isinstance(columns, Mapping):
+        return [
+            (theirs, name)
+            for theirs, ours in columns.items()
+            for name in ([ours] if isinstance(ours, str) else ours)
+        ]
+    texts = [columns] if isinstance(columns, str) else columns or []
+    pairs = []
+    for text in texts:
+        ours, sign, theirs = map(str.strip, text.partition("="))
+        if not (ours and sign and theirs):
             raise RunTableError(
-                f"columns: {ours + sign + theirs!r} says nothing; write the schema's name "
+                f"columns: {text!r} says nothing; write the schema's name "
                 'and yours, "N=n_params", or give a mapping {"n_params": "N"}'
             )
-    names = [ours.strip() for ours, _, _ in pairs]
+        pairs.append((theirs, ours))
+    names = [ours for _, ours in pairs]
     if len(set(names)) < len(names):
         raise RunTableError(f"columns: one name is given twice ({', '.join(names)})")
-    return by_theirs({ours.strip(): theirs.strip() for ours, _, theirs in pairs})
-
-
-def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
-    """Invert a mapping ours -> theirs. A user's column may become one column that laws
-    read, and any number of columns that name runs (`NAMES`).
-    """
-    inverted: dict[str, tuple[str, ...]] = {}
-    for ours, theirs in columns.items():
-        before = inverted.get(theirs, ())
-        law_columns = [name for name in before if name not in NAMES]
-        if law_columns and ours not in NAMES:
+    read_by: dict[str, str] = {}
+    for theirs, ours in pairs:
+        if ours not in NAMES and read_by.setdefault(theirs, ours) != ours:
             raise RunTableError(
-                f"--column {law_columns[0]}={theirs} and {ours}={theirs} read the same "
+                f"--column {read_by[theirs]}={theirs} and {ours}={theirs} read the same "
                 "column; copy it under a second name"
             )
-        inverted[theirs] = (*before, ours)
-    return {t: ours if ours[1:] else ours[0] for t, ours in inverted.items()}
+    return pairs
 
 
-def replaced(table: pd.DataFrame, columns: ColumnMap) -> list[str]:
-    """List the table's columns that ``columns`` replaces by other columns."""
+def replaced(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """List the table's columns that ``pairs`` replace by other columns."""
     names = set(map(str, table.columns))
-    inputs = {name for theirs in columns for name in columns_read(theirs, names)}
-    return [
-        ours for _, ours in pairs_of(columns) if ours in names and ours not in inputs
-    ]
+    inputs = {name for theirs, _ in pairs for name in columns_read(theirs, names)}
+    return [ours for _, ours in pairs if ours in names and ours not in inputs]
 
 
 def is_there(
@@ -222,15 +217,6 @@ def is_there(
     return bool(inputs) and not (
         set(inputs) <= set(products) | {ours} and ours in names
     )
-
-
-def pairs_of(columns: ColumnMap) -> list[tuple[str, str]]:
-    """List pairs (theirs, ours); one expression of theirs can have several of ours."""
-    return [
-        (theirs, name)
-        for theirs, ours in columns.items()
-        for name in ([ours] if isinstance(ours, str) else ours)
-    ]
 
 
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:

@@ -29,10 +29,9 @@ FUNCTIONS = {
     "ln": (np.log, operator.gt, "logarithm; a perplexity is at least 1"),
     "sqrt": (np.sqrt, operator.ge, "square root"),
 }
-NUMBER = re.compile(r"[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
-SIGN = re.compile(r"\s+|[-+*/()]|(?:ln|sqrt)(?=\()")
-# what may follow a name
-NAME_END = re.compile(r"\s*(?:[-+*/)]|$)")
+NUMBER = r"[\d.]+(?:[eE][-+]?\d+)?"
+SIGN = r"\s+|[-+*/()]|(?:ln|sqrt)(?=\()"
+NAME_END = r"(?=\s*(?:[-+*/)]|$))"  # what may follow a name
 # a cell that states its unit: 25%, 20B
 STATED = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
 
@@ -119,31 +118,27 @@ def parse(
     """Read an expression of the columns ``names``, of which the longest counts; None if
     the text is none, is too long, or reads no column.
     """
-    by_length = sorted(names, key=len, reverse=True)
+    by_length = sorted(filter(None, names), key=len, reverse=True)
+    named = "|".join(map(re.escape, by_length)) or "(?!)"
+    token = re.compile(rf"({named}){NAME_END}|({NUMBER})|{SIGN}")
     columns: list[str] = []
     plain, left = "", text.strip()
     if len(left) > most_characters:
         return None
     while left:
-        is_next = (
-            n
-            for n in by_length
-            if n and left.startswith(n) and NAME_END.match(left, len(n))
-        )
-        name = next(is_next, None)
-        sign = NUMBER.match(left) or SIGN.match(left)
-        if name is not None:
-            if name not in columns:
-                columns.append(name)
-            plain += f"_{columns.index(name)}"
-            left = left[len(name) :]
-        elif sign is not None:
-            if sign.re is NUMBER:
-                _check_factor(sign[0], text)
-            plain += sign[0]
-            left = left[sign.end() :]
-        else:
+        match = token.match(left)
+        if match is None:
             return None
+        name, number = match.groups()
+        if name is not None and name not in columns:
+            columns.append(name)
+        if number is not None and not _is_factor(number):
+            raise RunTableError(
+                f"column {text!r}: {number} is no factor; write a number above 0, like "
+                f"{first_name(text)}*1e9"
+            )
+        plain += match[0] if name is None else f"_{columns.index(name)}"
+        left = left[match.end() :]
     try:
         tree = grammar.parse(plain, _list_parts)
     except grammar.NotUnderstoodError:
@@ -164,22 +159,17 @@ def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
     raise grammar.NotUnderstoodError(type(node).__name__)
 
 
-def _check_factor(digits: str, text: str) -> None:
-    """Refuse a factor of a column that is not a finite number above 0."""
+def _is_factor(digits: str) -> bool:
     try:
         number = float(digits)
     except ValueError:
-        number = 0.0
-    if not (number > 0 and math.isfinite(number) and math.isfinite(1 / number)):
-        raise RunTableError(
-            f"column {text!r}: {digits} is no factor; write a number above 0, like "
-            f"{first_name(text)}*1e9"
-        )
+        return False
+    return number > 0 and math.isfinite(number) and math.isfinite(1 / number)
 
 
 def first_name(text: str) -> str:
     """Take the text before the first factor."""
-    return re.split(rf"\s*[*/]\s*(?={NUMBER.pattern})", text, maxsplit=1)[0].strip()
+    return re.split(rf"\s*[*/]\s*(?={NUMBER})", text, maxsplit=1)[0].strip()
 
 
 def shared_number(text: str) -> float | None:

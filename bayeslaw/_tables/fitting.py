@@ -5,7 +5,7 @@ fitted to it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,14 +45,10 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
-    table, runs = with_common_levels(table, runs, keys)
-    rows = {*_iterate_rows(table[keys])}
-    return np.array([row in rows for row in _iterate_rows(runs[keys])])
-
-
-def _iterate_rows(table: pd.DataFrame) -> Iterator[tuple]:
-    numbers = table.astype(float).fillna(-1.0)  # NaN is not equal to itself
-    return numbers.itertuples(index=False, name=None)
+    levelled = with_common_levels(table, runs, keys)
+    rows, new = (numbers[keys].astype(float) for numbers in levelled)
+    merged = new.merge(rows.drop_duplicates(), how="left", indicator=True)
+    return (merged["_merge"] == "both").to_numpy()
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -295,13 +291,11 @@ def check_fittable(
                 f"{few}: what the runs do not narrow is as the priors say "
                 "(fit.narrowed() tells which)"
             )
-        elif rows <= HANDFUL:
-            raise RunTableError(
-                f"{few}: add runs, or take a smaller law, or fit it by itself (priors "
-                "then fill in)"
-            )
         else:
-            raise RunTableError(f"{few}: add runs, or take a smaller law")
+            alone = ", or fit it by itself (priors then fill in)"
+            raise RunTableError(
+                f"{few}: add runs, or take a smaller law{alone * (rows <= HANDFUL)}"
+            )
     if one_domain:
         warn_domains(runs)
 
@@ -362,9 +356,9 @@ def check_fittable(
         levels, names = np.unique(x[column]), tied[column]
         words = " and ".join(map(format_count, levels[:2]))
         if len(levels) == 1:
-            which, keep = "exponent", "keeps its prior"
-            if len(names) > 1:
-                which, keep = "exponents", "keep their priors"
+            several = len(names) > 1
+            which = "exponents" if several else "exponent"
+            keep = "keep their priors" if several else "keeps its prior"
             warn(
                 f"column {column!r} has one level only ({words}): {which} "
                 f"{', '.join(names)} of law {law.name!r} {keep}; add runs at another "

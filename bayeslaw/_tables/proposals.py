@@ -149,7 +149,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
     """
     parts = [finished_query(runs)]
     if any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
-        theirs = {of.theirs: ours for ours, of in meant.items()}
+        pairs = [(of.theirs, ours) for ours, of in meant.items()]
         with (
             warnings.catch_warnings(),
             contextlib.suppress(
@@ -160,7 +160,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
             ),
         ):
             warnings.simplefilter("ignore")
-            table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
+            table = melt_losses(with_stages(renamed(runs, pairs, [*meant])))
             table = complete_losses(table.reset_index(drop=True))
             domains = table["domain"] if "domain" in table else np.zeros(len(table))
             for column in (c for c in LOSSES_BEFORE if c in table):

@@ -26,7 +26,6 @@ from bayeslaw._law.columns import (
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import (
     BOTH,
-    as_mapping,
     melt_losses,
     pairs_of,
     renamed,
@@ -226,19 +225,18 @@ def read_with_notes(
     """Read runs as `read_runs` does, with notes on how the source was read; from a file
     that ``grows``, only whole lines.
     """
-    columns = as_mapping(columns)
+    pairs = pairs_of(columns)
     name = str(source) if isinstance(source, str | Path) else "the table"
     is_store = is_tracker(source)
     notes: list[str] = []
 
     # the table under the schema's names
-    pairs = pairs_of(columns)
     of_names = {theirs for theirs, ours in pairs if ours in NAMES}
     table = load_table(source, grows=grows, names=of_names)
     if is_store:
         # if `columns` maps another column to a metric's name, the metric is dropped
-        table = table.drop(columns=replaced(table, columns))
-    runs = _with_names(renamed(table, columns, (*NUMERIC, *TEXT)), notes)
+        table = table.drop(columns=replaced(table, pairs))
+    runs = _with_names(renamed(table, pairs, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{name}: no rows below the header; add runs")

@@ -224,11 +224,14 @@ def best_of(table: pd.DataFrame, settings: Sequence[str] | None) -> pd.DataFrame
     return tuned
 
 
-def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
-    """Parse the mapping of columns, as `bayeslaw.read_runs` takes it."""
-    from bayeslaw._tables.columns import by_theirs
+def columns_of(column: Sequence[str] | None) -> list[str]:
+    """Check the mapping of columns, as `bayeslaw.read_runs` takes it."""
+    from bayeslaw._tables.columns import pairs_of
 
-    return by_theirs(values_by_name(column, "--column"))
+    values = values_by_name(column, "--column")
+    texts = [f"{ours}={theirs}" for ours, theirs in values.items()]
+    pairs_of(texts)  # refuses one column under two names
+    return texts
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:

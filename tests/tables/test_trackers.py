@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,6 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
-from bayeslaw._tables.sources import library
-from bayeslaw._tables.sources.points import LoggedRun, by_step, points, with_tokens
 from known.said import said_by
 
 SIZES, STEPS, EVERY, PER_STEP = (10_000, 20_000), 40, 10, 64
@@ -403,14 +401,23 @@ def test_a_store_that_is_damaged_inside_is_one_line(tmp_path, text):
 # -- any of them -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("extra", ["tensorboard", "mlflow", "trackio", "wandb"])
-def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch, extra):
-    def absent(name):
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(library.importlib, "import_module", absent)
-    with pytest.raises(RunTableError, match=rf"pip install \"bayeslaw\[{extra}\]\"$"):
-        library.imported(f"{extra}.part", extra)
+@pytest.mark.parametrize(
+    ("extra", "module"),
+    [
+        ("tensorboard", "tensorboard.backend.event_processing.event_accumulator"),
+        ("mlflow", "mlflow.tracking"),
+        ("trackio", "trackio"),
+        ("wandb", "wandb"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    tmp_path, monkeypatch, extra, module
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "a.tfevents").touch()
+    says = rf'{extra} is needed to read this .*pip install "bayeslaw\[{extra}\]"$'
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.read_runs(f"{extra}:{tmp_path}")
 
 
 @pytest.mark.parametrize("scheme", ["tensorboard", "mlflow", "hf"])
@@ -486,23 +493,25 @@ def test_without_tokens_it_is_said_how_to_count_them(tmp_path):
 # -- tokens ----------------------------------------------------------------------------
 
 
-def table_of(config: dict, *rows: tuple[float, dict]) -> pd.DataFrame:
-    return points([LoggedRun("a", config, by_step(rows))], "here")
+def read_of(folder: Path, settings: dict, *logged: tuple[float, dict]):
+    """The runs of one Trainer with these settings, and what was said."""
+    rows = [{"step": step} | values for step, values in logged]
+    source = state_of(folder / "a", *rows, trial_params=settings)
+    return said_by(bayeslaw.read_runs, source, columns={"eval/loss": "loss"})
 
 
-def test_a_logged_counter_is_on_a_line_between_its_steps_and_unknown_beyond():
-    table = table_of(
+def test_a_logged_counter_is_on_a_line_between_its_steps_and_unknown_beyond(tmp_path):
+    runs, said = read_of(
+        tmp_path,
         {"tokens_per_step": 7},
-        (0, {"x": 1.0}),
-        (10, {"train/num_tokens": 100.0}),
-        (15, {"loss": 2.0}),
-        (20, {"train/num_tokens": 300.0}),
-        (30, {"loss": 1.0}),
+        (5, {"eval_loss": 4.0}),
+        (10, {"num_tokens": 100.0}),
+        (15, {"eval_loss": 2.0}),
+        (20, {"num_tokens": 300.0, "eval_loss": 1.5}),
+        (30, {"eval_loss": 1.0}),
     )
-    counted, how = with_tokens(table)  # warnings are errors
-    assert how == "D is what 'train/num_tokens' counted"
-    expected = np.array([np.nan, 100, 200, 300, np.nan])
-    np.testing.assert_array_equal(counted["D"].to_numpy(), expected)
+    np.testing.assert_array_equal(runs["D"], [np.nan, 200, 300, np.nan])
+    assert not [line for line in said if "D is" in line]
 
 
 def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
@@ -522,7 +531,7 @@ def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "per_step", "is_assumed"),
+    ("settings", "per_step", "is_assumed"),
     [
         ({"tokens_per_step": 512}, 512, False),
         ({"global_batch_size": 8, "seq_len": 4, "world_size": 2}, 32, True),
@@ -537,26 +546,26 @@ def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
         ({"batch_size": "auto", "seq_len": 8}, None, False),
     ],
 )
-def test_tokens_of_a_step_are_the_product_of_the_settings(config, per_step, is_assumed):
-    logged = table_of(config, (3, {"loss": 2.0}))
-    (table, how), warned = said_by(with_tokens, logged)
-    assert bool(warned) == is_assumed
-    if per_step is None:
-        assert how is None
-        assert "D" not in table
-    else:
-        assert table["D"].tolist() == [3 * per_step]
+def test_tokens_of_a_step_are_the_product_of_the_settings(
+    tmp_path, settings, per_step, is_assumed
+):
+    runs, said = read_of(tmp_path, settings, (3, {"eval_loss": 2.0}))
+    assert any("D is steps" in line for line in said) == is_assumed
+    assert list(runs.get("D", [])) == ([] if per_step is None else [3 * per_step])
 
 
-def test_runs_of_one_name_and_settings_called_like_metrics_are_told_apart():
-    runs = [LoggedRun("a", {"loss": "cross", "lr": 1}, {1.0: {"loss": 2.0}})] * 2
-    table = points(runs, "here")
-    assert table["run"].tolist() == ["a", "a#2"]
-    assert table["config.loss"].tolist() == ["cross"] * 2
+def test_runs_of_one_name_and_settings_called_like_metrics_are_told_apart(monkeypatch):
+    config = {"loss": "cross", "lr": 1}
+    one = SimpleNamespace(name="a", config=config, scan_history=lambda: [{"loss": 2.0}])
+    wandb = ModuleType("wandb")
+    wandb.Api = lambda: SimpleNamespace(runs=lambda _: [one] * 2)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    runs, _ = said_by(bayeslaw.read_runs, "wandb:team/grid")
+    assert runs["run"].tolist() == ["a", "a#2"]
+    assert runs["config.loss"].tolist() == ["cross"] * 2
 
 
-def test_runs_without_a_number_are_refused():
-    with pytest.raises(RunTableError, match="no runs"):
-        points([], "here")
+def test_runs_without_a_number_are_refused(tmp_path):
+    source = state_of(tmp_path / "a", {"step": 1, "note": "none"})
     with pytest.raises(RunTableError, match=r"no run has logged a number \(runs: a\)"):
-        points([LoggedRun("a", {}, {})], "here")
+        bayeslaw.read_runs(source)

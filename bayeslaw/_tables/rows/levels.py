@@ -98,7 +98,12 @@ def at_levels(
         position = position - np.log1p(-distinct)
     following = np.full(len(distinct), len(distinct))
     if curve is not None:
-        following = _find_following(position, code, curve[has_level])
+        # the next larger value in any run that has a value; values nearer than the
+        # rounding of arithmetic are no next ones
+        pairs = np.unique(np.column_stack([curve[has_level], code]), axis=0)
+        runs, codes = pairs.T
+        is_next = (runs[1:] == runs[:-1]) & (np.diff(position[codes]) > 1e-9)
+        np.minimum.at(following, codes[:-1][is_next], codes[1:][is_next])
     for first, last in _find_clusters(position, following, within):
         inside = slice(first, last + 1)
         values = distinct[inside]
@@ -141,21 +146,6 @@ def _find_clusters(
             widest = first + int(gaps[first:last].argmax())
             pending += [(first, widest), (widest + 1, last)]
     return clusters
-
-
-def _find_following(
-    position: Float[np.ndarray, " value"],
-    code: Int[np.ndarray, " row"],
-    curve: Int[np.ndarray, " row"],
-) -> Int[np.ndarray, " value"]:
-    """Find the next larger value in any run that has a value, shape (value,). Values
-    nearer than the rounding of arithmetic are no next ones.
-    """
-    following = np.full(len(position), len(position))
-    runs, values = np.unique(np.column_stack([curve, code]), axis=0).T
-    is_next = (runs[1:] == runs[:-1]) & (np.diff(position[values]) > 1e-9)
-    np.minimum.at(following, values[:-1][is_next], values[1:][is_next])
-    return following
 
 
 def _number_curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:

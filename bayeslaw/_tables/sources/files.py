@@ -23,7 +23,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._tables.rows.naming import check_repeated, is_name
 from bayeslaw._tables.sources.layout import Sheet, sheet_of_rows, with_decimal_points
-from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.sources.points import imported
 from bayeslaw._tables.words import STEP, last_part
 
 EXCEL = (".xlsx", ".xlsm")

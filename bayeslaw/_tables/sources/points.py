@@ -4,11 +4,13 @@ step, and a column for each metric and setting.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,19 @@ from bayeslaw._tables.words import (
     WHOLE_BATCH,
     last_part,
 )
+
+
+def imported(module: str, extra: str) -> ModuleType:
+    """Import a module of a library that an extra of this package installs, when a store
+    or a sheet needs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise RunTableError(
+            f"{module.split('.')[0]} is needed to read this ({error}): "
+            f'pip install "bayeslaw[{extra}]"'
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -38,50 +37,55 @@ def read_source(
     source: str | Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
     """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
-    under their own names.
+    under their own names. Every error is a `RunTableError` of one line.
     """
-    if is_tracker(source):
-        scheme, _, place = str(source).partition(":")
-        if not place:
-            raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
-        reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
-        with warnings.catch_warnings():
-            # trackers' libraries warn of their own dependencies
-            warnings.simplefilter("ignore")
-            with _say_in_a_line(source, "see that it is whole and can be reached"):
-                try:
-                    runs = reader.read(place)
-                except RunTableError as error:
-                    # that of a file or folder in the store names its path
-                    of_part = str(error).startswith(place)
-                    where = f"{scheme}:" if of_part else f"{source}: "
-                    raise RunTableError(f"{where}{error}") from None
-                return points(runs, str(source))
-    path, _ = sheet_of(source)
-    if not path.is_file():
-        name = str(source).lower()
-        if name in law_names():
-            raise RunTableError(
-                f"{str(source)!r} is a law, not a table of runs; the table comes first: "
-                f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
-            )
-        raise RunTableError(
-            f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
-            f"store as {':..., '.join(TRACKERS)}:..."
-        )
-    with _say_in_a_line(source, f"give {FORMATS}"):
-        return read_table_file(Path(source), grows=grows, names=names)
-
-
-@contextmanager
-def _say_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
-    """Turn any error while a source is read into a `RunTableError` of one line."""
+    is_store = is_tracker(source)
     try:
-        yield
+        if is_store:
+            return _read_store(str(source))
+        _check_is_file(source)
+        return read_table_file(Path(source), grows=grows, names=names)
     except RunTableError:
         raise
     except Exception as error:  # every codec, parser and tracker raises its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        do = (
+            "see that it is whole and can be reached" if is_store else f"give {FORMATS}"
+        )
         raise RunTableError(
-            f"{source}: cannot be read as a table ({reason}); {remedy}"
+            f"{source}: cannot be read as a table ({reason}); {do}"
         ) from None
+
+
+def _read_store(source: str) -> pd.DataFrame:
+    scheme, _, place = source.partition(":")
+    if not place:
+        raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
+    reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
+    with warnings.catch_warnings():
+        # trackers' libraries warn of their own dependencies
+        warnings.simplefilter("ignore")
+        try:
+            runs = reader.read(place)
+        except RunTableError as error:
+            # that of a file or folder in the store names its path
+            of_part = str(error).startswith(place)
+            where = f"{scheme}:" if of_part else f"{source}: "
+            raise RunTableError(f"{where}{error}") from None
+        return points(runs, source)
+
+
+def _check_is_file(source: str | Path) -> None:
+    path, _ = sheet_of(source)
+    if path.is_file():
+        return
+    name = str(source).lower()
+    if name in law_names():
+        raise RunTableError(
+            f"{str(source)!r} is a law, not a table of runs; the table comes first: "
+            f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
+        )
+    raise RunTableError(
+        f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
+        f"store as {':..., '.join(TRACKERS)}:..."
+    )

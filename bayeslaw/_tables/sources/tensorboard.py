@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_time, files_below, name_below
+from bayeslaw._tables.sources.points import (
+    LoggedRun,
+    by_time,
+    files_below,
+    imported,
+    name_below,
+)
 
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 

@@ -5,8 +5,7 @@ environment variable ``TRACKIO_DIR`` names another).
 from __future__ import annotations
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step
+from bayeslaw._tables.sources.points import LoggedRun, by_step, imported
 
 
 def read(place: str) -> list[LoggedRun]:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step, files_below
+from bayeslaw._tables.sources.points import LoggedRun, by_step, files_below, imported
 
 
 def read(place: str) -> list[LoggedRun]:
