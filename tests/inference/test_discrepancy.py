@@ -8,7 +8,12 @@ import pytest
 from scipy import sparse, stats
 
 from bayeslaw._inference.discrepancy import axes, learning, marginal
-from bayeslaw._inference.discrepancy.process import Spectrum, process_of
+from bayeslaw._inference.discrepancy.process import (
+    Spectrum,
+    process_from_dict,
+    process_of,
+    process_to_dict,
+)
 
 RNG = np.random.default_rng(21)
 RUNS = 40
@@ -551,3 +556,42 @@ def test_neighbours_of_a_run_foretell_each_other():
     of_run = groups - share[:, None] * groups[previous]
     np.testing.assert_allclose(rows.groups["run"].toarray(), of_run)
     np.testing.assert_allclose(rows.precision, 1 / (1 - share**2))
+
+
+# -- columns of the user's own ---------------------------------------------------------
+
+HEATS = {
+    "below 0": np.linspace(-3.0, 5.0, 9),
+    "at 0": np.linspace(0.0, 1.0, 9),
+    "a flag": np.tile([0.0, 1.0, 2.0], 3),
+}
+
+
+@pytest.mark.parametrize("heat", HEATS)
+def test_an_own_column_at_0_or_below_is_an_axis_without_a_gap(heat):
+    """As even as the column is; its logarithm lay 27 e-folds apart at 0."""
+    columns = {"heat": HEATS[heat]}
+    process = process_of(columns)
+    assert process is not None
+    (axis,) = process.axes
+    at = axis.position(columns, np)
+    scaled = HEATS[heat] * np.ptp(at) / np.ptp(HEATS[heat])
+    np.testing.assert_allclose(at, scaled)
+    assert np.ptp(at) == pytest.approx(2.0)
+    again = process_from_dict(process_to_dict(process))
+    assert again == process
+    np.testing.assert_allclose(
+        again.features(columns, np), process.features(columns, np)
+    )
+
+
+def test_a_positive_own_column_and_those_of_the_schema_keep_their_logarithms():
+    columns = {"heat": np.array([0.5, 1.0, 2.0]), "N": np.array([1e8, 1e9, 1e10])}
+    process = process_of(columns)
+    assert process is not None
+    assert [axis.unit for axis in process.axes] == [0.0, 0.0]
+    old = process_to_dict(process)
+    assert old is not None
+    for axis in old["axes"]:
+        del axis["unit"]  # as it was saved once
+    assert process_from_dict(old) == process

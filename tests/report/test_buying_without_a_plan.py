@@ -4,12 +4,14 @@ most probable choice.
 
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import Shape
+from bayeslaw import RunTableError, Shape
 from bayeslaw._plans import example
-from bayeslaw._report.buying import choose_runs, worth_buying
+from bayeslaw._report.buying import choose_runs, known_starts, worth_buying
 from bayeslaw._tables.simulate import ptpp_grid
 from known.lines import spread
 
@@ -85,3 +87,10 @@ def test_nothing_is_offered_where_no_tokens_help(fits, runs):
     answer = bayeslaw.plan(fits["target"], fits["source"], **question)
     nowhere = replace(answer, feasible=False, D=None, explanation={"best": {"D": None}})
     assert choose_runs(fits, question, nowhere, runs) is None
+
+
+def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
+    offered = pd.DataFrame({"N": [1e8, 2e8], "source_loss_before": [2.0, np.nan]})
+    assert known_starts(offered, ["source_loss_before"])["N"].tolist() == [1e8]
+    with pytest.raises(RunTableError, match="six checkpoints at least"):
+        known_starts(offered[1:], ["source_loss_before"])

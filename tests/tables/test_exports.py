@@ -3,7 +3,6 @@ would be read wrongly is refused with what to write.
 """
 
 import re
-import shlex
 
 import numpy as np
 import pandas as pd
@@ -12,20 +11,9 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
-from bayeslaw._report.buying import known_starts
-from bayeslaw._tables.proposals import mapping_hint
-from bayeslaw._tables.runs import read_with_notes
 from bayeslaw.cli.app import app
-from known.said import said_by
+from known.reading import hint, options_of, pasted, read, refusal
 from known.stranger import CRASHED, PRETRAINED, RUNS, SIZES, stranger
-
-
-def read(table, columns=None, where=None):
-    """The runs, and what was said."""
-    options = {"columns": columns, "where": where}
-    reading, lines = said_by(read_with_notes, pd.DataFrame(table), **options)
-    return reading.runs, " | ".join(lines)
-
 
 # -- products and ratios ---------------------------------------------------------------
 
@@ -44,24 +32,18 @@ def test_products_and_ratios_of_columns_are_read(columns, ours, expected):
     """Names may hold the signs; what is made of other columns can be in them."""
     table = {"pre_B": [30, 30], "size_M": [1, 2], "N": [1e8, 2e8], "step": [10, 20]}
     table |= {"batch": [100, 100], "eval/len": [2000, 2000], "a/b": [10, 20]}
-    runs, _ = read(table, columns)
+    runs, _ = read(table, columns=columns)
     assert runs[ours].tolist() == pytest.approx(expected)
     assert runs["step"].tolist() == [10, 20]
-
-
-def test_columns_made_of_each_other_are_refused():
-    table = {"x": [1.0], "loss": [2.0]}
-    with pytest.raises(RunTableError, match="each made from the other"):
-        read(table, {"x*D": "N", "x*N": "D"})
 
 
 @pytest.mark.parametrize("theirs", ["pre_tokens_B", "pre_tokens_B*1e9", "pt_tokens"])
 def test_tokens_are_not_taken_for_tokens_per_parameter(theirs):
     table = {"pre_tokens_B": [30.0], "pt_tokens": [3e10], "N": [1e8], "loss": [2.0]}
     with pytest.raises(RunTableError, match=r'write --column "ptpp=.*/N"') as error:
-        read(table, {theirs: "ptpp"})
+        read(table, columns={theirs: "ptpp"})
     (proposed,) = re.findall(r'--column "ptpp=(.*?)"', str(error.value))
-    assert read(table, {proposed: "ptpp"})[0]["ptpp"].tolist() == [300.0]
+    assert read(table, columns={proposed: "ptpp"})[0]["ptpp"].tolist() == [300.0]
 
 
 def test_tokens_of_pretraining_are_a_column_of_their_own():
@@ -74,7 +56,7 @@ def test_tokens_of_pretraining_are_a_column_of_their_own():
 
 
 def test_a_loss_that_is_asked_for_goes_before_the_tables_own_and_it_is_said():
-    runs, said = read({"loss": [9.0], "val_loss": [2.0]}, {"val_loss": "loss"})
+    runs, said = read({"loss": [9.0], "val_loss": [2.0]}, columns=["loss=val_loss"])
     assert runs["loss"].tolist() == [2.0]
     assert "'loss' is read from 'val_loss'" in said
 
@@ -83,38 +65,17 @@ def test_a_loss_that_is_asked_for_goes_before_the_tables_own_and_it_is_said():
 def test_bits_per_byte_are_converted_on_request_only(ours):
     table = {"val_bpb": [1.0], "bytes_per_token": [4.0]}
     with pytest.raises(RunTableError, match="bits per byte"):
-        read(table, {"val_bpb": ours})
-    runs, _ = read(table, {"val_bpb*0.6931*bytes_per_token": ours})
+        read(table, columns={"val_bpb": ours})
+    runs, _ = read(table, columns={"val_bpb*0.6931*bytes_per_token": ours})
     assert runs[ours].tolist() == pytest.approx([4 * np.log(2)], rel=1e-4)
-    assert "val_bpb is bits per byte" in mapping_hint(pd.DataFrame(table))
-
-
-@pytest.mark.parametrize(
-    ("names", "proposed", "said"),
-    [
-        (
-            ("tokens_planned", "total_tokens"),
-            "D=total_tokens",
-            "also be tokens_planned",
-        ),
-        (("max_tokens", "tokens_seen"), "D=tokens_seen", "also be max_tokens"),
-        (("active_params", "total_params"), "N=active_params", "also be total_params"),
-        (("gpu_hours", "note"), "cost=gpu_hours", ""),
-        (("config.pt_tokens", "N"), "ptpp=config.pt_tokens/N", ""),
-    ],
-)
-def test_of_columns_alike_one_is_proposed_and_the_other_named(names, proposed, said):
-    hint = mapping_hint(pd.DataFrame({name: [3e9, 4e9] for name in names}))
-    assert f'--column "{proposed}"' in hint
-    assert said in hint
+    assert "val_bpb is bits per byte" in hint(table)
 
 
 def test_tokens_of_steps_are_proposed():
     table = {"step": [10], "config.global_batch_size": [64], "config.seq_len": [2048]}
-    hint = mapping_hint(pd.DataFrame(table))
     product = "step*config.global_batch_size*config.seq_len"
-    assert f'--column "D={product}"' in hint
-    runs, _ = read(table, {product: "D"})
+    assert f'--column "D={product}"' in hint(table)
+    runs, _ = read(table, columns={product: "D"})
     assert runs["D"].tolist() == [10 * 64 * 2048]
 
 
@@ -170,70 +131,59 @@ def test_an_empty_loss_of_a_crashed_run_is_refused_with_what_leaves_it_out():
     assert len(read(table, where=query)[0]) == 1
 
 
-def test_gaps_are_filled_from_the_same_checkpoint_and_it_is_said():
-    table = {"N": [1, 1, 2, 3, 3], "ptpp": [5.0] * 5, "loss": [2.0] * 5}
-    table["N"] = [1e8 * n for n in table["N"]]
-    before = [4.0, None, None, 3.0, 3.5]  # one has none, of one they differ
-    runs, said = read(table | {"source_loss_before": before})
-    filled = runs["source_loss_before"].to_numpy()
-    np.testing.assert_array_equal(filled, [4.0, 4.0, np.nan, 3.0, 3.5])
+@pytest.mark.parametrize(
+    ("N", "before", "filled"),
+    [
+        # one has none, of one they differ
+        ([1e8, 1e8, 2e8, 3e8, 3e8], [4.0, None, None, 3.0, 3.5], [4.0, 4.0, np.nan, 3.0, 3.5]),
+        # not a mean, whose last digit would make two checkpoints of one
+        (1e8, [3.992, 3.992, 3.992, None], [3.992] * 4),
+    ],
+)  # fmt: skip
+def test_gaps_are_filled_from_the_same_checkpoint_and_it_is_said(N, before, filled):
+    table = pd.DataFrame({"source_loss_before": before, "ptpp": 5.0, "loss": 2.0})
+    runs, said = read(table.assign(N=N))
+    np.testing.assert_array_equal(runs["source_loss_before"], filled)
     assert "1 empty cells are filled" in said
 
 
-def test_a_gap_is_filled_with_a_value_of_the_table():
-    """Not with a mean, whose last digit would make two checkpoints of one."""
-    before = [3.992, 3.992, 3.992, None]
-    assert np.mean(before[:3]) != before[0]
-    table = {"N": [1e8] * 4, "ptpp": [5.0] * 4, "loss": [2.0] * 4}
-    runs, _ = read(table | {"source_loss_before": before})
-    assert runs["source_loss_before"].unique().tolist() == [3.992]
+BY_DOMAIN = pd.DataFrame({
+    "N": 1e8, "ptpp": 20.0, "replay": 0.1, "D": [0.0, 1e9, 0.0, 1e9],
+    "domain": ["target", "target", "source", "source"], "loss": [4.0, 3.0, 2.0, 2.2],
+})  # fmt: skip
+OF_MODELS = pd.DataFrame({
+    "model": ["a"] * 3 + ["b"] * 3, "D": [0, 200, 400] * 2, "loss": [8.5, 4.2, 4.0, 3.0, 2.5, 2.4],
+})  # fmt: skip
+# two checkpoints of one size: whose stage is in a column, or in none
+OF_STAGES = pd.DataFrame({
+    "N": 1e8, "replay": 0.1, "D": [0.0, 1e9, 0.0, 1e9], "loss": [2.8, 2.5, 2.6, 2.4],
+    "pretrain_tokens": np.repeat([1e11, 3e11], 2),
+})  # fmt: skip
 
 
-def test_rows_of_no_tokens_are_the_loss_before():
-    table = {
-        "N": [1e8] * 4,
-        "ptpp": [20.0] * 4,
-        "replay": [0.1] * 4,
-        "D": [0.0, 1e9, 0.0, 1e9],
-        "domain": ["target", "target", "source", "source"],
-        "loss": [4.0, 3.0, 2.0, 2.2],
-    }
-    runs, said = read(table)
-    assert runs["loss"].tolist() == [3.0, 2.2]
-    assert runs["loss_before"].tolist() == [4.0, 2.0]
-    assert runs["source_loss_before"].tolist() == [2.0, 2.0]
-    assert "2 rows of no tokens" in said
-
-
-OF_MODELS = pd.DataFrame(
-    {
-        "model": ["a"] * 3 + ["b"] * 3,
-        "D": [0, 200, 400] * 2,
-        "loss": [8.5, 4.2, 4.0, 3.0, 2.5, 2.4],
-    }
+@pytest.mark.parametrize(
+    ("table", "before"),
+    [
+        (BY_DOMAIN, {"loss_before": [4.0, 2.0], "source_loss_before": [2.0, 2.0]}),
+        (OF_MODELS, {"loss_before": [8.5, 8.5, 3.0, 3.0]}),
+        (OF_STAGES, {"loss_before": [2.8, 2.6]}),
+    ],
 )
+def test_rows_of_no_tokens_are_the_loss_before(table, before):
+    runs, said = read(table)
+    assert runs["loss"].tolist() == table["loss"][table["D"] > 0].tolist()
+    assert runs[[*before]].to_dict("list") == before
+    assert "2 rows of no tokens" in said
+    assert "differ in loss" not in said
 
 
-def test_each_model_s_row_of_no_examples_is_its_loss_before():
-    with pytest.warns(RunTableWarning, match="2 rows of no tokens"):
-        runs = bayeslaw.read_runs(OF_MODELS)
-    assert (runs["D"] > 0).all()
-    before = runs.groupby("model")["loss_before"].unique()
-    assert before.map(list).to_dict() == {"a": [8.5], "b": [3.0]}
-
-
-def test_without_models_they_are_refused():
-    with pytest.raises(RunTableError, match="column 'D': 0 is not positive"):
-        bayeslaw.read_runs(OF_MODELS[["D", "loss"]])
+def test_rows_of_no_tokens_are_not_averaged_unsaid_nor_taken_without_models():
+    _, said = read(OF_STAGES.drop(columns="pretrain_tokens"))
+    assert "differ in loss by up to 8%" in said
+    assert "column 'D': 0 is not positive" in refusal(OF_MODELS[["D", "loss"]])
 
 
 # -- a stranger's table ----------------------------------------------------------------
-
-
-def options_of(text: str) -> list[str]:
-    """What is proposed, as a shell hands it on."""
-    option = r"--(?:column|where) (?:\"[^\"]*\"|'[^']*') ?"
-    return shlex.split(re.search(rf"perhaps ((?:{option})+)", text)[1])
 
 
 PLAN = ["--plan", "N=7B", "--plan", "ptpp=43", "--plan", "max_target_loss=2.6"]
@@ -249,10 +199,9 @@ def test_what_the_first_error_proposes_reads_a_strangers_table(seed, tmp_path):
     stranger(seed).to_csv(path, index=False)
     refused = CliRunner().invoke(app, ["report", str(path), *PLAN])
     assert isinstance(refused.exception, RunTableError)
-    options = options_of(str(refused.exception))
-    # theirs -> ours
-    columns = dict(reversed(pair.split("=", 1)) for pair in options[1:-2:2])
-    runs, _ = said_by(bayeslaw.read_runs, path, columns=columns, where=options[-1])
+    said = str(refused.exception)
+    (_, where) = options_of(said)[-1]
+    runs, _ = read(path, columns=pasted(said), where=where)
     assert 2 * (RUNS - CRASHED - 9) <= len(runs) < 2 * (RUNS - CRASHED) + 1
     sizes = sorted(runs["N"].unique())
     assert sizes == pytest.approx([1e6 * size for size in SIZES])
@@ -260,13 +209,6 @@ def test_what_the_first_error_proposes_reads_a_strangers_table(seed, tmp_path):
     assert sorted(budgets) == pytest.approx(PRETRAINED)
     full = runs[["loss_before", "source_loss_before", "replay", "D"]]
     assert full.notna().all(axis=None)
-
-
-def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
-    offered = pd.DataFrame({"N": [1e8, 2e8], "source_loss_before": [2.0, np.nan]})
-    assert known_starts(offered, ["source_loss_before"])["N"].tolist() == [1e8]
-    with pytest.raises(RunTableError, match="six checkpoints at least"):
-        known_starts(offered[1:], ["source_loss_before"])
 
 
 # -- as people write columns -----------------------------------------------------------
@@ -284,43 +226,42 @@ def test_columns_are_taken_as_the_command_line_writes_them():
     assert first["loss"].tolist() == pytest.approx([3.0, 2.5])
 
 
+GOOD = {"N": [1e8, 2e8], "D": [1e9, 1e9], "loss": [2.5, 2.3]}
+NAMED = {"Model": [1e8, 2e8], "Name": ["a", "b"], "loss": [2.5, 2.3]}
+SPREADS = GOOD | {
+    "spread": [0.2, 0.4],
+    "batches": [-1, 4],
+    "old": [1, 2],
+    "new": [3, 2],
+}
+
+
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    ("table", "columns", "says"),
     [
-        (["N=n", "N=tok"], "given twice"),
-        (["N"], "says nothing"),
-        (["N=n", "D=n"], "read the same column"),
-        (["loss=eval_ppl"], r'perplexity by its name.* --column "loss=ln\(eval_ppl\)"'),
-        (["loss=ln(nothing)"], "no column 'ln"),
+        (PERPLEXITIES, ["N=n", "N=tok"], "given twice"),
+        (PERPLEXITIES, ["N"], "says nothing"),
+        (PERPLEXITIES, ["N=n", "D=n"], "read the same column"),
+        (PERPLEXITIES, ["loss=eval_ppl"], "perplexity by its name, and loss is nats per token: write --column "
+         '"loss=ln(eval_ppl)"'),
+        (PERPLEXITIES, ["loss=ln(nothing)"], "no column 'ln"),
+        (PERPLEXITIES | {"eval_ppl": [0.0, 2.0]}, ["loss=ln(eval_ppl)"], "0 has no logarithm"),
+        (SPREADS, ["loss_sd=2/sqrt(batches)"], "-1 has no square root"),
+        (SPREADS, ["loss_sd=spread/sqrt(batch)"], "batch"),
+        (GOOD, {"loss*D": "N", "loss*N": "D"}, "each made from the other"),
+        (NAMED, {"Modle": "N"}, "did you mean 'Model'"),
+        (NAMED, {"N": "Model"}, "--column N=Model"),
+        (NAMED, {"Name*2": "N"}, "not numbers"),
+        *((GOOD, {theirs: "N"}, "factor") for theirs in ("D/0", "D*0", "D*1.2.3", "D/1e400", "D*1e999")),
+        *((SPREADS, {code: "heat"}, "the table has no column") for code in
+          ("(old)(new)", "old**new", "exp(old)", "old if new else old", "-", "old*" * 300 + "old", "(" * 300 + "old")),
     ],
-)
-def test_columns_that_say_nothing_are_refused(columns, says):
-    with pytest.raises(RunTableError, match=says):
-        bayeslaw.read_runs(pd.DataFrame(PERPLEXITIES), columns=columns)
-
-
-def test_what_has_no_logarithm_is_refused():
-    table = pd.DataFrame(PERPLEXITIES | {"eval_ppl": [0.0, 2.0]})
-    with pytest.raises(RunTableError, match="0 has no logarithm"):
-        bayeslaw.read_runs(table, columns=["N=n", "D=tok", "loss=ln(eval_ppl)"])
+)  # fmt: skip
+def test_columns_that_cannot_be_read_are_refused(table, columns, says):
+    assert says in refusal(pd.DataFrame(table), columns=columns)
 
 
 def test_a_refusal_says_how_python_takes_it():
     table = pd.DataFrame({"n_params": [1e8, 2e8], "tokens_seen": [1e9, 2e9]})
     with pytest.raises(RunTableError, match=r'in Python columns=\["N=n_params", ...\]'):
         bayeslaw.point_fit(table.assign(web_loss=3.0), "chinchilla")
-
-
-def test_starts_of_several_checkpoints_are_not_averaged_unsaid():
-    """Two checkpoints of one size whose stage is in no column that is read."""
-    rows = {"N": 1e8, "replay": 0.1, "D": [0.0, 1e9, 0.0, 1e9]}
-    rows |= {
-        "loss": [2.8, 2.5, 2.6, 2.4],
-        "pretrain_tokens": np.repeat([1e11, 3e11], 2),
-    }
-    table = pd.DataFrame(rows)
-    _, said = read(table.drop(columns="pretrain_tokens"))
-    assert "differ in loss by up to 8%" in said
-    runs, said = read(table)
-    assert "differ in loss" not in said
-    assert runs["loss_before"].tolist() == [2.8, 2.6]

@@ -13,22 +13,6 @@ RUNS = bayeslaw.simulate("state-target", seed=1)
 ONE = RUNS[RUNS["checkpoint"] == RUNS["checkpoint"].iloc[0]]
 
 
-def test_replay_is_not_ignored_where_there_is_no_stage():
-    """Nor where all runs are of one stage."""
-    plain = RUNS[["N", "D", "replay", "loss"]]
-    assert default_laws(plain) == ["dcpt"]
-    assert default_laws(plain.assign(ptpp=20.0)) == ["dcpt"]
-    assert default_laws(plain.assign(replay=0.0)) == ["chinchilla", "coupled"]
-    # one mix of an adaptation, whose checkpoints differ
-    staged = plain.assign(replay=0.3, ptpp=np.geomspace(5.0, 50.0, len(plain)))
-    assert default_laws(staged) == ["ptpp-tokens"]
-    assert default_laws(staged.drop(columns="replay")) == ["chinchilla", "coupled"]
-
-
-def test_of_one_checkpoint_a_law_of_its_losses_is_left():
-    assert default_laws(ONE) == ["state-power"]
-
-
 @pytest.mark.parametrize("name", ["state-target", "state-source"])
 def test_one_checkpoint_is_fitted_and_forecast(name):
     runs = bayeslaw.simulate(name, seed=1).assign(domain=name.removeprefix("state-"))
@@ -87,6 +71,31 @@ def of_one(column, rows):
     return bayeslaw.simulate("chinchilla", design=table, noise=0.003, seed=rows)
 
 
+PLAIN = RUNS[["N", "D", "replay", "loss"]]
+# one mix of an adaptation, whose checkpoints differ
+STAGED = PLAIN.assign(replay=0.3, ptpp=np.geomspace(5.0, 50.0, len(PLAIN)))
+
+
+@pytest.mark.parametrize(
+    ("table", "laws"),
+    [
+        (PLAIN, ["dcpt"]),
+        (PLAIN.assign(ptpp=20.0), ["dcpt"]),
+        (PLAIN.assign(replay=0.0), ["chinchilla", "coupled"]),
+        (STAGED, ["ptpp-tokens"]),
+        (STAGED.drop(columns="replay"), ["chinchilla", "coupled"]),
+        (ONE, ["state-power"]),
+        *(
+            (of_one("N", n).assign(replay=np.resize([0.1, 0.3, 0.5], n)), ["dcpt"])
+            for n in (8, 12, 25)
+        ),
+    ],
+)
+def test_replay_is_not_ignored_where_all_runs_are_of_one_stage_or_size(table, laws):
+    """Of one checkpoint a law of its losses is left."""
+    assert default_laws(table) == laws
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("column", ["N", "D"])
 @pytest.mark.parametrize("rows", [8, 9, 24, 25, 60])
@@ -112,9 +121,3 @@ def test_forecasts_beyond_one_size_are_as_wide_as_the_prior_of_its_exponent():
     assert width[0] < 0.05
     assert width[1] > 3 * width[0]
     assert forecast["low"][1] < truth[1] < forecast["high"][1]
-
-
-@pytest.mark.parametrize("rows", [8, 12, 25])
-def test_mixes_at_one_size_take_a_law_that_reads_replay(rows):
-    table = of_one("N", rows).assign(replay=np.resize([0.1, 0.3, 0.5], rows))
-    assert default_laws(table) == ["dcpt"]

@@ -10,10 +10,11 @@ import pytest
 
 import bayeslaw
 from bayeslaw import BayeslawError, RunTableError, RunTableWarning
-from bayeslaw._tables.fitting import by_domain, check_fittable, covariates
-from bayeslaw._tables.rows.settings import alike_but_settings
+from bayeslaw._tables.fitting import check_fittable
 from bayeslaw._tables.runs import as_runs
 from known import saved
+from known.reading import settings_said
+from known.said import said_by
 
 LAW = bayeslaw.law("chinchilla")
 
@@ -296,7 +297,8 @@ def test_numbers_of_any_type_are_read_in_own_columns_too(table, kind, column):
     np.testing.assert_allclose(read[column], expected[column], rtol=1e-12)
     assert read[column].dtype == float
     law = bayeslaw.law_from_formula("E + A/N^0.3 + H*heat", columns={"heat": 1.5})
-    np.testing.assert_allclose(covariates(law, read)["heat"], sound["heat"])
+    losses = [bayeslaw.prior_predictive(law, t, draws=2) for t in (sound, other)]
+    np.testing.assert_allclose(*losses)
 
 
 def test_records_of_arrow_become_columns(table):
@@ -323,12 +325,13 @@ def test_a_share_off_an_end_by_an_error_of_arithmetic_is_that_end(table, share):
 
 def test_rows_of_no_domain_among_others_are_refused(table):
     named = table.assign(domain=["target", *[None] * 2, *["source"] * 5])
-    for ask in (bayeslaw.review, bayeslaw.report, by_domain):
+    for ask in (bayeslaw.review, bayeslaw.report):
         with pytest.raises(RunTableError, match="rows 2, 3, column 'domain': empty"):
             ask(named)
     kept = bayeslaw.read_runs(named, where="domain.notna()")
-    assert set(by_domain(kept)) == {"target", "source"}
-    assert set(by_domain(table.assign(domain=None))) == {"runs"}
+    assert set(kept["domain"]) == {"target", "source"}
+    unnamed = bayeslaw.review(table.assign(domain=None))
+    assert "rows" in [check.name for check in unnamed.checks]
 
 
 @pytest.mark.parametrize("column", ["domain", "run", "checkpoint"])
@@ -417,36 +420,40 @@ def test_a_column_of_numbers_may_name_the_runs_and_be_read_too(tmp_path):
     assert typed["run"].nunique() == 2
 
 
-def test_curves_that_nothing_names_are_runs_and_it_is_said():
-    table = learning_curves().drop(columns="who")
-    with pytest.warns(RunTableWarning, match="no column names the runs, and 4 curves"):
+def twice(curves):
+    both = pd.concat([curves] * 2, ignore_index=True)
+    return both.assign(loss=both["loss"] * np.linspace(1, 1.01, len(both)))
+
+
+UNNAMED = learning_curves().drop(columns="who")
+ALONG = {"grad_norm": np.linspace(1, 2, len(UNNAMED))}
+ALONG |= {"wd": np.where(UNNAMED["replay"] > 0.2, 0.1, 0.01)}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (UNNAMED, "no column names the runs, and 4 curves"),
+        # one run on two domains is one run; what changes along a run parts no curve
+        (pd.concat([UNNAMED.assign(domain=d) for d in ("target", "source")]), "no column names the runs"),
+        (UNNAMED.assign(**ALONG), "4 curves"),
+        *((twice(learning_curves(points=n).drop(columns="who")), "4 curves .* two losses at one D") for n in (10, 12, 30)),
+    ],
+)  # fmt: skip
+def test_curves_that_nothing_names_are_told_and_are_runs_where_points_differ(
+    table, says
+):
+    with pytest.warns(RunTableWarning, match=says):
         runs = bayeslaw.read_runs(table)
-    assert runs["run"].nunique() == 4
-    both = pd.concat([table.assign(domain=d) for d in ("target", "source")])
-    with pytest.warns(RunTableWarning, match="no column names the runs"):
-        assert bayeslaw.read_runs(both)["run"].nunique() == 4
-
-
-def test_what_changes_along_a_run_parts_no_curve():
-    table = learning_curves().drop(columns="who")
-    table["grad_norm"] = np.linspace(1, 2, len(table))
-    table["wd"] = np.where(table["replay"] > 0.2, 0.1, 0.01)
-    with pytest.warns(RunTableWarning, match="4 curves"):
-        bayeslaw.read_runs(table)
+    if "two losses" in says:
+        assert "run" not in runs
+    else:
+        assert runs["run"].nunique() == 4
 
 
 def test_a_grid_of_single_runs_is_left_as_it_is():
     grid = bayeslaw.simulate("chinchilla", seed=1).drop(columns=["run", "checkpoint"])
     assert "run" not in bayeslaw.read_runs(grid)
-
-
-@pytest.mark.parametrize("points", [10, 12, 30])
-def test_curves_of_which_nothing_parts_the_points_are_told(points):
-    curves = learning_curves(points=points).drop(columns="who")
-    twice = pd.concat([curves] * 2, ignore_index=True)
-    twice["loss"] *= np.linspace(1, 1.01, len(twice))
-    with pytest.warns(RunTableWarning, match="4 curves .* two losses at one D"):
-        assert "run" not in bayeslaw.read_runs(twice)
 
 
 # -- settings that no law reads --------------------------------------------------------
@@ -477,7 +484,9 @@ def test_rows_alike_but_for_a_setting_are_said_before_the_fit(settings):
 
 def test_replicates_and_measurements_are_no_settings():
     seeds = bayeslaw.read_runs(tuned(seed=[0, 1]))
-    assert alike_but_settings(seeds) is None
-    hours = seeds.assign(hours=np.linspace(1, 2, len(seeds)))
-    assert alike_but_settings(hours) is None
-    assert alike_but_settings(tuned(rate=[0.5, 1.0]), ["rate"]) is None
+    assert not settings_said(seeds)
+    assert not settings_said(seeds.assign(hours=np.linspace(1, 2, len(seeds))))
+    rates = tuned(rate=[0.5, 1.0])
+    law = bayeslaw.find_law("chinchilla+rate", rates)
+    _, said = said_by(check_fittable, law, rates)
+    assert not any("other settings" in line for line in said)

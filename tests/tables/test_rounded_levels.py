@@ -16,7 +16,7 @@ from bayeslaw._posteriors.averaging.folds import (
 from bayeslaw._running.updating.rows import row_changes
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import at_levels
-from bayeslaw._tables.rows.settings import alike_but_settings
+from known.reading import settings_said
 
 FAST = settings(max_examples=60, deadline=None)
 
@@ -99,30 +99,25 @@ def test_levels_found_have_no_levels_in_them(seed):
     assert set(levels) <= set(values)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(1.0, 3000.0) * 131072,
-        np.geomspace(1e8, 1.05e8, 100),
-        np.array([1e9, 1.002e9, 1.004e9]),
-        np.array([0.0, -1.0, np.nan, np.inf]),
-    ],
-    ids=["steps", "a fine grid", "a thousandth and more", "no levels"],
-)
-def test_fine_values_stay_as_they_are(values):
-    np.testing.assert_array_equal(at_levels(values), values)
+STEPS = np.arange(1.0, 3000.0) * 131072
+THRICE = np.concatenate([STEPS, STEPS / 7 * 7, STEPS.astype(np.float32)])
+FINE = {
+    "steps": STEPS,
+    "a fine grid": np.geomspace(1e8, 1.05e8, 100),
+    "a thousandth and more": [1e9, 1.002e9, 1.004e9],
+    "no levels": [0.0, -1.0, np.nan, np.inf],
+}
+AT_LEVELS = {
+    **{name: (values, values) for name, values in FINE.items()},
+    "rounding within a fine grid": (THRICE, np.tile(STEPS, 3)),
+    "the roundest": ([100.00000000000001, 100.0, 99.99999999999999], [100.0] * 3),
+}
 
 
-def test_rounding_is_seen_within_a_fine_grid():
-    steps = np.arange(1.0, 3000.0) * 131072
-    both = np.concatenate([steps, steps / 7 * 7, steps.astype(np.float32)])
-    assert len(np.unique(both)) > len(steps)
-    np.testing.assert_array_equal(at_levels(both), np.tile(steps, 3))
-
-
-def test_a_level_s_value_is_the_roundest():
-    stages = np.array([100.00000000000001, 100.0, 99.99999999999999, 20.0])
-    assert at_levels(stages).tolist() == [100.0, 100.0, 100.0, 20.0]
+@pytest.mark.parametrize("case", AT_LEVELS)
+def test_values_are_those_of_their_levels(case):
+    values, levels = AT_LEVELS[case]
+    np.testing.assert_array_equal(at_levels(np.array(values)), levels)
 
 
 def test_shares_near_one_differ_by_what_is_left():
@@ -217,7 +212,7 @@ def test_tokens_per_parameter_have_the_levels_of_tokens_and_sizes():
 def test_a_rate_in_single_precision_is_the_same_setting():
     runs = grid().assign(lr=np.where(np.arange(36) % 2, 3e-4, np.float32(3e-4)))
     runs = pd.concat([runs, runs.assign(lr=3e-4, loss=runs["loss"] * 1.01)])
-    assert alike_but_settings(bayeslaw.read_runs(runs)) is None
+    assert not settings_said(bayeslaw.read_runs(runs))
 
 
 @pytest.mark.parametrize(("D", "lines"), [(1.2e10, 0), (1.2001e10, 0), (1.3e10, 1)])

@@ -82,21 +82,6 @@ def test_rewarming_starts_from_where_it_is_told():
     )
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: bayeslaw.wsd(1e-3, 10, decay=8, warmup=4),
-        lambda: bayeslaw.wsd(1e-3, 10, decay=5, shape="exponential"),
-        lambda: bayeslaw.cosine(1e-3, 10, warmup=11),
-        lambda: bayeslaw.schedule_areas(np.array([])),
-    ],
-)
-def test_impossible_schedules_are_refused(make):
-    """More warm-up or decay than steps, an exponential decay to 0, no pre-training."""
-    with pytest.raises(ValueError, match=r"steps|final|empty"):
-        make()
-
-
 def test_adaptation_without_shift_continues_the_curve_of_pretraining():
     """S1pt + S1cpt and S2pt + S2cpt are the areas of the two phases joined (Wang 2025, eq. 2)."""
     first, second = SCHEDULES["linear"], bayeslaw.cosine(1e-4, 40, warmup=5)
@@ -216,9 +201,18 @@ def test_adaptation_of_a_model_of_unknown_pretraining():
     )
 
 
+LOGGED = {"step": [0, 100, 200], "lr": [0.0, 2e-4, 0.0]}
+
+
 @pytest.mark.parametrize(
     ("table", "named"),
     [
+        (LOGGED | {"lr": ["a", "b", "c"]}, "column 'lr' holds others"),
+        (LOGGED | {"step": ["0", "100", "x"]}, "column 'step' holds others"),
+        (LOGGED | {"lr": True}, "column 'lr' holds others"),
+        (LOGGED | {"lr": [1j, 1j, 0j]}, "column 'lr' holds others"),
+        ({"step": [], "lr": []}, "areas need rows"),
+        (pd.DataFrame(LOGGED).iloc[:, [0, 1, 1]], "2 columns are called 'lr'"),
         ({"step": [1, 2]}, "'lr'"),
         ({"step": [1, 1], "lr": [1e-4, 2e-4]}, "step 1"),
         ({"step": [1.5, 2], "lr": [1e-4, 2e-4]}, "whole"),
@@ -350,31 +344,30 @@ def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size, data):
 
 # -- what is no schedule ---------------------------------------------------------------
 
+RATE, STEPS = "a learning rate must be at least 0", "steps must be a whole number"
+
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "says"),
     [
-        lambda: bayeslaw.cosine(-1e-3, 10),
-        lambda: bayeslaw.cosine(float("nan"), 10),
-        lambda: bayeslaw.constant(1e-3, 10, start=-1.0),
-        lambda: bayeslaw.wsd(1e-3, 10, decay=2, final=float("inf")),
+        # more warm-up or decay than steps, an exponential decay to 0, no pre-training
+        (lambda: bayeslaw.wsd(1e-3, 10, decay=8, warmup=4), "steps"),
+        (lambda: bayeslaw.wsd(1e-3, 10, decay=5, shape="exponential"), "final"),
+        (lambda: bayeslaw.cosine(1e-3, 10, warmup=11), "steps"),
+        (lambda: bayeslaw.schedule_areas(np.array([])), "empty"),
+        (lambda: bayeslaw.cosine(-1e-3, 10), RATE),
+        (lambda: bayeslaw.cosine(float("nan"), 10), RATE),
+        (lambda: bayeslaw.constant(1e-3, 10, start=-1.0), RATE),
+        (lambda: bayeslaw.wsd(1e-3, 10, decay=2, final=float("inf")), RATE),
+        (lambda: bayeslaw.constant(1e-3, True), STEPS),
+        (lambda: bayeslaw.constant(1e-3, -1), STEPS),
+        (lambda: bayeslaw.multi_step(1e-3, 10, drops={0: 0.1}), "a drop at step"),
+        (lambda: bayeslaw.multi_step(1e-3, 10, drops={11: 0.1}), "a drop at step"),
     ],
 )
-def test_rates_that_are_no_rates_make_no_schedule(make):
-    with pytest.raises(ValueError, match="a learning rate must be at least 0"):
+def test_impossible_schedules_are_refused(make, says):
+    with pytest.raises(ValueError, match=says):
         make()
-
-
-@pytest.mark.parametrize("steps", [True, -1])
-def test_steps_that_are_not_whole_make_no_schedule(steps):
-    with pytest.raises(ValueError, match="steps must be a whole number"):
-        bayeslaw.constant(1e-3, steps)
-
-
-def test_a_drop_beyond_the_schedule_is_refused():
-    for step in (0, 11):
-        with pytest.raises(ValueError, match="a drop at step"):
-            bayeslaw.multi_step(1e-3, 10, drops={step: 0.1})
 
 
 @pytest.mark.parametrize(
@@ -386,27 +379,3 @@ def test_areas_of_what_is_no_schedule_are_refused(rates):
         bayeslaw.schedule_areas(rates)
     with pytest.raises(RunTableError, match="adaptation: a schedule is one"):
         bayeslaw.schedule_areas(np.ones(3), rates)
-
-
-LOGGED = pd.DataFrame({"step": [0, 100, 200], "lr": [0.0, 2e-4, 0.0]})
-
-
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        (LOGGED.assign(lr=["a", "b", "c"]), "column 'lr' holds others"),
-        (LOGGED.assign(step=["0", "100", "x"]), "column 'step' holds others"),
-        (LOGGED.assign(lr=True), "column 'lr' holds others"),
-        (LOGGED.assign(lr=LOGGED["lr"] + 1j), "column 'lr' holds others"),
-        (LOGGED.iloc[:0], "areas need rows"),
-    ],
-)
-def test_logged_rates_that_are_no_numbers_are_refused(table, says):
-    with pytest.raises(RunTableError, match=says):
-        bayeslaw.areas_from_table(table)
-
-
-def test_two_columns_of_rates_are_refused():
-    twice = pd.concat([LOGGED, LOGGED["lr"]], axis=1)
-    with pytest.raises(RunTableError, match="2 columns are called 'lr'"):
-        bayeslaw.areas_from_table(twice)

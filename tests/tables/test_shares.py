@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableError, RunTableWarning
+from bayeslaw import RunTableError
+from known.reading import read
 
 
 def table(**columns):
@@ -15,45 +16,29 @@ def table(**columns):
     return pd.DataFrame(runs | columns)
 
 
-def shares(runs):
-    return runs.filter(like="share_").round(12).to_dict("list")
-
-
-def test_shares_of_one_are_as_they_are():
-    runs = bayeslaw.read_runs(table(share_a=[0.25, 0.5], share_b=[0.75, 0.5]))
-    assert shares(runs) == {"share_a": [0.25, 0.5], "share_b": [0.75, 0.5]}
-
-
-def test_cells_in_percent_are_shares():
-    """34% is .34, cell by cell, as of replay."""
-    runs = bayeslaw.read_runs(table(share_a=["30%", "40%"], share_b=["70%", "60%"]))
-    assert shares(runs) == {"share_a": [0.3, 0.4], "share_b": [0.7, 0.6]}
-
-
-def test_numbers_that_sum_to_a_hundred_are_percent():
-    with pytest.warns(RunTableWarning, match="percent"):
-        runs = bayeslaw.read_runs(table(share_a=[30, 40], share_b=[70, 60]))
-    assert shares(runs) == {"share_a": [0.3, 0.4], "share_b": [0.7, 0.6]}
-
-
-def test_tokens_by_domain_become_shares():
-    """What trackers log: tokens of each domain, whatever their sum."""
-    written = table(web_tokens=[3e9, 1e9], code_tokens=[1e9, 1e9])
-    names = {"web_tokens": "share_web", "code_tokens": "share_code"}
-    with pytest.warns(RunTableWarning, match="tokens by domain"):
-        runs = bayeslaw.read_runs(written, columns=names)
-    assert shares(runs) == {"share_web": [0.75, 0.5], "share_code": [0.25, 0.5]}
-
-
-def test_one_empty_share_is_what_the_others_leave():
-    runs = bayeslaw.read_runs(table(share_a=[0.3, None], share_b=[0.7, 0.2]))
-    assert shares(runs) == {"share_a": [0.3, 0.8], "share_b": [0.7, 0.2]}
-
-
-def test_a_missing_last_domain_is_the_rest():
-    with pytest.warns(RunTableWarning, match="share_rest"):
-        runs = bayeslaw.read_runs(table(share_a=[0.3, 0.4], share_b=[0.5, 0.6]))
-    assert shares(runs)["share_rest"] == [0.2, 0.0]
+@pytest.mark.parametrize(
+    ("first", "second", "shares", "said"),
+    [
+        ([0.25, 0.5], [0.75, 0.5], [[0.25, 0.5], [0.75, 0.5]], ""),
+        # 34% is .34, cell by cell, as of replay
+        (["30%", "40%"], ["70%", "60%"], [[0.3, 0.4], [0.7, 0.6]], ""),
+        ([30, 40], [70, 60], [[0.3, 0.4], [0.7, 0.6]], "percent"),
+        # what trackers log: tokens of each domain, whatever their sum
+        ([3e9, 1e9], [1e9, 1e9], [[0.75, 0.5], [0.25, 0.5]], "tokens by domain"),
+        # an empty cell is what the others leave, and so is a missing last domain
+        ([0.3, None], [0.7, 0.2], [[0.3, 0.8], [0.7, 0.2]], ""),
+        ([0.3, 0.4], [0.5, 0.6], [[0.3, 0.4], [0.5, 0.6], [0.2, 0.0]], "share_rest"),
+    ],
+)
+def test_cells_of_any_kind_are_completed_to_shares(first, second, shares, said):
+    written = table(web_tokens=first, code_tokens=second)
+    columns = {"web_tokens": "share_web", "code_tokens": "share_code"}
+    runs, words = read(written, columns=columns)
+    found = runs.filter(like="share_").round(12)
+    assert list(found)[:2] == ["share_web", "share_code"]
+    assert found.T.to_numpy().tolist() == shares
+    assert said in words
+    assert bool(said) == bool(words)
 
 
 def test_what_rounding_leaves_is_shared_out():

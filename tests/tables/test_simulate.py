@@ -5,12 +5,11 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._tables.simulate import ptpp_grid
 
 
 def test_the_grid_is_the_paper_s():
     """3 stages, 4 sizes, 3 replays, 7 budgets (Goffinet 2025, section 2)."""
-    grid = ptpp_grid()
+    grid = bayeslaw.simulate("dcpt")
     assert len(grid) == 3 * 4 * 3 * 7
     assert sorted(grid["ptpp"].unique()) == [15, 31, 279]
     assert sorted(grid["N"].unique()) == [241e6, 517e6, 1.4e9, 8.1e9]

@@ -8,9 +8,6 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
-from bayeslaw._tables.columns import melt_losses
-from bayeslaw._tables.rows.naming import named_rows
-from bayeslaw._tables.runs import NUMERIC, _keep_measured
 from bayeslaw._tables.surface import Surface, outliers, partial_slope
 from known.said import said_by
 
@@ -33,6 +30,10 @@ POSITIVE = (
     *("N", "D", "ptpp", "loss", "loss_before", "source_loss_before"),
     *("target_loss_before", "source_loss", "target_loss"),
 )
+OTHERS = (
+    *("U", "pretrain_tokens", "loss_sd", "replay", "cost", "step", "lr"),
+    *("S1_pt", "S2_pt", "S1_cpt", "S2_cpt"),
+)
 
 
 # a row of no tokens is the loss before adaptation
@@ -45,18 +46,17 @@ def test_sizes_and_losses_are_above_nothing(name, cell):
     assert f"row 2, column '{name}': {cell:g} is not positive" in said
 
 
-@pytest.mark.parametrize("name", ["cost", "step", "lr"])
-def test_costs_and_steps_may_be_nothing_but_not_less(name):
+@pytest.mark.parametrize("name", OTHERS[-7:])
+def test_costs_and_steps_may_be_nothing_but_not_less_and_areas_of_either_sign(name):
     assert read(**{name: [1.0, 0.0]})[name].tolist() == [1.0, 0.0]
-    assert f"row 2, column '{name}': -1 is negative" in refusal(**{name: [1.0, -1.0]})
+    if name.startswith("S"):
+        assert read(**{name: [1.0, -1.0]})[name].tolist() == [1.0, -1.0]
+    else:
+        said = refusal(**{name: [1.0, -1.0]})
+        assert f"row 2, column '{name}': -1 is negative" in said
 
 
-@pytest.mark.parametrize("name", ["S1_pt", "S2_pt", "S1_cpt", "S2_cpt"])
-def test_areas_may_be_of_either_sign(name):
-    assert read(**{name: [1.0, -1.0]})[name].tolist() == [1.0, -1.0]
-
-
-@pytest.mark.parametrize("name", NUMERIC)
+@pytest.mark.parametrize("name", [*POSITIVE, *OTHERS])
 def test_nothing_is_infinite(name):
     assert "is infinite" in refusal(**{name: [ROW.get(name, 1.0), np.inf]})
 
@@ -120,9 +120,15 @@ def test_units_are_doubted_at_their_limits(columns, said):
 
 
 def test_rows_are_named_up_to_three():
-    assert named_rows([4]) == "row 4"
-    assert named_rows([4, 5, 6]) == "rows 4, 5, 6"
-    assert named_rows([4, 5, 6, 7, 8]) == "rows 4, 5, 6 and 2 more"
+    table = pd.DataFrame([ROW] * 8).assign(D=np.geomspace(1e9, 8e9, 8))
+    for wrong, named in (
+        (1, "row 4, "),
+        (3, "rows 4, 5, 6, "),
+        (5, "rows 4, 5, 6 and 2 more, "),
+    ):
+        losses = [2.5] * 3 + [-1.0] * wrong + [2.5] * (5 - wrong)
+        with pytest.raises(RunTableError, match=f"^{named}column 'loss'"):
+            bayeslaw.read_runs(table.assign(loss=losses))
 
 
 # -- what a law may be fitted to -------------------------------------------------------
@@ -207,17 +213,6 @@ def test_rows_that_were_fitted_are_known_by_all_their_numbers():
     assert fitting.fitted(table, asked).tolist() == [True, True] + [False] * 4
     assert not fitting.fitted(None, table).any()
     assert not fitting.fitted(table, table.drop(columns="loss")).any()
-
-
-def test_both_losses_become_rows_with_their_own_loss_before():
-    losses = {"target_loss": [2.5, np.nan], "source_loss": [2.0, 2.1]}
-    before = {"loss_before": [9.0, 9.0], "source_loss_before": [1.9, 1.8]}
-    table = pd.DataFrame({"N": [1e8, 2e8]} | losses | before)
-    rows = melt_losses(table)
-    assert rows["domain"].tolist() == ["target", "source", "source"]
-    assert rows["loss"].tolist() == [2.5, 2.0, 2.1]
-    assert rows["loss_before"].tolist() == [9.0, 1.9, 1.8]
-    assert rows["N"].tolist() == [1e8, 1e8, 2e8]
 
 
 # -- where runs lie --------------------------------------------------------------------
@@ -328,12 +323,3 @@ def test_runs_of_another_domain_are_warned_of(fitted, asked, told):
     _, lines = said_by(fitting.warn_other_domain, *tables)
     assert len(lines) == told
     assert all("2 of 2 rows are of 'source'" in line for line in lines)
-
-
-def test_points_before_the_first_token_are_left_out():
-    """Of a tracker's runs, and it is said how many."""
-    notes = []
-    points = pd.DataFrame({"D": [0.0, 1e6, 2e6], "loss": [9.0, 3.0, np.nan]})
-    points["run"] = "one"
-    assert _keep_measured(points, "here", notes)["D"].tolist() == [1e6]
-    assert "1 points at step 0 (D = 0) were left out" in notes[0]
