@@ -22,7 +22,7 @@ from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
-from bayeslaw._posteriors.posterior import Piece, along_tokens
+from bayeslaw._posteriors.posterior import Draw, Piece, along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -237,6 +237,34 @@ class SampledConstraint:
         """
         return self._losses(log_tokens, chosen).transpose(2, 0, 1)
 
+    def with_slopes(
+        self, columns: tuple[str, ...], point: Float[np.ndarray, " slope *draw"]
+    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
+        """Compute the law's log loss of each draw, and its slopes along log tokens and
+        further columns.
+
+        ``point``: log tokens, then a value of each column, which all draws share or
+        each has for itself.
+        """
+        losses, slopes = np.zeros(self.draws), np.zeros((self.draws, len(point)))
+        for part in self.parts:
+            values, along = losses_with_slopes(
+                part.piece.log_loss,
+                columns,
+                dict(part.piece.values),
+                part.fixed,
+                point if point.ndim == 1 else point[:, part.rows],
+            )
+            losses[part.rows], slopes[part.rows] = values, np.asarray(along).T
+        if not self.members:
+            return losses, slopes
+        for member, weights in self.members:
+            log_losses, along = member.with_slopes(columns, point)
+            weighted = weights * np.exp(log_losses + member.noise)
+            losses += weighted
+            slopes += weighted[:, None] * along
+        return np.log(losses), slopes / losses[:, None]
+
     def _losses(
         self,
         log_tokens: Float[np.ndarray, " tokens"],
@@ -343,6 +371,36 @@ def losses_on_grid(
         return jax.lax.fori_loop(0, count, with_tokens, none)
 
     return jax.lax.map(at_choice, chosen)
+
+
+# a plan calls it some hundred times, which is cheaper than compiling a faster program
+@compiled(static_argnums=(0, 1), many=10_000_000)
+def losses_with_slopes(
+    log_loss: Callable,
+    columns: tuple[str, ...],
+    draws: Draw,
+    fixed: Mapping[str, Float[jax.Array, "*each"]],
+    point: Float[jax.Array, " slope *draw"],
+) -> tuple[Float[jax.Array, " draw"], Float[jax.Array, "slope draw"]]:
+    """Compute the log loss of each draw at log tokens and further columns, which all
+    draws share or each has for itself, and its slopes.
+    """
+
+    def of_draw(point: Any, draw: Draw) -> Any:
+        values = zip(columns, point[1:], strict=True)
+        run = {**fixed, "D": jnp.exp(point[0]), **dict(values)}
+        return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
+
+    def of_draws(point: Any) -> Any:
+        return jax.vmap(of_draw, (None if point.ndim == 1 else 1, 0))(point, draws)
+
+    # in forward mode, the parts that all draws share (a misfit's functions) are
+    # differentiated once
+    size = len(point)
+    ways = jnp.eye(size).reshape(size, size, *(1,) * (point.ndim - 1))
+    directions = jnp.broadcast_to(ways, (size, *point.shape))
+    along = partial(jax.jvp, of_draws, (point,))
+    return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
 
 
 def along_draws(

@@ -32,7 +32,7 @@ def losses_on_a_lattice(posteriors, options, steps=50):
     is_within = (lattice >= problem.low - 1e-9) & (lattice <= problem.high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
     log_tokens = np.array([math.log(BUDGET["D"])])
-    return np.exp(problem.losses.over(log_tokens, mixtures)[..., 0]), mixtures
+    return np.exp(problem.log_losses(log_tokens, mixtures)[..., 0]), mixtures
 
 
 UNDER_LIMITS = [

@@ -239,19 +239,18 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    losses = pose(question(posteriors, new_run=False)).losses
+    problem = pose(question(posteriors, new_run=False))
     lattice = np.array(
         [[i, j, 50 - i - j] for i in range(1, 48) for j in range(1, 49 - i)]
     )
     mixtures = lattice[lattice.min(axis=1) >= 1] / 50
-    draws = np.stack(
-        [np.exp(losses.at(math.log(2e10), p)[0]).mean(axis=0) for p in mixtures]
-    )
-    means = draws.mean(axis=1)
-    found = np.array([best.shares[name] for name in losses.domains])
+    losses = np.exp(problem.log_losses(np.log([2e10]), mixtures)[..., 0])
+    draws = losses.mean(axis=0)
+    means = draws.mean(axis=0)
+    found = np.array([best.shares[name] for name in problem.domains])
     np.testing.assert_allclose(found, mixtures[means.argmin()], atol=0.02)
-    of_each = mixtures[draws.argmin(axis=0)]
-    for j, name in enumerate(losses.domains):
+    of_each = mixtures[draws.argmin(axis=1)]
+    for j, name in enumerate(problem.domains):
         assert best.optimum[name]["median"] == pytest.approx(
             np.median(of_each[:, j]), abs=0.02
         )
