@@ -301,13 +301,13 @@ def search(
     ``near``: as in `zoom`.
     """
     scan = scan or problem.scan
-    choices = []
+    best = Choice(math.inf, 0.0, -math.inf)
     if not problem.most_probable:
-        choices.append(_settled(problem, *zoom(problem, scan, _cheapest, near)))
-        if choices[-1].margin >= 0:
-            return choices[-1]
-    choices.append(_settled(problem, *zoom(problem, scan, _most_probable, near)))
-    best = max(choices, key=lambda choice: choice.margin)
+        best = _settled(problem, *zoom(problem, scan, _cheapest, near))
+        if best.margin >= 0:
+            return best
+    safest = _settled(problem, *zoom(problem, scan, _most_probable, near))
+    best = max(safest, best, key=lambda choice: choice.margin)
     if not np.isfinite(best.log_tokens):
         return best
     is_by_limit = isinstance(problem.confidence, Mapping)

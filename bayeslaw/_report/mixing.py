@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,8 +36,6 @@ from bayeslaw._report.explorer import (
     promise_label,
     whole_numbers,
 )
-from bayeslaw._report.figures import Picture, mixture_pictures
-from bayeslaw._report.summary import Expected, expected_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -186,25 +184,14 @@ def _tail(places: Float[np.ndarray, "run axis"]) -> Float[np.ndarray, "run tail"
     return np.hstack([np.ones((len(places), 1)), places, products])
 
 
-@dataclass(frozen=True)
-class MixturePart:
-    """Mixtures on the page."""
-
-    explorer: Mapping[str, Any]  # data of the sliders, as JSON types
-    # the plan, if one was asked for, and pictures of it
-    plan: MixturePlan | None = None
-    pictures: tuple[Picture, ...] = field(default=())
-    expected: tuple[Expected, ...] = ()  # what to expect, a line for each limit
-
-
 def mixes(posterior: Posterior) -> bool:
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
 def planned_mixture(
-    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int, unit: str
-) -> MixturePart:
-    """Plan the mixture of a question, and explore around it."""
+    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int
+) -> tuple[MixturePlan, dict[str, Any]]:
+    """Plan the mixture of a question; with the data of sliders that start there."""
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
     plan, problem = posed_and_solved(arguments)
     costs = arguments.costs or Costs()
@@ -213,19 +200,14 @@ def planned_mixture(
         np.array(list(plan.shares.values())),
         costs.flops_per_token(plan.N),
     )
-    if not plan.limits:
-        return MixturePart(_build_sliders(problem, start), plan)
-    explorer = _build_sliders(problem, start, plan)
-    expected = [expected_of(row | {"mean": row["median"]}) for row in plan.limits]
-    pictures = mixture_pictures(plan, unit)
-    return MixturePart(explorer, plan, pictures, tuple(expected))
+    return plan, _build_sliders(problem, start, plan if plan.limits else None)
 
 
 def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
-) -> MixturePart:
-    """Explore mixtures of the largest model of a table, from the middle of the fitted
-    mixtures. Each limit starts at the median loss.
+) -> dict[str, Any]:
+    """Build sliders for mixtures of the largest model of a table, from the middle of the
+    fitted mixtures. Each limit starts at the median loss.
     """
     size, most = float(runs["N"].max()), float(runs["D"].max())
     checkpoint = _read_last_checkpoint(fits, runs)
@@ -234,7 +216,7 @@ def explored_mixture(
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.low, problem.largest)
     start = Start(math.log(most), shares, Costs().flops_per_token(size))
-    return MixturePart(_build_sliders(problem, start))
+    return _build_sliders(problem, start)
 
 
 def _read_last_checkpoint(

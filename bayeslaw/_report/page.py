@@ -68,10 +68,16 @@ from bayeslaw._report.planned import (
     make_mixture_plan,
     make_plan,
     reason_of,
-    with_mixtures,
+    with_sliders,
 )
 from bayeslaw._report.question import Checked, check_question, laws_of
-from bayeslaw._report.summary import cause_of, judged, summary, verdict_of
+from bayeslaw._report.summary import (
+    cause_of,
+    expectations,
+    judged,
+    summary,
+    verdict_of,
+)
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
@@ -247,7 +253,7 @@ def report(arguments: ReportArguments) -> Report:
         {domain.name: domain.check for domain in contents.domains},
         dict(contents.fits),
         contents.saved,
-        contents.planned.answer,
+        contents.planned.plan,
         contents.planned.probability_if_as_checked,
         verdict_of(contents.domains, contents.planned.untested)[1],
         contents.measured,
@@ -367,7 +373,7 @@ def _fit_and_plan(
                 domains.append(domain.result())
             else:
                 failed[name] = error
-    answer = planned.answer
+    answer = planned.plan
     if failed and not domains and answer is None:
         raise next(iter(failed.values()))
     failures = {
@@ -377,7 +383,7 @@ def _fit_and_plan(
     beyond: tuple[str, ...] = ()
     if answer and asked:
         beyond = untested(asked.keywords, contents.parts, setting.hold_outs)
-        beyond += beyond_left_out(planned.plan) if planned.plan else ()
+        beyond += beyond_left_out(answer) if isinstance(answer, Plan) else ()
     planned = replace(
         planned,
         untested=(*beyond, *(f"domain {name}" for name in failed)),
@@ -386,13 +392,13 @@ def _fit_and_plan(
     fits = fits or {domain.name: domain.fit for domain in domains}
     measured = None
     if contents.trained and fits:
-        measured = compare_measured(contents.trained, fits, planned.plan, setting)
+        measured = compare_measured(contents.trained, fits, answer, setting)
     if not is_planned:  # fits of a plan were saved when they were made
         for domain in domains:
             domain.fit.save(saved[domain.name])
     return {
         "domains": domains,
-        "planned": with_mixtures(planned, fits, contents),
+        "planned": with_sliders(planned, fits, contents),
         "fits": fits,
         "saved": saved,
         "failures": failures,
@@ -520,11 +526,15 @@ def _write(contents: Contents, path: Path) -> None:
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
     verdict, trust = verdict_of(domains, planned.untested)
-    # pictures for print are drawn only for the complete page
+    replay_plan = plan if isinstance(plan, Plan) else None
+    mixed = plan if isinstance(plan, MixturePlan) else None
+    # pictures of plans are drawn only for the complete page
     pictures: tuple[figures.Picture, ...] = ()
-    if plan and not contents.coming:
+    if replay_plan and not contents.coming:
         of_target = table[table["domain"] == "target"]
-        pictures = figures.plan_pictures(plan, setting.unit, of_target)
+        pictures = figures.plan_pictures(replay_plan, setting.unit, of_target)
+    if mixed and mixed.limits and not contents.coming:
+        pictures = figures.mixture_pictures(mixed, setting.unit)
     write_template(
         path,
         "page/page.html.jinja",
@@ -536,11 +546,10 @@ def _write(contents: Contents, path: Path) -> None:
         domains=domains,
         boxes=[judged(domain) for domain in domains],
         planned=planned,
-        plan=plan,
-        summary=summary(plan, setting.unit) if plan else None,
-        explorer=planned.explorer,
-        mixture=planned.mixture,
-        bought=planned.bought,
+        plan=replay_plan,
+        mixed=mixed,
+        expected=expectations(plan) if plan else (),
+        summary=summary(replay_plan, setting.unit) if replay_plan else None,
         plan_pictures=pictures,
         coming=contents.coming,
         measured=contents.measured,
@@ -549,7 +558,7 @@ def _write(contents: Contents, path: Path) -> None:
         settings=alike_but_settings(table, covariates_read(laws.values())),
         laws=list(laws.values()),
         hold_outs=[
-            hold_out.at_tokens(planned.answer.D if planned.answer else None)
+            hold_out.at_tokens(plan.D if plan else None)
             for hold_out in setting.hold_outs
         ],
         rows=len(table),
@@ -558,7 +567,7 @@ def _write(contents: Contents, path: Path) -> None:
         digest=digest[:16],
         versions=json.loads(versions()),
         seed=setting.seed,
-        asked=_list_limits(contents.question or {}, planned.answer),
+        asked=_list_limits(contents.question or {}, plan),
         command=_write_command(contents),
         update=_write_update_command(contents),
         saved=list(_name_files(contents.fits).values()),

@@ -29,12 +29,7 @@ from bayeslaw._report.buying import Fits, worth_buying
 from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.measured import Measured
-from bayeslaw._report.mixing import (
-    MixturePart,
-    explored_mixture,
-    mixes,
-    planned_mixture,
-)
+from bayeslaw._report.mixing import explored_mixture, mixes, planned_mixture
 from bayeslaw._report.question import Checked
 from bayeslaw._report.summary import SAYS_HOW_WIDE
 
@@ -49,11 +44,10 @@ Made = TypeVar("Made")
 class Planned:
     """The plan, the data of the page's map, and the runs to buy."""
 
-    plan: Plan | None = None
-    # the part about mixtures, if the laws read shares
-    mixture: MixturePart | None = None
-    # data for the page's template
+    plan: Plan | MixturePlan | None = None
+    # data for the page's template: of the map of plans, and of mixtures' sliders
     explorer: dict[str, Any] | None = None
+    sliders: dict[str, Any] | None = None
     bought: dict[str, Any] | None = None
     # stages and sizes of the plan that lie beyond all held-out runs, in words
     untested: tuple[str, ...] = ()
@@ -66,10 +60,6 @@ class Planned:
     failure: str | None = None
     # parts of the page that could not be made -> why
     left_out: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def answer(self) -> Plan | MixturePlan | None:
-        return self.plan or (self.mixture.plan if self.mixture else None)
 
 
 @dataclass(frozen=True)
@@ -186,25 +176,25 @@ def make_mixture_plan(contents: Contents, fits: Fits, stages: Stages) -> Planned
     asked, setting = contents.asked, contents.setting
     assert asked is not None
     try:
-        part = planned_mixture(fits, asked.keywords, setting.seed, setting.unit)
+        plan, sliders = planned_mixture(fits, asked.keywords, setting.seed)
     except BayeslawError as error:
         return Planned(failure=str(error))
     for stage in PLANNING:
         stages.finish(stage)
-    return Planned(mixture=part)
+    return Planned(plan=plan, sliders=sliders)
 
 
-def with_mixtures(planned: Planned, fits: Fits, contents: Contents) -> Planned:
+def with_sliders(planned: Planned, fits: Fits, contents: Contents) -> Planned:
     """Let users explore mixtures on the page, if no plan was asked for."""
-    if planned.mixture is not None or not all(map(mixes, fits.values())):
+    if planned.sliders is not None or not all(map(mixes, fits.values())):
         return planned
     left_out = dict(planned.left_out)
-    part = _make_optional(
+    sliders = _make_optional(
         lambda: explored_mixture(fits, contents.runs, contents.setting.seed),
         "The sliders of shares",
         left_out,
     )
-    return replace(planned, mixture=part, left_out=left_out)
+    return replace(planned, sliders=sliders, left_out=left_out)
 
 
 def _make_optional(

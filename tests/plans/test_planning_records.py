@@ -14,7 +14,7 @@ from bayeslaw._plans.constraint import (
     Constraint,
     read_limit,
 )
-from bayeslaw._plans.plan import posed, solve
+from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import Budget
 from bayeslaw._posteriors.posterior import Piece
@@ -174,7 +174,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
         Constraint("target", 1.8, "loss"),
         Constraint("forgetting", 0.05, "relative"),
     )
-    assert solve(question).plan == plan(TARGET, SOURCE, **asked)
+    assert answered(question).plan == plan(TARGET, SOURCE, **asked)
 
 
 def test_a_loss_on_a_third_domain_is_one_more_constraint():
@@ -185,13 +185,13 @@ def test_a_loss_on_a_third_domain_is_one_more_constraint():
         constraints = (*question.constraints[:2], Constraint("code", most, "loss"))
         return replace(question, constraints=constraints)
 
-    made, without = solve(limited(2.5)).plan, plan(TARGET, SOURCE, **ASKED)
+    made, without = answered(limited(2.5)).plan, plan(TARGET, SOURCE, **ASKED)
     assert made.feasible
     assert made.promises[2]["unit"] == "loss"
     assert pytest.approx(without.D, rel=5e-3) == made.D
     sampled = pose(limited(2.5), question.models[0]).constraints[2]
     np.testing.assert_array_equal(sampled.baseline, 1.0)
-    hard = solve(limited(1.9)).plan
+    hard = answered(limited(1.9)).plan
     assert not hard.feasible
     assert hard.binding == "code"
     assert "code limit 1.9 nats" in hard.sentence()
