@@ -342,7 +342,7 @@ def _solve_model(question: Question, model: Model) -> Solution:
     choice = search(problem)
     # The cheapest plan costs more than allowed, so no affordable plan reaches the
     # confidence.
-    paid = question.budget.paid_tokens(model, question.costs)
+    paid = question.budget.paid_tokens(model)
     cap = min(paid, key=paid.__getitem__)
     if choice.log_tokens > math.log(paid[cap]):
         problem = replace(problem, max_tokens=paid[cap], cap=cap)
@@ -384,8 +384,8 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     }
     settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
     settings["max_tokens"] = as_json(float(problem.max_tokens))
-    if question.costs.has_time:
-        settings["costs"] = question.costs.sentence()
+    if problem.costs.has_time:
+        settings["costs"] = problem.costs.sentence()
         limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
             question.budget.cost_limits
         )

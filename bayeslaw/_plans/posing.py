@@ -42,8 +42,8 @@ def pose(question: Question, model: Model) -> Problem:
         A covariate or a baseline that the laws need is missing or out of range.
     """
     domains = _domains(question, model)
-    most = question.budget.tokens(model.N, question.costs)
-    budget = replace(question.budget, max_tokens=most)
+    budget = question.budget
+    budget = replace(budget, max_tokens=budget.tokens(model.N))
     constraints = []
     for constraint in question.constraints:
         if constraint.unit == "error":
@@ -65,7 +65,6 @@ def pose(question: Question, model: Model) -> Problem:
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
-        costs=question.costs,
         targets=model.targets,
         **vars(budget),
     )

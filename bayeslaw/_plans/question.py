@@ -112,10 +112,12 @@ def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Budget:
-    """Limits on the spending for the adaptation.
+    """Limits on the spending for the adaptation, and its costs.
 
     Parameters
     ----------
+    costs
+        Costs of training.
     max_flops, max_tokens
         Budget of the adaptation. If either is finite, the most probable plan within it
         is searched.
@@ -133,6 +135,7 @@ class Budget:
         user.
     """
 
+    costs: Costs = field(default_factory=Costs)
     max_flops: float = math.inf
     max_tokens: float = math.inf
     cost_limits: Mapping[str, float] = field(default_factory=dict)
@@ -153,22 +156,21 @@ class Budget:
             given["max_epochs"] = self.epochs
         return given
 
-    def tokens(self, N: float, costs: Costs) -> float:
+    def tokens(self, N: float) -> float:
         """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
         and FLOPs.
         """
-        return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
+        return min(self.max_tokens, self.max_flops / self.costs.flops_per_token(N))
 
-    def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
+    def paid_tokens(self, model: Model) -> dict[str, float]:
         """Compute the most adaptation tokens that each limit on the bill allows, by its
         name where it binds.
         """
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)
-            tokens[limit.binding] = costs.tokens_within(
-                model.N, model.ptpp, {name: most}
-            )
+            within = self.costs.tokens_within(model.N, model.ptpp, {name: most})
+            tokens[limit.binding] = within
         return tokens
 
     @property

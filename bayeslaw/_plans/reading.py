@@ -116,12 +116,6 @@ def question_of(arguments: PlanArguments) -> Question:
     arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
     arguments, repeats = with_repetition(arguments, targets, pieces)
     budget = read_budget(arguments, fitted_replays(posteriors))
-    costs = Costs() if arguments.costs is None else arguments.costs
-    if not isinstance(costs, Costs):
-        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
-    for name, limit in COST_LIMITS.items():
-        if getattr(arguments, name) is not None and not limit.is_known(costs):
-            raise PlanError(f"{name} {limit.needs}")
     constraints = read_constraints(arguments, list(targets), list(sources))
     link, least = arguments.accuracy, arguments.min_accuracy
     if link is not None:
@@ -135,9 +129,9 @@ def question_of(arguments: PlanArguments) -> Question:
 
     # models that have budget left after the checkpoint and the fixed cost are paid
     models = _read_models(arguments, list(targets), list(sources), baseline_run)
-    payable = tuple(m for m in models if min(budget.paid_tokens(m, costs).values()) > 0)
+    payable = tuple(m for m in models if min(budget.paid_tokens(m).values()) > 0)
     if not payable:
-        once = costs.once(models[0].N, models[0].ptpp)
+        once = budget.costs.once(models[0].N, models[0].ptpp)
         raise PlanError(
             f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
             f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
@@ -163,7 +157,6 @@ def question_of(arguments: PlanArguments) -> Question:
     lines = [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
     answers = dict(
         confidence=chances if is_by_name else chances[names[0]],
-        costs=costs,
         draws=draws,
         excess_price=_read_excess_prices(arguments, constraints),
         point=arguments.point or {},
@@ -391,8 +384,8 @@ def _read_excess_prices(
 
 
 def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
-    """Read the budget, the epochs, and the bounds of replay: the given ones, else the
-    fitted replays; each checked for its range.
+    """Read the costs, the budget, the epochs, and the bounds of replay: the given ones,
+    else the fitted replays; each checked for its range.
     """
     names = ("max_flops", "max_tokens", *SUPPLIES, *COST_LIMITS)
     names += ("max_epochs", "min_replay", "max_replay")
@@ -418,7 +411,14 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
                 "to plan where nothing was checked, give min_replay too"
             )
         raise PlanError(reason)
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    for name, limit in COST_LIMITS.items():
+        if name in given and not limit.is_known(costs):
+            raise PlanError(f"{name} {limit.needs}")
     return Budget(
+        costs=costs,
         max_flops=given.get("max_flops", math.inf),
         max_tokens=given.get("max_tokens", math.inf),
         cost_limits={name: given[name] for name in COST_LIMITS if name in given},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,7 +20,6 @@ from scipy.interpolate import CubicSpline
 
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
-from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.question import Budget
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
@@ -102,8 +101,6 @@ class Problem(Budget):
         Confidence of all constraints together, or one for each by name.
     N, ptpp
         The model: parameters, and pre-training tokens per parameter; None: not known.
-    costs
-        Costs of training.
     cap
         Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
     targets
@@ -114,7 +111,6 @@ class Problem(Budget):
     confidence: float | Mapping[str, float]
     N: float
     ptpp: float | None
-    costs: Costs = field(default_factory=Costs)
     cap: str = "budget"
     targets: tuple[str, ...] = ("target",)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayeslaw import Costs, PlanError, plan
+from bayeslaw import PlanError, plan
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import (
     UNITS,
@@ -168,7 +168,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
             min_replay=0.1,
         )
     )
-    assert question.budget.tokens(1e9, Costs()) == 1e21 / 6e9
+    assert question.budget.tokens(1e9) == 1e21 / 6e9
     assert question.budget.seen == {"unique_target_tokens": 2e10}
     assert question.constraints == (
         Constraint("target", 1.8, "loss"),
