@@ -32,20 +32,6 @@ if TYPE_CHECKING:
 CHOICES, TOKENS, DRAWS = 16, 65, 1000
 
 
-def resample(
-    pieces: Sequence[Piece], draws: int, rng: np.random.Generator, new_run: bool
-) -> tuple[Int[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Draw from a posterior: indices of its draws in random order, and the noise of a
-    new run on log loss; zeros for the law's mean.
-    """
-    index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
-    noise = np.zeros(draws)
-    for part in take_draws(pieces, index):
-        if new_run and "sigma" in part.piece.values:
-            noise[part.rows] = part.piece.noise.draw(1, rng)[:, 0]
-    return index, noise
-
-
 @dataclass(frozen=True, eq=False)
 class Part(Draws):
     """Draws of one formula among a constraint's draws, and the covariates ``fixed`` that
@@ -98,6 +84,45 @@ class SampledConstraint:
     span: tuple[float, float]
     link: AccuracyLink | None = None
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
+
+    @classmethod
+    def resampled(
+        cls,
+        constraint: Constraint,
+        pieces: Sequence[Piece],
+        columns: Mapping[str, Float[np.ndarray, " *draw"]],
+        rng: np.random.Generator,
+        *,
+        draws: int,
+        new_run: bool,
+        span: tuple[float, float] = (-np.inf, np.inf),
+        order: Int[np.ndarray, " draw"] | None = None,
+    ) -> SampledConstraint:
+        """Resample the draws of a posterior in random order, with the noise of a new run
+        or with none for the law's mean.
+
+        Parameters
+        ----------
+        columns
+            Covariates that a plan does not choose: one for each draw, shape (draw,), or
+            one for all, shape ().
+        order
+            Order of the draws and their noise, shape (draw,). The columns, which all
+            domains share, keep their order.
+        """
+        index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+        noise = np.zeros(draws)
+        for drawn in take_draws(pieces, index):
+            if new_run and "sigma" in drawn.piece.values:
+                noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
+        if order is not None:
+            index, noise = index[order], noise[order]
+        parts = []
+        for piece, rows in ((d.piece, d.rows) for d in take_draws(pieces, index)):
+            read = {name: columns[name] for name in piece.covariates if name in columns}
+            fixed = {n: x[rows] if x.ndim else x for n, x in read.items()}
+            parts.append(Part(piece, rows, fixed))
+        return cls(constraint, tuple(parts), np.ones(draws), noise, span)
 
     @classmethod
     def of_mean(

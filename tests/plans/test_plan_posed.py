@@ -10,11 +10,10 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.plan import posed as question_of
-from bayeslaw._plans.posing import _columns_read, point_pieces, pose
-from bayeslaw._plans.question import Model
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.posing import point_pieces
 from bayeslaw._posteriors.posterior import Piece
 
-MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))
 DRAWS = 500
 NUMBER = np.arange(1.0, DRAWS + 1)
 ASKED = {
@@ -64,8 +63,7 @@ def numbers(level, of=2.0):
 
 
 def problem(target, source, **asked):
-    question = question_of(Draws((target,)), Draws((source,)), **(ASKED | asked))
-    return pose(question, question.models[0])
+    return problem_of(Draws((target,)), Draws((source,)), **(ASKED | asked))
 
 
 def part(constraint):
@@ -240,16 +238,21 @@ def test_draws_beyond_those_there_are_only_where_noise_makes_them_new():
         ("math", "loss_before", "baseline_loss={'math': ...}"),
         ("math", "S1_pt", "covariates={'S1_pt': ...}"),
         ("math", "source_loss_before", "covariates={'source_loss_before': ...}"),
-        ("forgetting", "loss_before", "give baseline_loss, its loss"),
-        ("forgetting", "source_loss_before", "give baseline_loss, its loss"),
-        ("forgetting", "S1_pt", "covariates={'S1_pt': ...}"),
+        ("web", "loss_before", "give baseline_loss, its loss"),
+        ("web", "source_loss_before", "give baseline_loss, its loss"),
+        ("web", "S1_pt", "covariates={'S1_pt': ...}"),
         ("target", "loss_before", "covariates={'loss_before': ...}"),
     ],
 )
 def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, says):
     """A source's losses before adaptation are its baseline."""
-    reads = piece(falling, covariates=("D", "replay", column))
+    covariates = dict.fromkeys(("target", "web", "math"), ("D", "replay"))
+    covariates[name] = ("D", "replay", column)
+    target, *sources = (
+        Draws((piece(rising, covariates=read),)) for read in covariates.values()
+    )
+    limits = {"max_forgetting": {"web": 0.05}, "max_loss": {"math": 2.0}}
+    named = dict(zip(("web", "math"), sources, strict=True))
     with pytest.raises(PlanError) as caught:
-        _columns_read(reads, name, {}, MODEL)
+        problem_of(target, named, **(ASKED | limits))
     assert says in str(caught.value)
-    assert _columns_read(reads, name, {column: NUMBER}, MODEL) == [column]

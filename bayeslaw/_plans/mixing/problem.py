@@ -38,10 +38,9 @@ from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
 from bayeslaw._plans.question import MEAN, bytes_of, check_names
 from bayeslaw._plans.reading import check_covariates, read_mean_limit
-from bayeslaw._plans.sampled import Part, SampledConstraint, along_draws, resample
+from bayeslaw._plans.sampled import SampledConstraint, along_draws
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
-from bayeslaw._posteriors.draws import take_draws
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed
@@ -536,27 +535,21 @@ def _sample_set(
     """Resample the draws of an evaluation set, in a random order of its own. It has no
     limit of its own: those on it are on a mean of it alone.
     """
-    pieces, given = posteriors[name].pieces(), columns[name]
-    rng = generator(question.seed, list(posteriors).index(name))
-    index, noise = resample(pieces, question.draws, rng, question.new_run)
-    parts = []
-    for drawn in take_draws(pieces, index):
-        read = [c for c in drawn.piece.covariates if not (c == "D" or is_share(c))]
-        missing = [column for column in read if column not in given]
-        if missing:
+    given = {column: np.array(x) for column, x in columns[name].items()}
+    for column in columns_read(posteriors[name]):
+        if not (column in given or column == "D" or is_share(column)):
             raise PlanError(
-                f"the law of {name} reads {missing[0]!r}: "
-                f"give covariates={{{missing[0]!r}: ...}}, or by set "
-                f"{{{missing[0]!r}: {{{name!r}: ...}}}}"
+                f"the law of {name} reads {column!r}: "
+                f"give covariates={{{column!r}: ...}}, or by set "
+                f"{{{column!r}: {{{name!r}: ...}}}}"
             )
-        fixed = {column: np.array(given[column]) for column in read}
-        parts.append(Part(drawn.piece, drawn.rows, fixed))
-    return SampledConstraint(
+    return SampledConstraint.resampled(
         Constraint(name, math.inf, "loss"),
-        tuple(parts),
-        baseline=np.ones(question.draws),
-        noise=noise,
-        span=(-math.inf, math.inf),
+        posteriors[name].pieces(),
+        given,
+        generator(question.seed, list(posteriors).index(name)),
+        draws=question.draws,
+        new_run=question.new_run,
     )
 
 
