@@ -105,7 +105,7 @@ def _sampled(
     """
     columns = {
         column: _per_draw(question, column, setting)
-        for column, setting in model.columns(name).items()
+        for column, setting in model.columns[name].items()
     }
     for piece in question.pieces[name]:
         for column in piece.covariates:
@@ -252,23 +252,16 @@ def _baseline(
     if model.baseline_run is not None:
         tokens, replay = model.baseline_run
         return np.exp(sampled.log_losses(math.log(tokens), replay))
-    if sampled.name in model.targets:
-        if LOSS_BEFORE not in columns:
+    before = model.baselines[sampled.name]
+    if isinstance(before, str):
+        if before not in columns:
             raise PlanError(
                 f"the limit on {sampled.name} is on its rise: give the loss before "
                 "adaptation (--covariate loss_before=2.3) or another run to compare with "
                 "(--baseline-run D=10B,replay=30%)"
             )
-        return columns[LOSS_BEFORE]
-    if model.baseline_loss[sampled.name] is not None:
-        before = (
-            LOSS_BEFORE if sampled.name in model.further_domains else SOURCE_LOSS_BEFORE
-        )
         return columns[before]
-    tokens = model.baseline_tokens[sampled.name]
-    if tokens is None and SOURCE_LOSS_BEFORE in columns:
-        return columns[SOURCE_LOSS_BEFORE]
-    tokens = checked("baseline_tokens", tokens or 0, TOKENS)
+    tokens = checked("baseline_tokens", before or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
     loss = np.exp(sampled.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():

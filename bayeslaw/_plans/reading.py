@@ -195,31 +195,48 @@ def _read_models(
             own = setting.get(name) if isinstance(setting, Mapping) else None
         return setting_of_model(what, own, model, len(sizes))
 
+    def of_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+        return {
+            column: setting[name] if isinstance(setting, Mapping) else setting
+            for column, setting in settings.items()
+            if not isinstance(setting, Mapping) or name in setting
+        }
+
     models = []
     for k, (N, ptpp) in enumerate(sizes):
-        losses = {n: of_source("baseline_loss", loss, n, k) for n in sources}
-        for name, before in losses.items():
-            if isinstance(before, Draws):
-                for end in (float(before.min()), float(before.max())):
+        settings = {"N": N} if ptpp is None else {"N": N, "ptpp": ptpp}
+        for column, setting in (arguments.covariates or {}).items():
+            settings[column] = setting_of_model(column, setting, k, len(sizes))
+        columns = {name: of_domain(settings, name) for name in (*targets, *sources)}
+        baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
+        for name in sources:
+            known = columns[name]
+            measured = of_source("baseline_loss", loss, name, k)
+            if isinstance(measured, Draws):
+                for end in (float(measured.min()), float(measured.max())):
                     checked("baseline_loss", end, LOSS)
-            elif before is not None:
-                losses[name] = checked("baseline_loss", before, LOSS)
+            elif measured is not None:
+                measured = checked("baseline_loss", measured, LOSS)
+            if name in further:
+                if not isinstance(settings.get(LOSS_BEFORE), Mapping):
+                    known.pop(LOSS_BEFORE, None)  # that of the target
+                if measured is not None:
+                    known[LOSS_BEFORE] = measured
+            else:
+                # in a source's law, ``loss_before`` is the source's loss
+                known.pop(LOSS_BEFORE, None)
+                before = measured
+                if before is None:
+                    before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+                if before is not None:
+                    known |= dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
+            baselines[name] = of_source("baseline_tokens", tokens, name, k)
+            if measured is not None and name in further:
+                baselines[name] = LOSS_BEFORE
+            elif baselines[name] is None and SOURCE_LOSS_BEFORE in known:
+                baselines[name] = SOURCE_LOSS_BEFORE
         models.append(
-            Model(
-                N=N,
-                ptpp=ptpp,
-                covariates={
-                    column: setting_of_model(column, setting, k, len(sizes))
-                    for column, setting in (arguments.covariates or {}).items()
-                },
-                baseline_loss=losses,
-                baseline_tokens={
-                    n: of_source("baseline_tokens", tokens, n, k) for n in sources
-                },
-                further_domains=further,
-                targets=tuple(targets),
-                baseline_run=baseline_run,
-            )
+            Model(N, ptpp, columns, baselines, further, tuple(targets), baseline_run)
         )
     return tuple(models)
 

@@ -63,7 +63,6 @@ from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
     Contents,
-    Planned,
     beyond_left_out,
     make_mixture_plan,
     make_plan,
@@ -231,17 +230,16 @@ def report(arguments: ReportArguments) -> Report:
     stages = Stages(arguments.progress, _weigh_stages(contents))
     path = folder / PAGE
 
-    def write(**parts: Any) -> Contents:
-        written = replace(contents, **parts)
-        _write(written, path)
+    def show(made: Contents, coming: Sequence[str] = ()) -> None:
+        _write(replace(made, coming=coming), path)
         if arguments.shown is not None:
-            arguments.shown(path, written.coming)
-        return written
+            arguments.shown(path, coming)
 
-    contents = write(**_fit_and_plan(contents, folder, stages, write))
+    contents = _fit_and_plan(contents, folder, stages, show)
+    show(contents)
     stages.finish("written")
-    if contents.planned.failure:
-        raise PlanError(f"{contents.planned.failure}; {path} has all but the plan")
+    if contents.failure:
+        raise PlanError(f"{contents.failure}; {path} has all but the plan")
     if contents.failures:
         line = "; ".join(
             f"{part}: {reason}" for part, reason in contents.failures.items()
@@ -253,9 +251,9 @@ def report(arguments: ReportArguments) -> Report:
         {domain.name: domain.check for domain in contents.domains},
         dict(contents.fits),
         contents.saved,
-        contents.planned.plan,
-        contents.planned.probability_if_as_checked,
-        verdict_of(contents.domains, contents.planned.untested)[1],
+        contents.plan,
+        contents.probability_if_as_checked,
+        verdict_of(contents.domains, contents.untested)[1],
         contents.measured,
     )
 
@@ -326,17 +324,18 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
 
 
 def _fit_and_plan(
-    contents: Contents, folder: Path, stages: Stages, write: Callable[..., Contents]
-) -> dict[str, Any]:
+    contents: Contents,
+    folder: Path,
+    stages: Stages,
+    show: Callable[[Contents, Sequence[str]], None],
+) -> Contents:
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
-    Returns these parts of the page's `Contents`.
 
-    ``write``: writes the page with the parts made so far.
+    ``show``: writes the page as it is, with the parts that are still to come.
     """
-    planned, fits = Planned(), {}
     asked, setting = contents.asked, contents.setting
-    is_planned = asked is not None
     saved = {name: folder / file for name, file in _name_files(contents.parts).items()}
+    contents = replace(contents, saved=saved)
     with _fit_all(contents, stages) as (finals, drawn):
         # save each fit at once, so that later failures lose none
         unfitted = []
@@ -347,63 +346,58 @@ def _fit_and_plan(
             else:
                 unfitted.append(f"the fit of {name}: {reason_of(error)}")
         if unfitted:
-            planned = Planned(failure="; ".join(unfitted))
+            contents = replace(contents, failure="; ".join(unfitted))
         elif asked is not None:
             fits = {name: fit.result() for name, fit in finals.items()}
+            contents = replace(contents, fits=fits)
             if asked.mixes:
-                planned = make_mixture_plan(contents, fits, stages)
-                write(planned=planned, fits=fits, coming=[CHECKS])
+                contents = make_mixture_plan(contents, stages)
+                show(contents, [CHECKS])
             else:
-                planned = make_plan(
+                contents = make_plan(
                     contents,
-                    fits,
                     lambda tokens: {
                         name: domain.result().at_tokens(tokens).decisive
                         for name, domain in drawn.items()
                     },
                     stages,
-                    lambda made, missing: write(
-                        planned=made, fits=fits, coming=missing
-                    ),
+                    show,
                 )
-        domains, failed = [], {}
-        for name, domain in drawn.items():
-            error = domain.exception()
-            if error is None:
-                domains.append(domain.result())
-            else:
-                failed[name] = error
-    answer = planned.plan
-    if failed and not domains and answer is None:
+        errors = {name: domain.exception() for name, domain in drawn.items()}
+    failed = {name: error for name, error in errors.items() if error is not None}
+    answer = contents.plan
+    if failed and len(failed) == len(drawn) and answer is None:
         raise next(iter(failed.values()))
-    failures = {
-        f"The check of {name}": reason_of(error) for name, error in failed.items()
-    }
-    domains = [domain.at_tokens(answer.D if answer else None) for domain in domains]
+    tokens = answer.D if answer else None
+    domains = [
+        domain.result().at_tokens(tokens)
+        for name, domain in drawn.items()
+        if name not in failed
+    ]
     beyond: tuple[str, ...] = ()
     if answer and asked:
         beyond = untested(asked.keywords, contents.parts, setting.hold_outs)
         beyond += beyond_left_out(answer) if isinstance(answer, Plan) else ()
-    planned = replace(
-        planned,
-        untested=(*beyond, *(f"domain {name}" for name in failed)),
-        left_out={**planned.left_out, **failures},
-    )
-    fits = fits or {domain.name: domain.fit for domain in domains}
+    failures = {
+        f"The check of {name}": reason_of(error) for name, error in failed.items()
+    }
+    fits = contents.fits or {domain.name: domain.fit for domain in domains}
     measured = None
     if contents.trained and fits:
         measured = compare_measured(contents.trained, fits, answer, setting)
-    if not is_planned:  # fits of a plan were saved when they were made
+    if asked is None:  # fits of a plan were saved when they were made
         for domain in domains:
             domain.fit.save(saved[domain.name])
-    return {
-        "domains": domains,
-        "planned": with_sliders(planned, fits, contents),
-        "fits": fits,
-        "saved": saved,
-        "failures": failures,
-        "measured": measured,
-    }
+    contents = replace(
+        contents,
+        domains=domains,
+        fits=fits,
+        untested=(*beyond, *(f"domain {name}" for name in failed)),
+        left_out={**contents.left_out, **failures},
+        failures=failures,
+        measured=measured,
+    )
+    return with_sliders(contents)
 
 
 def _name_files(domains: Iterable[str]) -> dict[str, str]:
@@ -521,11 +515,11 @@ def _fit_all(
 
 def _write(contents: Contents, path: Path) -> None:
     # Compute values that several parts of the page show once.
-    table, domains, planned = contents.runs, contents.domains, contents.planned
-    setting, plan = contents.setting, planned.plan
+    table, domains, plan = contents.runs, contents.domains, contents.plan
+    setting = contents.setting
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
-    verdict, trust = verdict_of(domains, planned.untested)
+    verdict, trust = verdict_of(domains, contents.untested)
     replay_plan = plan if isinstance(plan, Plan) else None
     mixed = plan if isinstance(plan, MixturePlan) else None
     # pictures of plans are drawn only for the complete page
@@ -545,7 +539,7 @@ def _write(contents: Contents, path: Path) -> None:
         card=contents.card,
         domains=domains,
         boxes=[judged(domain) for domain in domains],
-        planned=planned,
+        page=contents,
         plan=replay_plan,
         mixed=mixed,
         expected=expectations(plan) if plan else (),

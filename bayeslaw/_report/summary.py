@@ -152,7 +152,7 @@ def verdict_of(
     """Find the worst verdict of all domains, and whether to trust the forecasts as far
     as they were tested.
 
-    ``untested``: parts of the plan beyond all held-out runs (`planned.untested`).
+    ``untested``: parts of the plan beyond all held-out runs (`Contents.untested`).
     """
     if not domains:
         return "unknown", NOT_CHECKED

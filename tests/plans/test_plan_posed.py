@@ -1,7 +1,5 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.posing import point_pieces
 from bayeslaw._posteriors.posterior import Piece
+from known.plans import Draws
 
 DRAWS = 500
 NUMBER = np.arange(1.0, DRAWS + 1)
@@ -23,21 +22,6 @@ ASKED = {
     "max_forgetting": 0.05,
     "draws": DRAWS,
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """A posterior made of these pieces."""
-
-    of: tuple[Piece, ...]
-    warnings: tuple[str, ...] = ()
-    name: str = "draws"
-
-    def pieces(self):
-        return self.of
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        raise NotImplementedError
 
 
 def falling(values, columns):

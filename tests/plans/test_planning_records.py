@@ -1,7 +1,7 @@
 """What a planner is asked: one builder of records, units in one place, keywords as editors see them."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,21 +18,7 @@ from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import Budget
 from bayeslaw._posteriors.posterior import Piece
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """A posterior made of one piece."""
-
-    piece: Piece
-    name: str = "draws"
-    warnings: tuple[str, ...] = ()
-
-    def pieces(self):
-        return (self.piece,)
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        raise NotImplementedError
+from known.plans import Draws
 
 
 def falling(values, columns):
@@ -51,7 +37,7 @@ def posterior(log_loss, name, center, seed, draws=64):
     values = {
         name: center * np.exp(0.01 * np.random.default_rng(seed).standard_normal(draws))
     }
-    return Draws(Piece(log_loss, values, ("D", "replay")))
+    return Draws((Piece(log_loss, values, ("D", "replay")),))
 
 
 TARGET = posterior(falling, "floor", 1.5, 0)
@@ -208,8 +194,8 @@ def test_a_loss_is_limited_by_the_name_of_its_domain():
         Constraint("code", 1.9, "loss"),
     )
     model = question.models[0]
-    assert model.columns("web")["loss_before"] == 2.0
-    assert "loss_before" not in model.columns("code")
+    assert model.columns["web"]["loss_before"] == 2.0
+    assert "loss_before" not in model.columns["code"]
     made = plan(TARGET, named, **asked)
     assert made.binding == "code"
     assert set(made.settings["baseline"]) == {"web"}
