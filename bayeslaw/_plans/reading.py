@@ -29,11 +29,7 @@ from bayeslaw._plans.arguments import (
     with_kept_losses,
     with_repetition,
 )
-from bayeslaw._plans.constraint import (
-    UNITS,
-    Constraint,
-    read_limit,
-)
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
 from bayeslaw._plans.question import (
     ACCURATE,
     MEAN,
@@ -266,15 +262,10 @@ def read_constraints(
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
 
     # domains whose loss is limited in place of their forgetting
-    losses = arguments.max_loss or {}
+    losses, in_bytes = arguments.max_loss or {}, arguments.bytes_per_token
     check_names("max_loss", losses, sources)
     limits = {
-        name: read_limit(
-            f"max_loss of {name}",
-            limit,
-            "loss",
-            bytes_of(arguments.bytes_per_token, name),
-        )
+        name: constraint_on(name, f"max_loss of {name}", limit, "loss", in_bytes)
         for name, limit in losses.items()
     }
 
@@ -293,14 +284,20 @@ def read_constraints(
                 "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
                 "sources, max_mean_loss"
             )
-        limits[name] = read_limit(
-            "max_forgetting", limit, unit, bytes_of(arguments.bytes_per_token, name)
-        )
+        limits[name] = constraint_on(name, "max_forgetting", limit, unit, in_bytes)
     return (
         *_read_target_limits(arguments, targets),
-        *(Constraint(name, *limits[name]) for name in sources if name in limits),
+        *(limits[name] for name in sources if name in limits),
         *_read_mean_limit(arguments, targets, sources),
     )
+
+
+def constraint_on(
+    name: str, what: str, limit: Any, unit: UnitName, bytes_per_token: Any
+) -> Constraint:
+    """Read the limit on a domain, by `read_limit`; bytes per token may be by domain."""
+    in_bytes = bytes_of(bytes_per_token, name)
+    return Constraint(name, *read_limit(what, limit, unit, in_bytes))
 
 
 def _read_target_limits(
@@ -317,11 +314,8 @@ def _read_target_limits(
         ):
             continue
         what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
-        limit = setting_for(limits, name)
-        yield Constraint(
-            name,
-            *read_limit(what, limit, "loss", bytes_of(arguments.bytes_per_token, name)),
-        )
+        limit, in_bytes = setting_for(limits, name), arguments.bytes_per_token
+        yield constraint_on(name, what, limit, "loss", in_bytes)
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(
             "min_accuracy needs accuracy, a table of losses and accuracies, and "

@@ -62,6 +62,7 @@ from bayeslaw._report.pages.single import write_template
 from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
+    TO_BUY,
     Contents,
     beyond_left_out,
     make_mixture_plan,
@@ -304,9 +305,9 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
     for domain, part in parts.items():
         for law in laws_of(part, laws[domain]):
             fitting.covariates(law, part)
-    nothing_to_buy = None
+    left_out = {}
     if asked and not asked.mixes:
-        nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
+        left_out = _warn_nothing_to_buy(asked, parts["target"], laws)
     return Contents(
         runs=runs,
         name=arguments.name or "a table",
@@ -318,8 +319,8 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
         trained=measured,
         laws_of_domains=laws,
         asked=asked,
-        nothing_to_buy=nothing_to_buy,
-        offers_runs=not arguments.quick,
+        left_out=left_out,
+        offers_runs=not (arguments.quick or left_out),
     )
 
 
@@ -406,17 +407,18 @@ def _name_files(domains: Iterable[str]) -> dict[str, str]:
 
 def _warn_nothing_to_buy(
     asked: Checked, runs: pd.DataFrame, names: Mapping[str, Sequence[str]]
-) -> str | None:
+) -> dict[str, str]:
     """Warn before the fits that the page will not name runs to buy, with the reason;
-    None if it can.
+    nothing if it can.
 
     ``runs``: the target's runs; runs from their checkpoints would be offered.
     """
     laws = [*laws_of(runs, names["target"]), *laws_of(runs, names["source"])]
     why = why_not_offered(runs, asked.keywords, covariates_read(laws))
-    if why is not None:
-        warn(f"the page will not tell which runs to buy: {why}")
-    return why
+    if why is None:
+        return {}
+    warn(f"the page will not tell which runs to buy: {why}")
+    return {TO_BUY: why}
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:

@@ -58,7 +58,6 @@ class Contents:
     trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asked: Checked | None = None
-    nothing_to_buy: str | None = None  # reason why no runs can be offered
     offers_runs: bool = True
     # the plan, or the reason why there is none, if the planner refused the fits
     plan: Plan | MixturePlan | None = None
@@ -132,12 +131,9 @@ def make_plan(
             f"the plan's {format_count(tokens)} tokens lie beyond the table's "
             f"{format_count(runs['D'].max())}, which no check here tests (--hold-out D)"
         )
-    left_out, nothing = {}, contents.nothing_to_buy
-    if nothing is not None:
-        left_out[TO_BUY] = nothing
-    looks_for_runs = contents.offers_runs and nothing is None
+    left_out, offers_runs = dict(contents.left_out), contents.offers_runs
     made = replace(contents, plan=answer, notes=tuple(notes), left_out=left_out)
-    to_buy = ["runs to buy"] if looks_for_runs else []
+    to_buy = ["runs to buy"] if offers_runs else []
     show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
         # the page's map, if it can plan this question
@@ -145,7 +141,7 @@ def make_plan(
             lambda: explorer(problem, answer, runs) if can_explore(problem) else None
         )
         bought = None
-        if looks_for_runs:
+        if offers_runs:
             bought = _make_optional(
                 lambda: worth_buying(fits, question, answer, runs, notes),
                 TO_BUY,

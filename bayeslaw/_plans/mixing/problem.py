@@ -35,9 +35,13 @@ from bayeslaw._law.columns import (
     share_domains,
 )
 from bayeslaw._law.columns import SHARE as PREFIX
-from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
-from bayeslaw._plans.question import MEAN, bytes_of, check_names
-from bayeslaw._plans.reading import check_covariates, read_mean_limit
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
+from bayeslaw._plans.question import MEAN, check_names
+from bayeslaw._plans.reading import (
+    check_covariates,
+    constraint_on,
+    read_mean_limit,
+)
 from bayeslaw._plans.sampled import SampledConstraint, along_draws
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
@@ -584,10 +588,8 @@ def _read_limits(
         for name, limit in given.items():
             if name in limits:
                 raise PlanError(f"give max_loss or max_forgetting of {name}, not both")
-            read = read_limit(
-                f"{keyword} of {name}", limit, unit, bytes_of(in_bytes, name)
-            )
-            limits[name] = Constraint(name, *read)
+            what = f"{keyword} of {name}"
+            limits[name] = constraint_on(name, what, limit, unit, in_bytes)
     if question.max_mean_loss is not None:
         limits[MEAN] = read_mean_limit(question.max_mean_loss, weights, in_bytes)
     return tuple(limits.values())
