@@ -70,7 +70,7 @@ from bayeslaw._report.planned import (
     reason_of,
     with_sliders,
 )
-from bayeslaw._report.question import Checked, check_question, laws_of
+from bayeslaw._report.question import check_question, laws_of
 from bayeslaw._report.summary import (
     cause_of,
     expectations,
@@ -302,12 +302,18 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
         runs.attrs.get("loss_unit", LOSS_UNIT),
         arguments.experience,
     )
+    fitted = {domain: laws_of(part, laws[domain]) for domain, part in parts.items()}
     for domain, part in parts.items():
-        for law in laws_of(part, laws[domain]):
+        for law in fitted[domain]:
             fitting.covariates(law, part)
     left_out = {}
     if asked and not asked.mixes:
-        left_out = _warn_nothing_to_buy(asked, parts["target"], laws)
+        # runs from the target's checkpoints would be offered
+        read = covariates_read([*fitted["target"], *fitted["source"]])
+        why = why_not_offered(parts["target"], asked.keywords, read)
+        if why is not None:
+            left_out[TO_BUY] = why
+            warn(f"the page will not tell which runs to buy: {why}")
     return Contents(
         runs=runs,
         name=arguments.name or "a table",
@@ -403,22 +409,6 @@ def _fit_and_plan(
 
 def _name_files(domains: Iterable[str]) -> dict[str, str]:
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
-
-
-def _warn_nothing_to_buy(
-    asked: Checked, runs: pd.DataFrame, names: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """Warn before the fits that the page will not name runs to buy, with the reason;
-    nothing if it can.
-
-    ``runs``: the target's runs; runs from their checkpoints would be offered.
-    """
-    laws = [*laws_of(runs, names["target"]), *laws_of(runs, names["source"])]
-    why = why_not_offered(runs, asked.keywords, covariates_read(laws))
-    if why is None:
-        return {}
-    warn(f"the page will not tell which runs to buy: {why}")
-    return {TO_BUY: why}
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
