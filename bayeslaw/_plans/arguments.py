@@ -116,7 +116,6 @@ class Question(PlanArguments):
     notes: tuple[str, ...]
     errors: ErrorCorrelation | None
     link: AccuracyLink | None
-    costs: Costs = field(default_factory=Costs)
     excess_price: Mapping[str, float] = field(default_factory=dict)
     point: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 

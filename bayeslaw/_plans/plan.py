@@ -170,12 +170,58 @@ class PosedPlan(NamedTuple):
 
 def answered(question: Question) -> PosedPlan:
     """Solve a question, and tell where its plan lies relative to the fitted runs."""
-    answer, problem = solve(question)
+    certain = point_pieces(question, question.point)
+    prices = question.excess_price
+    solutions = [_solve_model(question, model) for model in question.models]
+    best = min(solutions, key=lambda solution: solution.rank(prices))
+    problem, choice = best.problem, best.choice
+
+    # pictures need a finite, positive budget; without a plan, promises need one, too
+    pictured = problem.at_finite_tokens(choice)
+    at, explanation = choice, None
+    if not best.is_plan:
+        at = choice._replace(log_tokens=math.inf)
+    if not best.is_reached:
+        shown = value.budget(problem, *pictured[:2])
+        explanation = _explain(problem, choice) | {"shown": shown}
+    names = ("probability", "probability_target", "probability_forgetting")
+    chances = dict.fromkeys(names)
+    if best.is_plan:
+        chances |= value.probabilities(problem, *at[:2])
+
+    worth = {}
+    if prices:
+        binding = f"the price of {', '.join(prices)}"
+    elif best.is_plan and choice.log_tokens > -math.inf:
+        worth = value.worth(problem, pictured)
+        binding = value.binding(problem, choice, worth)
+    else:
+        binding = name_in_the_way(explanation)
+    answer = Plan(
+        feasible=best.is_reached,
+        N=problem.N,
+        ptpp=problem.ptpp,
+        **value.budget(problem, *at[:2]),
+        **chances,
+        binding=binding,
+        plug_in=_plug_in(question, best, certain),
+        confidence=cast(Any, problem.confidence),
+        promises=value.promises(problem, at if best.is_plan else pictured, worth),
+        frontier=value.frontier(problem, search(problem) if prices else choice),
+        region=value.region(problem, pictured.log_tokens),
+        tradeoff=value.tradeoff(problem, pictured.log_tokens),
+        truth=value.perfect_information(problem, at),
+        candidates=[solution.describe() for solution in solutions],
+        explanation=explanation,
+        settings=_tell_settings(question, best),
+        warnings=list(question.warnings),
+    )
+
     # the plan's run; without a plan, the most probable attempt
-    best = answer.most_probable()
+    most_probable = answer.most_probable()
     run = {"N": answer.N, "ptpp": answer.ptpp}
-    if best["D"]:
-        run |= {"D": best["D"], "replay": best["replay"]}
+    if most_probable["D"]:
+        run |= {name: most_probable[name] for name in ("D", "replay")}
     baselines = {*answer.settings["baseline"].values()}
     if len(baselines) == 1:
         run |= {SOURCE_LOSS_BEFORE: baselines.pop()}
@@ -184,7 +230,7 @@ def answered(question: Question) -> PosedPlan:
     more = doubts(target, dict(others), run) + _doubt_ends(answer)
     far = tell_distance(question.posteriors, run)
     answer = replace(answer, warnings=answer.warnings + more, distance=far)
-    return PosedPlan(answer, problem)
+    return PosedPlan(answer, best.posed)
 
 
 def _doubt_ends(answer: Plan) -> list[str]:
@@ -211,23 +257,6 @@ def _doubt_ends(answer: Plan) -> list[str]:
                 f"(--{name.replace('_', '-')} {end})"
             )
     return lines
-
-
-def solve(question: Question) -> PosedPlan:
-    """Solve the question: find its plan.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
-    certain = point_pieces(question, question.point)
-    prices = question.excess_price
-    solutions = [_solve_model(question, model) for model in question.models]
-    best = min(solutions, key=lambda solution: solution.rank(prices))
-    plug_in = _plug_in(question, best, certain)
-    candidates = [solution.describe() for solution in solutions]
-    return PosedPlan(_answer(question, best, plug_in, candidates), best.posed)
 
 
 @takes(PlanArguments, PlanError, name="plan")
@@ -313,7 +342,7 @@ def _solve_model(question: Question, model: Model) -> Solution:
     choice = search(problem)
     # The cheapest plan costs more than allowed, so no affordable plan reaches the
     # confidence.
-    paid = question.budget.paid_tokens(model, question.costs)
+    paid = question.budget.paid_tokens(model)
     cap = min(paid, key=paid.__getitem__)
     if choice.log_tokens > math.log(paid[cap]):
         problem = replace(problem, max_tokens=paid[cap], cap=cap)
@@ -343,64 +372,6 @@ def _plug_in(
     return row | {"probability": float(is_kept.mean())}
 
 
-# -- the answer ------------------------------------------------------------------------
-
-
-def _answer(
-    question: Question,
-    solution: Solution,
-    plug_in: dict[str, float | None],
-    candidates: list[dict[str, Any]],
-) -> Plan:
-    problem, choice, prices = solution.problem, solution.choice, question.excess_price
-    explanation, best = None, choice
-    if not solution.is_reached:
-        # with a finite budget the search finds the most probable plan, not the cheapest
-        anything = min(problem.max_tokens, math.exp(problem.span[1]))
-        best = search(replace(problem, max_tokens=anything), problem.scan)
-        explanation = _explain(problem, best)
-    # pictures need a finite, positive budget; without a plan, promises need one, too
-    pictured = problem.at_finite_tokens(choice if solution.is_plan else best)
-    if explanation:
-        explanation["shown"] = value.budget(problem, *pictured[:2])
-    if solution.is_plan:
-        at = choice
-        shares: dict[str, Any] = value.probabilities(problem, *at[:2])
-    else:
-        at = choice._replace(log_tokens=math.inf)
-        names = ("probability", "probability_target", "probability_forgetting")
-        shares = dict.fromkeys(names)
-    worth = {}
-    if solution.is_plan and choice.log_tokens > -math.inf and not prices:
-        worth = value.worth(problem, pictured)
-        binding = value.binding(problem, choice, worth)
-    elif prices:
-        binding = f"the price of {', '.join(prices)}"
-    else:
-        binding = name_in_the_way(explanation)
-    return Plan(
-        feasible=solution.is_reached,
-        N=problem.N,
-        ptpp=problem.ptpp,
-        **value.budget(problem, *at[:2]),
-        **shares,
-        binding=binding,
-        plug_in=plug_in,
-        confidence=cast(Any, problem.confidence),
-        promises=value.promises(
-            problem, choice if solution.is_plan else pictured, worth
-        ),
-        frontier=value.frontier(problem, search(problem) if prices else choice),
-        region=value.region(problem, pictured.log_tokens),
-        tradeoff=value.tradeoff(problem, pictured.log_tokens),
-        truth=value.perfect_information(problem, at),
-        candidates=candidates,
-        explanation=explanation,
-        settings=_tell_settings(question, solution),
-        warnings=list(question.warnings),
-    )
-
-
 def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     """Record the parts of the question that the other fields of the plan do not have,
     and what correlated errors and soft limits do.
@@ -413,8 +384,8 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     }
     settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
     settings["max_tokens"] = as_json(float(problem.max_tokens))
-    if question.costs.has_time:
-        settings["costs"] = question.costs.sentence()
+    if problem.costs.has_time:
+        settings["costs"] = problem.costs.sentence()
         limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
             question.budget.cost_limits
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.arguments import Question
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.question import Model, check_names
-from bayeslaw._plans.sampled import Part, SampledConstraint, resample
+from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem
-from bayeslaw._posteriors.draws import shuffled, take_draws
+from bayeslaw._posteriors.draws import shuffled
 from bayeslaw._posteriors.pairs import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
@@ -42,8 +42,8 @@ def pose(question: Question, model: Model) -> Problem:
         A covariate or a baseline that the laws need is missing or out of range.
     """
     domains = _domains(question, model)
-    most = question.budget.tokens(model.N, question.costs)
-    budget = replace(question.budget, max_tokens=most)
+    budget = question.budget
+    budget = replace(budget, max_tokens=budget.tokens(model.N))
     constraints = []
     for constraint in question.constraints:
         if constraint.unit == "error":
@@ -65,7 +65,6 @@ def pose(question: Question, model: Model) -> Problem:
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
-        costs=question.costs,
         targets=model.targets,
         **vars(budget),
     )
@@ -102,24 +101,16 @@ def _sampled(
 ) -> SampledConstraint:
     """Resample the draws of one posterior, with limit, baseline and noise.
 
-    ``order``: order of the draws and their noise, shape (draw,). The covariates, which
-    all domains share, keep their order.
+    ``order``: order of the draws and their noise.
     """
-    draws = question.draws
-    pieces = [_sorted(piece) for piece in question.pieces[name]]
-    rng = generator(question.seed, position)
-    index, noise = resample(pieces, draws, rng, question.new_run)
-    if order is not None:
-        index, noise = index[order], noise[order]
     columns = {
         column: _per_draw(question, column, setting)
-        for column, setting in model.columns(name).items()
+        for column, setting in model.columns[name].items()
     }
-    parts = []
-    for drawn in take_draws(pieces, index):
-        read = _columns_read(drawn.piece, name, columns, model)
-        fixed = {column: columns[column][drawn.rows] for column in read}
-        parts.append(Part(drawn.piece, drawn.rows, fixed))
+    for piece in question.pieces[name]:
+        for column in piece.covariates:
+            if column not in (*columns, "D", "replay"):
+                _refuse_without(column, name, model)
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)
@@ -129,8 +120,15 @@ def _sampled(
         if c.name == name or name in dict(c.weights)
     )
     low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
-    sampled = SampledConstraint(
-        constraint, tuple(parts), np.ones(draws), noise, span=(low, high)
+    sampled = SampledConstraint.resampled(
+        constraint,
+        [_sorted(piece) for piece in question.pieces[name]],
+        columns,
+        generator(question.seed, position),
+        draws=question.draws,
+        new_run=question.new_run,
+        span=(low, high),
+        order=order,
     )
     if has_baseline:
         sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
@@ -218,42 +216,28 @@ def _per_draw(
     return values[shuffled(rng, len(values), question.draws)]
 
 
-def _columns_read(
-    piece: Piece,
-    name: str,
-    columns: Mapping[str, Float[np.ndarray, " draw"]],
-    model: Model,
-) -> list[str]:
-    """List the covariates of a piece that a plan does not choose, and check that all
-    are given.
-    """
-    columns_read = [c for c in piece.covariates if c not in ("D", "replay")]
-    missing = [column for column in columns_read if column not in columns]
-    if not missing:
-        return columns_read
-    if name in model.further_domains and missing[0] == LOSS_BEFORE:
+def _refuse_without(column: str, name: str, model: Model) -> NoReturn:
+    """Refuse a question without a column that the law of a domain reads."""
+    if name in model.further_domains and column == LOSS_BEFORE:
         raise PlanError(
             f"the law of {name} reads loss_before: give its own, "
             f"baseline_loss={{{name!r}: ...}}"
         )
-    if name not in (*model.targets, *model.further_domains) and missing[0] in (
-        LOSS_BEFORE,
-        SOURCE_LOSS_BEFORE,
-    ):
+    is_source = name not in (*model.targets, *model.further_domains)
+    if is_source and column in (LOSS_BEFORE, SOURCE_LOSS_BEFORE):
         raise PlanError(
-            f"the source's law reads {missing[0]}: "
+            f"the source's law reads {column}: "
             "give baseline_loss, its loss before adaptation (--baseline-loss)"
         )
-    if missing[0] == "ptpp":
+    if column == "ptpp":
         raise PlanError(
             f"the law of {name} reads the tokens of pre-training: give ptpp, for each "
             "parameter (--ptpp 43, or --pretrain-tokens 300B)"
         )
-    or_tokens = ", or unique_target_tokens" if missing[0] == UNIQUE else ""
+    or_tokens = ", or unique_target_tokens" if column == UNIQUE else ""
     raise PlanError(
-        f"the law of {name} reads {missing[0]!r}: "
-        f"give covariates={{{missing[0]!r}: ...}} (--covariate {missing[0]}=...)"
-        f"{or_tokens}"
+        f"the law of {name} reads {column!r}: "
+        f"give covariates={{{column!r}: ...}} (--covariate {column}=...){or_tokens}"
     )
 
 
@@ -268,23 +252,16 @@ def _baseline(
     if model.baseline_run is not None:
         tokens, replay = model.baseline_run
         return np.exp(sampled.log_losses(math.log(tokens), replay))
-    if sampled.name in model.targets:
-        if LOSS_BEFORE not in columns:
+    before = model.baselines[sampled.name]
+    if isinstance(before, str):
+        if before not in columns:
             raise PlanError(
                 f"the limit on {sampled.name} is on its rise: give the loss before "
                 "adaptation (--covariate loss_before=2.3) or another run to compare with "
                 "(--baseline-run D=10B,replay=30%)"
             )
-        return columns[LOSS_BEFORE]
-    if model.baseline_loss[sampled.name] is not None:
-        before = (
-            LOSS_BEFORE if sampled.name in model.further_domains else SOURCE_LOSS_BEFORE
-        )
         return columns[before]
-    tokens = model.baseline_tokens[sampled.name]
-    if tokens is None and SOURCE_LOSS_BEFORE in columns:
-        return columns[SOURCE_LOSS_BEFORE]
-    tokens = checked("baseline_tokens", tokens or 0, TOKENS)
+    tokens = checked("baseline_tokens", before or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
     loss = np.exp(sampled.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():

@@ -14,7 +14,6 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 
 # names of constraints: on a target and a source without a name, on a mean, on an accuracy
 TARGET, FORGETTING = "target", "forgetting"
@@ -29,14 +28,12 @@ class Model:
     ----------
     N, ptpp
         Parameters, and pre-training tokens per parameter; None: not known.
-    covariates
-        Further columns that the laws read: a number or `Draws`, or either by domain.
-    baseline_loss
-        Loss before adaptation in nats per token, by source: a number, `Draws`, or None
-        where it is not measured.
-    baseline_tokens
-        Tokens of pure replay at which the source's law gives the baseline if it is not
-        measured, by source; None: 0.
+    columns
+        By domain, the columns of the planned run that its law may read: each a number
+        or `Draws`.
+    baselines
+        By domain, its loss before adaptation: the column that has it, or tokens of pure
+        replay at which the law gives it; None: no tokens.
     further_domains
         Domains that are neither target nor source. Their loss is limited, and
         ``source_loss_before`` is not their loss.
@@ -49,73 +46,29 @@ class Model:
 
     N: float
     ptpp: float | None
-    covariates: Mapping[str, Any]
-    baseline_loss: Mapping[str, Any]
-    baseline_tokens: Mapping[str, float | None]
+    columns: Mapping[str, Mapping[str, Any]]
+    baselines: Mapping[str, str | float | None]
     further_domains: tuple[str, ...] = ()
     targets: tuple[str, ...] = (TARGET,)
     baseline_run: tuple[float, float] | None = None
 
-    def source_before(self, source: str) -> Any:
-        measured = self.baseline_loss[source]
-        if measured is not None:
-            return measured
-        of_sources = self.covariates.get(SOURCE_LOSS_BEFORE)
-        return setting_for(of_sources, source)
-
-    def columns(self, name: str) -> dict[str, Any]:
-        """Collect the known columns of the planned run that this constraint's law
-        reads.
-
-        In a source's law, ``loss_before`` is the source's loss.
-        """
-        columns: dict[str, Any] = {"N": self.N}
-        if self.ptpp is not None:
-            columns["ptpp"] = self.ptpp
-        for column, setting in self.covariates.items():
-            if not isinstance(setting, Mapping):
-                columns[column] = setting
-            elif name in setting:
-                columns[column] = setting[name]
-        if name in self.targets:
-            return columns
-        if name in self.further_domains:
-            if not isinstance(self.covariates.get(LOSS_BEFORE), Mapping):
-                columns.pop(LOSS_BEFORE, None)  # that of the target
-            baseline = self.baseline_loss[name]
-            return columns if baseline is None else columns | {LOSS_BEFORE: baseline}
-        before = self.source_before(name)
-        if before is not None:
-            return columns | {LOSS_BEFORE: before, SOURCE_LOSS_BEFORE: before}
-        columns.pop(LOSS_BEFORE, None)
-        return columns
-
     def at_means(self) -> Model:
-        return replace(
-            self,
-            covariates=_means(self.covariates),
-            baseline_loss=_means(self.baseline_loss),
-        )
-
-
-def _means(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace draws by their means, also within mappings."""
-    return {
-        name: _means(setting)
-        if isinstance(setting, Mapping)
-        else None
-        if setting is None
-        else float(np.mean(setting))
-        for name, setting in settings.items()
-    }
+        """Replace draws by their means."""
+        means = {
+            domain: {name: float(np.mean(x)) for name, x in of_domain.items()}
+            for domain, of_domain in self.columns.items()
+        }
+        return replace(self, columns=means)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Budget:
-    """Limits on the spending for the adaptation.
+    """Limits on the spending for the adaptation, and its costs.
 
     Parameters
     ----------
+    costs
+        Costs of training.
     max_flops, max_tokens
         Budget of the adaptation. If either is finite, the most probable plan within it
         is searched.
@@ -133,6 +86,7 @@ class Budget:
         user.
     """
 
+    costs: Costs = field(default_factory=Costs)
     max_flops: float = math.inf
     max_tokens: float = math.inf
     cost_limits: Mapping[str, float] = field(default_factory=dict)
@@ -153,22 +107,21 @@ class Budget:
             given["max_epochs"] = self.epochs
         return given
 
-    def tokens(self, N: float, costs: Costs) -> float:
+    def tokens(self, N: float) -> float:
         """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
         and FLOPs.
         """
-        return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
+        return min(self.max_tokens, self.max_flops / self.costs.flops_per_token(N))
 
-    def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
+    def paid_tokens(self, model: Model) -> dict[str, float]:
         """Compute the most adaptation tokens that each limit on the bill allows, by its
         name where it binds.
         """
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)
-            tokens[limit.binding] = costs.tokens_within(
-                model.N, model.ptpp, {name: most}
-            )
+            within = self.costs.tokens_within(model.N, model.ptpp, {name: most})
+            tokens[limit.binding] = within
         return tokens
 
     @property

@@ -29,11 +29,7 @@ from bayeslaw._plans.arguments import (
     with_kept_losses,
     with_repetition,
 )
-from bayeslaw._plans.constraint import (
-    UNITS,
-    Constraint,
-    read_limit,
-)
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
 from bayeslaw._plans.question import (
     ACCURATE,
     MEAN,
@@ -116,12 +112,6 @@ def question_of(arguments: PlanArguments) -> Question:
     arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
     arguments, repeats = with_repetition(arguments, targets, pieces)
     budget = read_budget(arguments, fitted_replays(posteriors))
-    costs = Costs() if arguments.costs is None else arguments.costs
-    if not isinstance(costs, Costs):
-        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
-    for name, limit in COST_LIMITS.items():
-        if getattr(arguments, name) is not None and not limit.is_known(costs):
-            raise PlanError(f"{name} {limit.needs}")
     constraints = read_constraints(arguments, list(targets), list(sources))
     link, least = arguments.accuracy, arguments.min_accuracy
     if link is not None:
@@ -135,9 +125,9 @@ def question_of(arguments: PlanArguments) -> Question:
 
     # models that have budget left after the checkpoint and the fixed cost are paid
     models = _read_models(arguments, list(targets), list(sources), baseline_run)
-    payable = tuple(m for m in models if min(budget.paid_tokens(m, costs).values()) > 0)
+    payable = tuple(m for m in models if min(budget.paid_tokens(m).values()) > 0)
     if not payable:
-        once = costs.once(models[0].N, models[0].ptpp)
+        once = budget.costs.once(models[0].N, models[0].ptpp)
         raise PlanError(
             f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
             f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
@@ -163,7 +153,6 @@ def question_of(arguments: PlanArguments) -> Question:
     lines = [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
     answers = dict(
         confidence=chances if is_by_name else chances[names[0]],
-        costs=costs,
         draws=draws,
         excess_price=_read_excess_prices(arguments, constraints),
         point=arguments.point or {},
@@ -202,31 +191,48 @@ def _read_models(
             own = setting.get(name) if isinstance(setting, Mapping) else None
         return setting_of_model(what, own, model, len(sizes))
 
+    def of_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+        return {
+            column: setting[name] if isinstance(setting, Mapping) else setting
+            for column, setting in settings.items()
+            if not isinstance(setting, Mapping) or name in setting
+        }
+
     models = []
     for k, (N, ptpp) in enumerate(sizes):
-        losses = {n: of_source("baseline_loss", loss, n, k) for n in sources}
-        for name, before in losses.items():
-            if isinstance(before, Draws):
-                for end in (float(before.min()), float(before.max())):
+        settings = {"N": N} if ptpp is None else {"N": N, "ptpp": ptpp}
+        for column, setting in (arguments.covariates or {}).items():
+            settings[column] = setting_of_model(column, setting, k, len(sizes))
+        columns = {name: of_domain(settings, name) for name in (*targets, *sources)}
+        baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
+        for name in sources:
+            known = columns[name]
+            measured = of_source("baseline_loss", loss, name, k)
+            if isinstance(measured, Draws):
+                for end in (float(measured.min()), float(measured.max())):
                     checked("baseline_loss", end, LOSS)
-            elif before is not None:
-                losses[name] = checked("baseline_loss", before, LOSS)
+            elif measured is not None:
+                measured = checked("baseline_loss", measured, LOSS)
+            if name in further:
+                if not isinstance(settings.get(LOSS_BEFORE), Mapping):
+                    known.pop(LOSS_BEFORE, None)  # that of the target
+                if measured is not None:
+                    known[LOSS_BEFORE] = measured
+            else:
+                # in a source's law, ``loss_before`` is the source's loss
+                known.pop(LOSS_BEFORE, None)
+                before = measured
+                if before is None:
+                    before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+                if before is not None:
+                    known |= dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
+            baselines[name] = of_source("baseline_tokens", tokens, name, k)
+            if measured is not None and name in further:
+                baselines[name] = LOSS_BEFORE
+            elif baselines[name] is None and SOURCE_LOSS_BEFORE in known:
+                baselines[name] = SOURCE_LOSS_BEFORE
         models.append(
-            Model(
-                N=N,
-                ptpp=ptpp,
-                covariates={
-                    column: setting_of_model(column, setting, k, len(sizes))
-                    for column, setting in (arguments.covariates or {}).items()
-                },
-                baseline_loss=losses,
-                baseline_tokens={
-                    n: of_source("baseline_tokens", tokens, n, k) for n in sources
-                },
-                further_domains=further,
-                targets=tuple(targets),
-                baseline_run=baseline_run,
-            )
+            Model(N, ptpp, columns, baselines, further, tuple(targets), baseline_run)
         )
     return tuple(models)
 
@@ -256,15 +262,10 @@ def read_constraints(
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
 
     # domains whose loss is limited in place of their forgetting
-    losses = arguments.max_loss or {}
+    losses, in_bytes = arguments.max_loss or {}, arguments.bytes_per_token
     check_names("max_loss", losses, sources)
     limits = {
-        name: read_limit(
-            f"max_loss of {name}",
-            limit,
-            "loss",
-            bytes_of(arguments.bytes_per_token, name),
-        )
+        name: constraint_on(name, f"max_loss of {name}", limit, "loss", in_bytes)
         for name, limit in losses.items()
     }
 
@@ -283,14 +284,20 @@ def read_constraints(
                 "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
                 "sources, max_mean_loss"
             )
-        limits[name] = read_limit(
-            "max_forgetting", limit, unit, bytes_of(arguments.bytes_per_token, name)
-        )
+        limits[name] = constraint_on(name, "max_forgetting", limit, unit, in_bytes)
     return (
         *_read_target_limits(arguments, targets),
-        *(Constraint(name, *limits[name]) for name in sources if name in limits),
+        *(limits[name] for name in sources if name in limits),
         *_read_mean_limit(arguments, targets, sources),
     )
+
+
+def constraint_on(
+    name: str, what: str, limit: Any, unit: UnitName, bytes_per_token: Any
+) -> Constraint:
+    """Read the limit on a domain, by `read_limit`; bytes per token may be by domain."""
+    in_bytes = bytes_of(bytes_per_token, name)
+    return Constraint(name, *read_limit(what, limit, unit, in_bytes))
 
 
 def _read_target_limits(
@@ -307,11 +314,8 @@ def _read_target_limits(
         ):
             continue
         what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
-        limit = setting_for(limits, name)
-        yield Constraint(
-            name,
-            *read_limit(what, limit, "loss", bytes_of(arguments.bytes_per_token, name)),
-        )
+        limit, in_bytes = setting_for(limits, name), arguments.bytes_per_token
+        yield constraint_on(name, what, limit, "loss", in_bytes)
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(
             "min_accuracy needs accuracy, a table of losses and accuracies, and "
@@ -391,8 +395,8 @@ def _read_excess_prices(
 
 
 def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
-    """Read the budget, the epochs, and the bounds of replay: the given ones, else the
-    fitted replays; each checked for its range.
+    """Read the costs, the budget, the epochs, and the bounds of replay: the given ones,
+    else the fitted replays; each checked for its range.
     """
     names = ("max_flops", "max_tokens", *SUPPLIES, *COST_LIMITS)
     names += ("max_epochs", "min_replay", "max_replay")
@@ -418,7 +422,14 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
                 "to plan where nothing was checked, give min_replay too"
             )
         raise PlanError(reason)
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    for name, limit in COST_LIMITS.items():
+        if name in given and not limit.is_known(costs):
+            raise PlanError(f"{name} {limit.needs}")
     return Budget(
+        costs=costs,
         max_flops=given.get("max_flops", math.inf),
         max_tokens=given.get("max_tokens", math.inf),
         cost_limits={name: given[name] for name in COST_LIMITS if name in given},

@@ -22,7 +22,7 @@ from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
-from bayeslaw._posteriors.posterior import Piece, along_tokens
+from bayeslaw._posteriors.posterior import Draw, Piece, along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 # choices, tokens and draws of one call: equal shapes are compiled once, and the draws
 # of a call fit the processor's cache
 CHOICES, TOKENS, DRAWS = 16, 65, 1000
-
-
-def resample(
-    pieces: Sequence[Piece], draws: int, rng: np.random.Generator, new_run: bool
-) -> tuple[Int[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Draw from a posterior: indices of its draws in random order, and the noise of a
-    new run on log loss; zeros for the law's mean.
-    """
-    index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
-    noise = np.zeros(draws)
-    for part in take_draws(pieces, index):
-        if new_run and "sigma" in part.piece.values:
-            noise[part.rows] = part.piece.noise.draw(1, rng)[:, 0]
-    return index, noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +84,45 @@ class SampledConstraint:
     span: tuple[float, float]
     link: AccuracyLink | None = None
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
+
+    @classmethod
+    def resampled(
+        cls,
+        constraint: Constraint,
+        pieces: Sequence[Piece],
+        columns: Mapping[str, Float[np.ndarray, " *draw"]],
+        rng: np.random.Generator,
+        *,
+        draws: int,
+        new_run: bool,
+        span: tuple[float, float] = (-np.inf, np.inf),
+        order: Int[np.ndarray, " draw"] | None = None,
+    ) -> SampledConstraint:
+        """Resample the draws of a posterior in random order, with the noise of a new run
+        or with none for the law's mean.
+
+        Parameters
+        ----------
+        columns
+            Covariates that a plan does not choose: one for each draw, shape (draw,), or
+            one for all, shape ().
+        order
+            Order of the draws and their noise, shape (draw,). The columns, which all
+            domains share, keep their order.
+        """
+        index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+        noise = np.zeros(draws)
+        for drawn in take_draws(pieces, index):
+            if new_run and "sigma" in drawn.piece.values:
+                noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
+        if order is not None:
+            index, noise = index[order], noise[order]
+        parts = []
+        for piece, rows in ((d.piece, d.rows) for d in take_draws(pieces, index)):
+            read = {name: columns[name] for name in piece.covariates if name in columns}
+            fixed = {n: x[rows] if x.ndim else x for n, x in read.items()}
+            parts.append(Part(piece, rows, fixed))
+        return cls(constraint, tuple(parts), np.ones(draws), noise, span)
 
     @classmethod
     def of_mean(
@@ -237,6 +262,34 @@ class SampledConstraint:
         """
         return self._losses(log_tokens, chosen).transpose(2, 0, 1)
 
+    def with_slopes(
+        self, columns: tuple[str, ...], point: Float[np.ndarray, " slope *draw"]
+    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
+        """Compute the law's log loss of each draw, and its slopes along log tokens and
+        further columns.
+
+        ``point``: log tokens, then a value of each column, which all draws share or
+        each has for itself.
+        """
+        losses, slopes = np.zeros(self.draws), np.zeros((self.draws, len(point)))
+        for part in self.parts:
+            values, along = losses_with_slopes(
+                part.piece.log_loss,
+                columns,
+                dict(part.piece.values),
+                part.fixed,
+                point if point.ndim == 1 else point[:, part.rows],
+            )
+            losses[part.rows], slopes[part.rows] = values, np.asarray(along).T
+        if not self.members:
+            return losses, slopes
+        for member, weights in self.members:
+            log_losses, along = member.with_slopes(columns, point)
+            weighted = weights * np.exp(log_losses + member.noise)
+            losses += weighted
+            slopes += weighted[:, None] * along
+        return np.log(losses), slopes / losses[:, None]
+
     def _losses(
         self,
         log_tokens: Float[np.ndarray, " tokens"],
@@ -343,6 +396,36 @@ def losses_on_grid(
         return jax.lax.fori_loop(0, count, with_tokens, none)
 
     return jax.lax.map(at_choice, chosen)
+
+
+# a plan calls it some hundred times, which is cheaper than compiling a faster program
+@compiled(static_argnums=(0, 1), many=10_000_000)
+def losses_with_slopes(
+    log_loss: Callable,
+    columns: tuple[str, ...],
+    draws: Draw,
+    fixed: Mapping[str, Float[jax.Array, "*each"]],
+    point: Float[jax.Array, " slope *draw"],
+) -> tuple[Float[jax.Array, " draw"], Float[jax.Array, "slope draw"]]:
+    """Compute the log loss of each draw at log tokens and further columns, which all
+    draws share or each has for itself, and its slopes.
+    """
+
+    def of_draw(point: Any, draw: Draw) -> Any:
+        values = zip(columns, point[1:], strict=True)
+        run = {**fixed, "D": jnp.exp(point[0]), **dict(values)}
+        return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
+
+    def of_draws(point: Any) -> Any:
+        return jax.vmap(of_draw, (None if point.ndim == 1 else 1, 0))(point, draws)
+
+    # in forward mode, the parts that all draws share (a misfit's functions) are
+    # differentiated once
+    size = len(point)
+    ways = jnp.eye(size).reshape(size, size, *(1,) * (point.ndim - 1))
+    directions = jnp.broadcast_to(ways, (size, *point.shape))
+    along = partial(jax.jvp, of_draws, (point,))
+    return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
 
 
 def along_draws(

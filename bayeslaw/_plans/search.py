@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,7 +20,6 @@ from scipy.interpolate import CubicSpline
 
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
-from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.question import Budget
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
 
@@ -102,8 +101,6 @@ class Problem(Budget):
         Confidence of all constraints together, or one for each by name.
     N, ptpp
         The model: parameters, and pre-training tokens per parameter; None: not known.
-    costs
-        Costs of training.
     cap
         Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
     targets
@@ -114,7 +111,6 @@ class Problem(Budget):
     confidence: float | Mapping[str, float]
     N: float
     ptpp: float | None
-    costs: Costs = field(default_factory=Costs)
     cap: str = "budget"
     targets: tuple[str, ...] = ("target",)
 
@@ -301,13 +297,13 @@ def search(
     ``near``: as in `zoom`.
     """
     scan = scan or problem.scan
-    choices = []
+    best = Choice(math.inf, 0.0, -math.inf)
     if not problem.most_probable:
-        choices.append(_settled(problem, *zoom(problem, scan, _cheapest, near)))
-        if choices[-1].margin >= 0:
-            return choices[-1]
-    choices.append(_settled(problem, *zoom(problem, scan, _most_probable, near)))
-    best = max(choices, key=lambda choice: choice.margin)
+        best = _settled(problem, *zoom(problem, scan, _cheapest, near))
+        if best.margin >= 0:
+            return best
+    safest = _settled(problem, *zoom(problem, scan, _most_probable, near))
+    best = max(safest, best, key=lambda choice: choice.margin)
     if not np.isfinite(best.log_tokens):
         return best
     is_by_limit = isinstance(problem.confidence, Mapping)

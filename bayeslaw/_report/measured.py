@@ -15,6 +15,7 @@ from bayeslaw._base.shown import InJson
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.question import FORGETTING
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.chain import is_of_model
@@ -108,7 +109,7 @@ def check_measured(
 def compare_measured(
     runs: Mapping[str, pd.DataFrame],
     fits: Fits,
-    plan: Plan | None,
+    plan: Plan | MixturePlan | None,
     setting: PageSetting,
 ) -> Measured:
     """Forecast the measured runs of each domain by the fits that the plan is made with,
@@ -129,7 +130,7 @@ def compare_measured(
         for name, part in runs.items()
         if {"N", "D"} <= set(part)
     }
-    if plan is None or not plan.feasible:
+    if not isinstance(plan, Plan) or not plan.feasible:
         return Measured(checks, None, pictures)
     kept = []
     for promise in plan.promises:

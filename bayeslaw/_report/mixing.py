@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,8 +36,6 @@ from bayeslaw._report.explorer import (
     promise_label,
     whole_numbers,
 )
-from bayeslaw._report.figures import Picture, mixture_pictures
-from bayeslaw._report.summary import Expected, expected_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -150,11 +148,11 @@ def scattered(
     levels, level = np.linspace(*log_tokens, 16), rng.integers(16, size=count)
     place = rng.integers(4, size=count)
     level = np.select([place == 0, place == 1], [0, 15], level)
-    losses = np.zeros((*problem.losses.noise.shape, count))
+    losses = np.zeros((len(problem.sets), problem.mean.draws, count))
     for i, log_budget in enumerate(levels):
         at = np.flatnonzero(level == i)
         if len(at):
-            some = problem.losses.over(np.array([log_budget]), shares[at])
+            some = problem.log_losses(np.array([log_budget]), shares[at])
             losses[..., at] = some[..., 0]
     return places_of(levels[level], shares), losses
 
@@ -186,25 +184,14 @@ def _tail(places: Float[np.ndarray, "run axis"]) -> Float[np.ndarray, "run tail"
     return np.hstack([np.ones((len(places), 1)), places, products])
 
 
-@dataclass(frozen=True)
-class MixturePart:
-    """Mixtures on the page."""
-
-    explorer: Mapping[str, Any]  # data of the sliders, as JSON types
-    # the plan, if one was asked for, and pictures of it
-    plan: MixturePlan | None = None
-    pictures: tuple[Picture, ...] = field(default=())
-    expected: tuple[Expected, ...] = ()  # what to expect, a line for each limit
-
-
 def mixes(posterior: Posterior) -> bool:
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
 def planned_mixture(
-    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int, unit: str
-) -> MixturePart:
-    """Plan the mixture of a question, and explore around it."""
+    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int
+) -> tuple[MixturePlan, dict[str, Any]]:
+    """Plan the mixture of a question; with the data of sliders that start there."""
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
     plan, problem = posed_and_solved(arguments)
     costs = arguments.costs or Costs()
@@ -213,19 +200,14 @@ def planned_mixture(
         np.array(list(plan.shares.values())),
         costs.flops_per_token(plan.N),
     )
-    if not plan.limits:
-        return MixturePart(_build_sliders(problem, start), plan)
-    explorer = _build_sliders(problem, start, plan)
-    expected = [expected_of(row | {"mean": row["median"]}) for row in plan.limits]
-    pictures = mixture_pictures(plan, unit)
-    return MixturePart(explorer, plan, pictures, tuple(expected))
+    return plan, _build_sliders(problem, start, plan if plan.limits else None)
 
 
 def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
-) -> MixturePart:
-    """Explore mixtures of the largest model of a table, from the middle of the fitted
-    mixtures. Each limit starts at the median loss.
+) -> dict[str, Any]:
+    """Build sliders for mixtures of the largest model of a table, from the middle of the
+    fitted mixtures. Each limit starts at the median loss.
     """
     size, most = float(runs["N"].max()), float(runs["D"].max())
     checkpoint = _read_last_checkpoint(fits, runs)
@@ -234,7 +216,7 @@ def explored_mixture(
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.low, problem.largest)
     start = Start(math.log(most), shares, Costs().flops_per_token(size))
-    return MixturePart(_build_sliders(problem, start))
+    return _build_sliders(problem, start)
 
 
 def _read_last_checkpoint(
@@ -281,9 +263,9 @@ def _build_sliders(
     low = min(math.log(fitted[0]), start.log_tokens)
     high = max(math.log(fitted[1]), start.log_tokens) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
-    log_losses, _ = problem.losses.at(start.log_tokens, start.shares)
-    medians = np.exp(np.median(log_losses, axis=1)).tolist()
-    sets = problem.losses.sets
+    log_losses = problem.log_losses(np.array([start.log_tokens]), start.shares[None])
+    medians = np.exp(np.median(log_losses[..., 0, 0], axis=1)).tolist()
+    sets = problem.sets
     told = {
         name: SampledConstraint.of_mean(Constraint(name, most, "loss"), sets)
         for name, most in zip(sets, medians, strict=True)
@@ -294,12 +276,15 @@ def _build_sliders(
     planned = {row["name"]: row for row in plan.limits} if plan else {}
     # what is told of: weighted means of losses, ``minus`` a baseline and ``per`` it;
     # weights and baselines are equal in all draws
-    every = replace(problem, limits=tuple(told.values()))
+    weights = {}
+    for name, limit in told.items():
+        of_sets = {member.name: float(share[0]) for member, share in limit.members}
+        weights[name] = [of_sets.get(one, 0.0) for one in sets]
     rows = [
         {
             "name": limit.name,
             "label": promise_label(limit.name, limit.unit),
-            "weights": weights.tolist(),
+            "weights": weights[name],
             "isShare": UNITS[limit.unit].is_share,
             "minus": limit.baseline[0] if UNITS[limit.unit].has_baseline else 0.0,
             "per": limit.baseline[0] if limit.unit == "relative" else 1.0,
@@ -307,21 +292,17 @@ def _build_sliders(
             "slider": sliders.index(name) if name in sliders else None,
             "planned": planned.get(name),
         }
-        for (name, limit), weights in zip(
-            told.items(), every.limited[..., 0], strict=True
-        )
+        for name, limit in told.items()
     ]
     # a limit's slider has the range of the outcomes at the nodes of the interpolation
-    margins = every.below(surrogate.at(surrogate.places))
-    ends = {
-        name: np.quantile(
-            limit.outcome(limit.log_limit[:, None] - below), MAP.quantiles
-        ).tolist()
-        for (name, limit), below in zip(told.items(), margins, strict=True)
-    }
+    losses = np.exp(surrogate.at(surrogate.places))
+    ends = {}
+    for name, limit in told.items():
+        means = np.einsum("s,sdr->dr", weights[name], losses)
+        ends[name] = np.quantile(limit.outcome(np.log(means)), MAP.quantiles).tolist()
     return {
         "N": problem.size,
-        "draws": problem.losses.noise.shape[1],
+        "draws": problem.mean.draws,
         "rows": rows,
         "domains": list(problem.domains),
         "low": problem.low.tolist(),

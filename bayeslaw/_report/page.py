@@ -62,16 +62,22 @@ from bayeslaw._report.pages.single import write_template
 from bayeslaw._report.planned import (
     CHECKS,
     PLANNING,
+    TO_BUY,
     Contents,
-    Planned,
     beyond_left_out,
     make_mixture_plan,
     make_plan,
     reason_of,
-    with_mixtures,
+    with_sliders,
 )
-from bayeslaw._report.question import Checked, check_question, laws_of
-from bayeslaw._report.summary import cause_of, judged, summary, verdict_of
+from bayeslaw._report.question import check_question, laws_of
+from bayeslaw._report.summary import (
+    cause_of,
+    expectations,
+    judged,
+    summary,
+    verdict_of,
+)
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
@@ -225,17 +231,16 @@ def report(arguments: ReportArguments) -> Report:
     stages = Stages(arguments.progress, _weigh_stages(contents))
     path = folder / PAGE
 
-    def write(**parts: Any) -> Contents:
-        written = replace(contents, **parts)
-        _write(written, path)
+    def show(made: Contents, coming: Sequence[str] = ()) -> None:
+        _write(replace(made, coming=coming), path)
         if arguments.shown is not None:
-            arguments.shown(path, written.coming)
-        return written
+            arguments.shown(path, coming)
 
-    contents = write(**_fit_and_plan(contents, folder, stages, write))
+    contents = _fit_and_plan(contents, folder, stages, show)
+    show(contents)
     stages.finish("written")
-    if contents.planned.failure:
-        raise PlanError(f"{contents.planned.failure}; {path} has all but the plan")
+    if contents.failure:
+        raise PlanError(f"{contents.failure}; {path} has all but the plan")
     if contents.failures:
         line = "; ".join(
             f"{part}: {reason}" for part, reason in contents.failures.items()
@@ -247,9 +252,9 @@ def report(arguments: ReportArguments) -> Report:
         {domain.name: domain.check for domain in contents.domains},
         dict(contents.fits),
         contents.saved,
-        contents.planned.answer,
-        contents.planned.probability_if_as_checked,
-        verdict_of(contents.domains, contents.planned.untested)[1],
+        contents.plan,
+        contents.probability_if_as_checked,
+        verdict_of(contents.domains, contents.untested)[1],
         contents.measured,
     )
 
@@ -297,12 +302,18 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
         runs.attrs.get("loss_unit", LOSS_UNIT),
         arguments.experience,
     )
+    fitted = {domain: laws_of(part, laws[domain]) for domain, part in parts.items()}
     for domain, part in parts.items():
-        for law in laws_of(part, laws[domain]):
+        for law in fitted[domain]:
             fitting.covariates(law, part)
-    nothing_to_buy = None
+    left_out = {}
     if asked and not asked.mixes:
-        nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
+        # runs from the target's checkpoints would be offered
+        read = covariates_read([*fitted["target"], *fitted["source"]])
+        why = why_not_offered(parts["target"], asked.keywords, read)
+        if why is not None:
+            left_out[TO_BUY] = why
+            warn(f"the page will not tell which runs to buy: {why}")
     return Contents(
         runs=runs,
         name=arguments.name or "a table",
@@ -314,23 +325,24 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
         trained=measured,
         laws_of_domains=laws,
         asked=asked,
-        nothing_to_buy=nothing_to_buy,
-        offers_runs=not arguments.quick,
+        left_out=left_out,
+        offers_runs=not (arguments.quick or left_out),
     )
 
 
 def _fit_and_plan(
-    contents: Contents, folder: Path, stages: Stages, write: Callable[..., Contents]
-) -> dict[str, Any]:
+    contents: Contents,
+    folder: Path,
+    stages: Stages,
+    show: Callable[[Contents, Sequence[str]], None],
+) -> Contents:
     """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
-    Returns these parts of the page's `Contents`.
 
-    ``write``: writes the page with the parts made so far.
+    ``show``: writes the page as it is, with the parts that are still to come.
     """
-    planned, fits = Planned(), {}
     asked, setting = contents.asked, contents.setting
-    is_planned = asked is not None
     saved = {name: folder / file for name, file in _name_files(contents.parts).items()}
+    contents = replace(contents, saved=saved)
     with _fit_all(contents, stages) as (finals, drawn):
         # save each fit at once, so that later failures lose none
         unfitted = []
@@ -341,82 +353,62 @@ def _fit_and_plan(
             else:
                 unfitted.append(f"the fit of {name}: {reason_of(error)}")
         if unfitted:
-            planned = Planned(failure="; ".join(unfitted))
+            contents = replace(contents, failure="; ".join(unfitted))
         elif asked is not None:
             fits = {name: fit.result() for name, fit in finals.items()}
+            contents = replace(contents, fits=fits)
             if asked.mixes:
-                planned = make_mixture_plan(contents, fits, stages)
-                write(planned=planned, fits=fits, coming=[CHECKS])
+                contents = make_mixture_plan(contents, stages)
+                show(contents, [CHECKS])
             else:
-                planned = make_plan(
+                contents = make_plan(
                     contents,
-                    fits,
                     lambda tokens: {
                         name: domain.result().at_tokens(tokens).decisive
                         for name, domain in drawn.items()
                     },
                     stages,
-                    lambda made, missing: write(
-                        planned=made, fits=fits, coming=missing
-                    ),
+                    show,
                 )
-        domains, failed = [], {}
-        for name, domain in drawn.items():
-            error = domain.exception()
-            if error is None:
-                domains.append(domain.result())
-            else:
-                failed[name] = error
-    answer = planned.answer
-    if failed and not domains and answer is None:
+        errors = {name: domain.exception() for name, domain in drawn.items()}
+    failed = {name: error for name, error in errors.items() if error is not None}
+    answer = contents.plan
+    if failed and len(failed) == len(drawn) and answer is None:
         raise next(iter(failed.values()))
-    failures = {
-        f"The check of {name}": reason_of(error) for name, error in failed.items()
-    }
-    domains = [domain.at_tokens(answer.D if answer else None) for domain in domains]
+    tokens = answer.D if answer else None
+    domains = [
+        domain.result().at_tokens(tokens)
+        for name, domain in drawn.items()
+        if name not in failed
+    ]
     beyond: tuple[str, ...] = ()
     if answer and asked:
         beyond = untested(asked.keywords, contents.parts, setting.hold_outs)
-        beyond += beyond_left_out(planned.plan) if planned.plan else ()
-    planned = replace(
-        planned,
-        untested=(*beyond, *(f"domain {name}" for name in failed)),
-        left_out={**planned.left_out, **failures},
-    )
-    fits = fits or {domain.name: domain.fit for domain in domains}
+        beyond += beyond_left_out(answer) if isinstance(answer, Plan) else ()
+    failures = {
+        f"The check of {name}": reason_of(error) for name, error in failed.items()
+    }
+    fits = contents.fits or {domain.name: domain.fit for domain in domains}
     measured = None
     if contents.trained and fits:
-        measured = compare_measured(contents.trained, fits, planned.plan, setting)
-    if not is_planned:  # fits of a plan were saved when they were made
+        measured = compare_measured(contents.trained, fits, answer, setting)
+    if asked is None:  # fits of a plan were saved when they were made
         for domain in domains:
             domain.fit.save(saved[domain.name])
-    return {
-        "domains": domains,
-        "planned": with_mixtures(planned, fits, contents),
-        "fits": fits,
-        "saved": saved,
-        "failures": failures,
-        "measured": measured,
-    }
+    contents = replace(
+        contents,
+        domains=domains,
+        fits=fits,
+        untested=(*beyond, *(f"domain {name}" for name in failed)),
+        left_out={**contents.left_out, **failures},
+        failures=failures,
+        measured=measured,
+    )
+    return with_sliders(contents)
 
 
 def _name_files(domains: Iterable[str]) -> dict[str, str]:
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
-
-
-def _warn_nothing_to_buy(
-    asked: Checked, runs: pd.DataFrame, names: Mapping[str, Sequence[str]]
-) -> str | None:
-    """Warn before the fits that the page will not name runs to buy, with the reason;
-    None if it can.
-
-    ``runs``: the target's runs; runs from their checkpoints would be offered.
-    """
-    laws = [*laws_of(runs, names["target"]), *laws_of(runs, names["source"])]
-    why = why_not_offered(runs, asked.keywords, covariates_read(laws))
-    if why is not None:
-        warn(f"the page will not tell which runs to buy: {why}")
-    return why
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
@@ -515,16 +507,20 @@ def _fit_all(
 
 def _write(contents: Contents, path: Path) -> None:
     # Compute values that several parts of the page show once.
-    table, domains, planned = contents.runs, contents.domains, contents.planned
-    setting, plan = contents.setting, planned.plan
+    table, domains, plan = contents.runs, contents.domains, contents.plan
+    setting = contents.setting
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
-    verdict, trust = verdict_of(domains, planned.untested)
-    # pictures for print are drawn only for the complete page
+    verdict, trust = verdict_of(domains, contents.untested)
+    replay_plan = plan if isinstance(plan, Plan) else None
+    mixed = plan if isinstance(plan, MixturePlan) else None
+    # pictures of plans are drawn only for the complete page
     pictures: tuple[figures.Picture, ...] = ()
-    if plan and not contents.coming:
+    if replay_plan and not contents.coming:
         of_target = table[table["domain"] == "target"]
-        pictures = figures.plan_pictures(plan, setting.unit, of_target)
+        pictures = figures.plan_pictures(replay_plan, setting.unit, of_target)
+    if mixed and mixed.limits and not contents.coming:
+        pictures = figures.mixture_pictures(mixed, setting.unit)
     write_template(
         path,
         "page/page.html.jinja",
@@ -535,12 +531,11 @@ def _write(contents: Contents, path: Path) -> None:
         card=contents.card,
         domains=domains,
         boxes=[judged(domain) for domain in domains],
-        planned=planned,
-        plan=plan,
-        summary=summary(plan, setting.unit) if plan else None,
-        explorer=planned.explorer,
-        mixture=planned.mixture,
-        bought=planned.bought,
+        page=contents,
+        plan=replay_plan,
+        mixed=mixed,
+        expected=expectations(plan) if plan else (),
+        summary=summary(replay_plan, setting.unit) if replay_plan else None,
         plan_pictures=pictures,
         coming=contents.coming,
         measured=contents.measured,
@@ -549,7 +544,7 @@ def _write(contents: Contents, path: Path) -> None:
         settings=alike_but_settings(table, covariates_read(laws.values())),
         laws=list(laws.values()),
         hold_outs=[
-            hold_out.at_tokens(planned.answer.D if planned.answer else None)
+            hold_out.at_tokens(plan.D if plan else None)
             for hold_out in setting.hold_outs
         ],
         rows=len(table),
@@ -558,7 +553,7 @@ def _write(contents: Contents, path: Path) -> None:
         digest=digest[:16],
         versions=json.loads(versions()),
         seed=setting.seed,
-        asked=_list_limits(contents.question or {}, planned.answer),
+        asked=_list_limits(contents.question or {}, plan),
         command=_write_command(contents),
         update=_write_update_command(contents),
         saved=list(_name_files(contents.fits).values()),

@@ -25,16 +25,11 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
-from bayeslaw._report.buying import Fits, worth_buying
+from bayeslaw._report.buying import worth_buying
 from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.measured import Measured
-from bayeslaw._report.mixing import (
-    MixturePart,
-    explored_mixture,
-    mixes,
-    planned_mixture,
-)
+from bayeslaw._report.mixing import explored_mixture, mixes, planned_mixture
 from bayeslaw._report.question import Checked
 from bayeslaw._report.summary import SAYS_HOW_WIDE
 
@@ -43,33 +38,6 @@ PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 TO_BUY = "Runs to buy"  # the part of the page
 CHECKS = "the checks of runs that were held out"
 Made = TypeVar("Made")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The plan, the data of the page's map, and the runs to buy."""
-
-    plan: Plan | None = None
-    # the part about mixtures, if the laws read shares
-    mixture: MixturePart | None = None
-    # data for the page's template
-    explorer: dict[str, Any] | None = None
-    bought: dict[str, Any] | None = None
-    # stages and sizes of the plan that lie beyond all held-out runs, in words
-    untested: tuple[str, ...] = ()
-    # origins of losses before adaptation, and parts that no check covers
-    notes: tuple[str, ...] = ()
-    # probability that the plan keeps its promises with intervals as wide as the checks
-    # say; None if they pass
-    probability_if_as_checked: float | None = None
-    # reason why there is no plan, if the planner refused the fits
-    failure: str | None = None
-    # parts of the page that could not be made -> why
-    left_out: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def answer(self) -> Plan | MixturePlan | None:
-        return self.plan or (self.mixture.plan if self.mixture else None)
 
 
 @dataclass(frozen=True)
@@ -90,14 +58,28 @@ class Contents:
     trained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     laws_of_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asked: Checked | None = None
-    nothing_to_buy: str | None = None  # reason why no runs can be offered
     offers_runs: bool = True
+    # the plan, or the reason why there is none, if the planner refused the fits
+    plan: Plan | MixturePlan | None = None
+    failure: str | None = None
+    # data for the page's template: of the map of plans, and of mixtures' sliders
+    explorer: dict[str, Any] | None = None
+    sliders: dict[str, Any] | None = None
+    bought: dict[str, Any] | None = None
+    # origins of losses before adaptation, and parts that no check covers
+    notes: tuple[str, ...] = ()
+    # probability that the plan keeps its promises with intervals as wide as the checks
+    # say; None if they pass
+    probability_if_as_checked: float | None = None
     domains: Sequence[DomainResult] = ()
-    planned: Planned = field(default_factory=Planned)
+    # stages and sizes of the plan that lie beyond all held-out runs, in words
+    untested: tuple[str, ...] = ()
     # fits of the plan, and their files, by domain
     fits: Mapping[str, Any] = field(default_factory=dict)
     saved: Mapping[str, Path] = field(default_factory=dict)
-    # reasons why domains could not be checked
+    # parts of the page that could not be made, and domains that could not be checked
+    # among them -> why
+    left_out: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     measured: Measured | None = None
     coming: Sequence[str] = ()  # parts that are still being made
@@ -120,11 +102,10 @@ def beyond_left_out(plan: Plan) -> tuple[str, ...]:
 @one_thread()
 def make_plan(
     contents: Contents,
-    fits: Fits,
     checks: Callable[[float | None], Mapping[str, Sequence[Check]]],
     stages: Stages,
-    show: Callable[[Planned, Sequence[str]], Any],
-) -> Planned:
+    show: Callable[[Contents, Sequence[str]], Any],
+) -> Contents:
     """Plan from the fits of ``target`` and ``source``.
 
     ``checks``: Function that returns the checks of each domain which count for a plan
@@ -135,12 +116,13 @@ def make_plan(
     notes: list[str] = []
     asked, setting, runs = contents.asked, contents.setting, contents.parts["target"]
     assert asked is not None
+    fits = contents.fits
     try:
         question, notes = completed(asked, contents.parts, setting.seed)
         arguments = PlanArguments(fits["target"], fits["source"], **question)
         answer, problem = answered(question_of(arguments))
     except BayeslawError as error:
-        return Planned(notes=tuple(notes), failure=str(error))
+        return replace(contents, notes=tuple(notes), failure=str(error))
     stages.finish("plan")
     tokens = answer.D or 0.0
     is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
@@ -149,12 +131,9 @@ def make_plan(
             f"the plan's {format_count(tokens)} tokens lie beyond the table's "
             f"{format_count(runs['D'].max())}, which no check here tests (--hold-out D)"
         )
-    left_out, nothing = {}, contents.nothing_to_buy
-    if nothing is not None:
-        left_out[TO_BUY] = nothing
-    looks_for_runs = contents.offers_runs and nothing is None
-    made = Planned(plan=answer, notes=tuple(notes), left_out=left_out)
-    to_buy = ["runs to buy"] if looks_for_runs else []
+    left_out, offers_runs = dict(contents.left_out), contents.offers_runs
+    made = replace(contents, plan=answer, notes=tuple(notes), left_out=left_out)
+    to_buy = ["runs to buy"] if offers_runs else []
     show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
         # the page's map, if it can plan this question
@@ -162,7 +141,7 @@ def make_plan(
             lambda: explorer(problem, answer, runs) if can_explore(problem) else None
         )
         bought = None
-        if looks_for_runs:
+        if offers_runs:
             bought = _make_optional(
                 lambda: worth_buying(fits, question, answer, runs, notes),
                 TO_BUY,
@@ -182,29 +161,29 @@ def make_plan(
     return replace(made, probability_if_as_checked=if_as_checked)
 
 
-def make_mixture_plan(contents: Contents, fits: Fits, stages: Stages) -> Planned:
+def make_mixture_plan(contents: Contents, stages: Stages) -> Contents:
     asked, setting = contents.asked, contents.setting
     assert asked is not None
     try:
-        part = planned_mixture(fits, asked.keywords, setting.seed, setting.unit)
+        plan, sliders = planned_mixture(contents.fits, asked.keywords, setting.seed)
     except BayeslawError as error:
-        return Planned(failure=str(error))
+        return replace(contents, failure=str(error))
     for stage in PLANNING:
         stages.finish(stage)
-    return Planned(mixture=part)
+    return replace(contents, plan=plan, sliders=sliders)
 
 
-def with_mixtures(planned: Planned, fits: Fits, contents: Contents) -> Planned:
+def with_sliders(contents: Contents) -> Contents:
     """Let users explore mixtures on the page, if no plan was asked for."""
-    if planned.mixture is not None or not all(map(mixes, fits.values())):
-        return planned
-    left_out = dict(planned.left_out)
-    part = _make_optional(
+    fits, left_out = contents.fits, dict(contents.left_out)
+    if contents.sliders is not None or not all(map(mixes, fits.values())):
+        return contents
+    sliders = _make_optional(
         lambda: explored_mixture(fits, contents.runs, contents.setting.seed),
         "The sliders of shares",
         left_out,
     )
-    return replace(planned, mixture=part, left_out=left_out)
+    return replace(contents, sliders=sliders, left_out=left_out)
 
 
 def _make_optional(

@@ -97,7 +97,28 @@ def check_question(
     keywords = _with_losses(keywords, before.measured)
     # a loss that will be forecast is not missing, so it gets a stand-in
     stand_ins = _with_losses(keywords, dict.fromkeys(before.forecast, 1.0))
-    _check_covariates(stand_ins, target, source)
+    given = {"N", *CHOSEN, *(stand_ins.get("covariates") or {})}
+    given |= {"ptpp"} if keywords.get("ptpp") is not None else set()
+    given |= {UNIQUE} if keywords.get("unique_target_tokens") is not None else set()
+    # losses before adaptation of a source are handled with its baseline
+    missing = []
+    for some, known in ((target, given), (source, {*given, *LOSSES_BEFORE})):
+        for column in covariates_read(some):
+            readers = ", ".join(law.name for law in some if column in law.covariates)
+            if column not in known:
+                missing.append(f"{column} (read by {readers})")
+    readers = _find_without_baseline(stand_ins, source)
+    if readers:
+        missing.append(
+            "baseline_loss (the source's loss before adaptation, needed by "
+            f"{', '.join(readers)}: evaluate the checkpoint on the source, or give the "
+            "table a column source_loss_before)"
+        )
+    if missing:
+        raise PlanError(
+            f"what to plan for lacks: {'; '.join(missing)}; give each beside N "
+            f"(--plan {missing[0].split()[0]}=...)"
+        )
     # the planner itself checks the numbers, with stand-ins for the posteriors
     few = {"draws": min(keywords.get("draws", 1), 1)}
     # losses before adaptation are numbers of the question or draws of a forecast
@@ -182,46 +203,6 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
             name if isinstance(name, Law) else find_law(name, runs)
             for name in names or default_laws(runs)
         ]
-
-
-def _check_covariates(
-    keywords: Mapping[str, Any], target: Sequence[Law], source: Sequence[Law]
-) -> None:
-    """Refuse a question without columns that the laws read; the message names all of
-    them.
-    """
-    given = {"N", *CHOSEN, *(keywords.get("covariates") or {})}
-    if keywords.get("ptpp") is not None:
-        given.add("ptpp")
-    if keywords.get("unique_target_tokens") is not None:
-        given.add(UNIQUE)
-    missing = [
-        f"{column} (read by {_name_readers(target, column)})"
-        for column in covariates_read(target)
-        if column not in given
-    ]
-    # losses before adaptation of a source are handled with its baseline
-    missing += [
-        f"{column} (read by {_name_readers(source, column)})"
-        for column in covariates_read(source)
-        if column not in given and column not in LOSSES_BEFORE
-    ]
-    readers = _find_without_baseline(keywords, source)
-    if readers:
-        missing.append(
-            "baseline_loss (the source's loss before adaptation, needed by "
-            f"{', '.join(readers)}: evaluate the checkpoint on the source, or give the "
-            "table a column source_loss_before)"
-        )
-    if missing:
-        raise PlanError(
-            f"what to plan for lacks: {'; '.join(missing)}; give each beside N "
-            f"(--plan {missing[0].split()[0]}=...)"
-        )
-
-
-def _name_readers(laws: Sequence[Law], column: str) -> str:
-    return ", ".join(law.name for law in laws if column in law.covariates)
 
 
 def _diverges_without_tokens(law: Law) -> bool:

@@ -14,6 +14,7 @@ from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
 from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
@@ -95,7 +96,6 @@ class Summary:
     # tokens, tokens per parameter, replay, cost and probability as texts; None if no
     # plan can be promised
     answer: Mapping[str, str] | None
-    expected: tuple[Expected, ...]
     # the cheapest plan at each confidence, as a row of texts
     alternatives: tuple[Mapping[str, Any], ...]
     advice: tuple[str, ...]  # cheaper and safer plans, a line each
@@ -138,7 +138,6 @@ def summary(plan: Plan, unit: str) -> Summary:
         budget=" and ".join(budget),
         confidence=_format_confidence(plan),
         answer=_format_answer(plan) if has_plan else None,
-        expected=tuple(expected_of(p) for p in plan.promises),
         alternatives=_list_alternatives(plan),
         advice=(*_cheaper_or_safer(plan), *_describe_worth(plan)),
         no_plan=() if has_plan else tuple(_describe_no_plan(plan, unit)),
@@ -153,7 +152,7 @@ def verdict_of(
     """Find the worst verdict of all domains, and whether to trust the forecasts as far
     as they were tested.
 
-    ``untested``: parts of the plan beyond all held-out runs (`planned.untested`).
+    ``untested``: parts of the plan beyond all held-out runs (`Contents.untested`).
     """
     if not domains:
         return "unknown", NOT_CHECKED
@@ -347,6 +346,13 @@ def outcome_text(promise: Mapping[str, Any], value: float | None) -> str:
         digits = 1 if max(map(abs, ends)) >= 0.1 else 2
         return f"{100 * value:{'+' if unit.has_baseline else ''}.{digits}f}%"
     return f"{value:+.3f}" if unit.has_baseline else f"{value:#.4g}"
+
+
+def expectations(plan: Plan | MixturePlan) -> list[Expected]:
+    """Format each limit of a plan; of a mixture's, medians stand for means."""
+    if isinstance(plan, Plan):
+        return [expected_of(promise) for promise in plan.promises]
+    return [expected_of(row | {"mean": row["median"]}) for row in plan.limits]
 
 
 def expected_of(promise: Mapping[str, Any]) -> Expected:

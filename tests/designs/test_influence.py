@@ -46,7 +46,6 @@ class Kept(plans.Draws):
     """A posterior that keeps its runs, their likelihood and its prior, as fits do."""
 
     inference_data: xr.DataTree | None = None
-    runs: pd.DataFrame | None = None
     name: str = "kept"
 
 
@@ -67,7 +66,7 @@ def test_the_probability_without_a_run_is_that_of_draws_weighed_by_hand():
         }
     )
     runs = pd.DataFrame({"N": 1e9, "D": np.geomspace(1e9, 1e10, 4), "run": [*"abcd"]})
-    target, source = Kept((piece,), (), tree, runs), plans.source()
+    target, source = Kept((piece,), (), runs, tree), plans.source()
     question = example.QUESTION | {"max_forgetting": "90%", "draws": plans.DRAWS}
     planned = bayeslaw.plan(target, source, **question)
     found = influence(planned, target, source, again=1, **question)

@@ -6,6 +6,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from hypothesis import settings
 
 from bayeslaw import law, plan
@@ -27,10 +28,11 @@ SEARCH = 2e-3  # relative error of tokens that the search over replay may leave
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """A posterior made of pieces."""
+    """A posterior made of pieces, with the table that it keeps, if any."""
 
     of: tuple[Piece, ...]
     warnings: tuple[str, ...] = ()
+    runs: pd.DataFrame | None = None
 
     def pieces(self):
         return self.of

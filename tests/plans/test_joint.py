@@ -193,14 +193,6 @@ def test_a_positive_correlation_keeps_promises_together_more_often():
     assert "if they were independent" in found[0.9].sentence()
 
 
-class Measured(Draws):
-    """A posterior with a table."""
-
-    @property
-    def runs(self):
-        return self.table
-
-
 def table_of_errors(correlation, checkpoints=12, seed=0):
     """Both domains' losses at one grid, whose errors have this correlation."""
     rng = np.random.default_rng(seed)
@@ -214,9 +206,7 @@ def table_of_errors(correlation, checkpoints=12, seed=0):
         (piece,) = posterior.pieces()
         columns = {c: runs[c].to_numpy() for c in piece.covariates}
         loss = np.exp(piece.at(columns).mean(0) + error)
-        measured = Measured(posterior.of)
-        object.__setattr__(measured, "table", runs.assign(loss=loss))
-        out.append(measured)
+        out.append(dataclasses.replace(posterior, runs=runs.assign(loss=loss)))
     return dict(zip(("target", "web"), out, strict=True))
 
 
@@ -237,10 +227,10 @@ def test_the_correlation_of_residuals_is_found(truth):
 )
 def test_checkpoints_are_counted_as_they_are(names, said):
     """Rows of one checkpoint are groups of their own for the error, and no checkpoints."""
-    posteriors = table_of_errors(-0.9)
-    for posterior in posteriors.values():
-        table = posterior.table.assign(checkpoint=names)
-        object.__setattr__(posterior, "table", table)
+    posteriors = {
+        name: dataclasses.replace(p, runs=p.runs.assign(checkpoint=names))
+        for name, p in table_of_errors(-0.9).items()
+    }
     assert said in error_correlation(posteriors).sentence()
 
 
@@ -252,9 +242,9 @@ def test_rows_without_names_are_no_checkpoints():
 
 def test_common_rows_are_found_where_two_tables_round_differently():
     posteriors = table_of_errors(-0.9)
-    web = posteriors["web"].table
+    web = posteriors["web"].runs
     rounded = web.assign(N=web["N"] / 7 * 7, ptpp=web["ptpp"] * (1 + 1e-15))
-    object.__setattr__(posteriors["web"], "table", rounded)
+    posteriors["web"] = dataclasses.replace(posteriors["web"], runs=rounded)
     assert error_correlation(posteriors).rows == 60
 
 
@@ -276,6 +266,6 @@ def test_independent_errors_are_shrunk_to_nearly_none():
 
 def test_without_rows_in_common_domains_are_independent():
     posteriors = table_of_errors(-0.9)
-    posteriors["web"].table["N"] *= 1.7
+    posteriors["web"].runs["N"] *= 1.7
     assert error_correlation(posteriors) is None
     assert error_correlation({"a": of_target(), "b": of_source(1)}) is None

@@ -18,15 +18,6 @@ ASKED = {
 }
 
 
-class Kept(Draws):
-    """Draws of a posterior with the table that it was fitted to."""
-
-    def __init__(self, piece, runs: pd.DataFrame):
-        object.__setattr__(self, "of", (piece,))
-        object.__setattr__(self, "warnings", ())
-        object.__setattr__(self, "runs", runs)
-
-
 def table(**columns) -> pd.DataFrame:
     """Runs from two checkpoints; what they were measured at before."""
     rows = {"N": [1e9, 1e9, 2e9], "ptpp": 30.0, "D": [1e9, 1e11, 1e10]}
@@ -38,12 +29,12 @@ TARGET_RUNS = table(loss_before=[3.1, 3.1, 2.8], source_loss_before=[2.4, 2.4, 2
 SOURCE_RUNS = table(source_loss_before=[2.4, 2.4, 2.2]).assign(loss=[2.5, 2.4, 2.3])
 
 
-def of_target(runs: pd.DataFrame) -> Kept:
-    return Kept(target_piece(draws=64), runs)
+def of_target(runs: pd.DataFrame) -> Draws:
+    return Draws((target_piece(draws=64),), runs=runs)
 
 
-def of_source(runs: pd.DataFrame) -> Kept:
-    return Kept(source_piece(draws=64), runs)
+def of_source(runs: pd.DataFrame) -> Draws:
+    return Draws((source_piece(draws=64),), runs=runs)
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +80,10 @@ def test_each_of_several_models_has_its_own():
     asked = ASKED | {"N": [1e9, 2e9]}
     question = posed(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), **asked)
     befores = [
-        model.columns("forgetting")["source_loss_before"] for model in question.models
+        model.columns["forgetting"]["source_loss_before"] for model in question.models
     ]
     assert befores == [2.4, 2.2]
-    assert [m.columns("target")["loss_before"] for m in question.models] == [3.1, 2.8]
+    assert [m.columns["target"]["loss_before"] for m in question.models] == [3.1, 2.8]
 
 
 def test_each_source_has_that_of_its_own_table():
@@ -100,9 +91,9 @@ def test_each_source_has_that_of_its_own_table():
     sources = {"web": of_source(SOURCE_RUNS), "code": of_source(other)}
     question = posed(of_target(TARGET_RUNS), sources, **ASKED)
     (model,) = question.models
-    assert model.columns("web")["source_loss_before"] == 2.4
-    assert model.columns("code")["source_loss_before"] == 1.9
-    assert model.columns("target")["source_loss_before"] == 2.4
+    assert model.columns["web"]["source_loss_before"] == 2.4
+    assert model.columns["code"]["source_loss_before"] == 1.9
+    assert model.columns["target"]["source_loss_before"] == 2.4
 
 
 def test_of_a_checkpoint_that_no_table_has_it_is_asked_for():
@@ -125,7 +116,7 @@ def test_it_is_forecast_from_the_table_s_other_checkpoints_where_there_are_six()
     question = posed(of_target(runs), of_source(sources), **(ASKED | {"N": 5e9}))
     (model,) = question.models
     for name, level in (("loss_before", 2.2), ("source_loss_before", 1.7)):
-        draws = model.covariates[name] / (level * (1.1 + 0.2 * 5**-0.3))
+        draws = model.columns["target"][name] / (level * (1.1 + 0.2 * 5**-0.3))
         assert abs(np.median(draws) - 1) < 0.02
         assert 0 < np.std(draws) < 0.1
     assert ["forecast from 6 checkpoints" in line for line in question.notes] == [

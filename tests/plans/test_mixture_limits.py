@@ -32,7 +32,7 @@ def losses_on_a_lattice(posteriors, options, steps=50):
     is_within = (lattice >= problem.low - 1e-9) & (lattice <= problem.high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
     log_tokens = np.array([math.log(BUDGET["D"])])
-    return np.exp(problem.losses.over(log_tokens, mixtures)[..., 0]), mixtures
+    return np.exp(problem.log_losses(log_tokens, mixtures)[..., 0]), mixtures
 
 
 UNDER_LIMITS = [
@@ -133,10 +133,11 @@ def test_the_optimum_of_each_draw_is_right_where_bounds_bind(bounds):
         assert optimum["low"] - 1e-6 <= best.shares[name] <= optimum["high"] + 1e-6
 
 
-def test_a_scaled_projection_is_the_nearest_by_scaled_distances():
+@pytest.mark.parametrize("scale", [np.ones(3), np.array([0.05, 0.6, 0.3])])
+def test_a_projection_is_the_nearest_by_scaled_distances(scale):
     """Against a search on a lattice."""
     low, high = np.array([0.1, 0.0, 0.2]), np.array([0.6, 0.5, 0.9])
-    scale, far = np.array([0.05, 0.6, 0.3]), np.array([0.9, -0.2, 0.4])
+    far = np.array([0.9, -0.2, 0.4])
     lattice = simplex_lattice(3, 200)
     inside = lattice[((lattice >= low) & (lattice <= high)).all(axis=1)]
     nearest = inside[((inside - far) ** 2 / scale).sum(axis=1).argmin()]

@@ -7,8 +7,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError, law
+from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.problem import MixtureArguments, pose, rank_weights
-from bayeslaw._plans.mixing.search import onto_simplex, search
+from bayeslaw._plans.mixing.search import search
 from bayeslaw._posteriors.posterior import LogLoss
 
 DOMAINS = ("web", "code", "books")
@@ -194,13 +195,9 @@ def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):
     assert not plan.feasible
     assert pytest.approx(budget, rel=1e-6) == plan.D
     problem = pose(question(posteriors, max_tokens=budget))
-    lattice = [
-        np.array([i, j, 24 - i - j]) / 24
-        for i in range(1, 23)
-        for j in range(1, 24 - i)
-    ]
-    best = max(problem.choice(math.log(budget), p).probability for p in lattice)
-    assert plan.probability > best - 0.02
+    lattice = simplex_lattice(3, 24)
+    chances = problem.probabilities(np.log([budget]), lattice[lattice.min(axis=1) > 0])
+    assert plan.probability > chances.max() - 0.02
 
 
 def test_slopes_of_the_smooth_quantile_are_those_of_differences(posteriors):
@@ -221,37 +218,21 @@ def test_weights_of_ranks_are_around_the_quantile():
     assert weights @ np.arange(1, 1001) == pytest.approx(100, abs=1)
 
 
-def test_the_nearest_mixture_within_bounds_is_found():
-    """Against a search on a lattice."""
-    low, high = np.array([0.1, 0.0, 0.2]), np.array([0.6, 0.5, 0.9])
-    far = np.array([0.9, -0.2, 0.4])
-    near = onto_simplex(far, low, high)
-    lattice = [
-        np.array([i, j, 200 - i - j]) / 200 for i in range(201) for j in range(201)
-    ]
-    inside = [p for p in lattice if (p >= low).all() and (p <= high).all()]
-    nearest = min(inside, key=lambda p: ((p - far) ** 2).sum())
-    np.testing.assert_allclose(near, nearest, atol=0.006)
-
-
 def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     """Least mean loss; the optimum of each draw; which mixtures are nearly as good."""
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    losses = pose(question(posteriors, new_run=False)).losses
-    lattice = np.array(
-        [[i, j, 50 - i - j] for i in range(1, 48) for j in range(1, 49 - i)]
-    )
-    mixtures = lattice[lattice.min(axis=1) >= 1] / 50
-    draws = np.stack(
-        [np.exp(losses.at(math.log(2e10), p)[0]).mean(axis=0) for p in mixtures]
-    )
-    means = draws.mean(axis=1)
-    found = np.array([best.shares[name] for name in losses.domains])
+    problem = pose(question(posteriors, new_run=False))
+    lattice = simplex_lattice(3, 50)
+    mixtures = lattice[lattice.min(axis=1) > 0.01]
+    losses = np.exp(problem.log_losses(np.log([2e10]), mixtures)[..., 0])
+    draws = losses.mean(axis=0)
+    means = draws.mean(axis=0)
+    found = np.array([best.shares[name] for name in problem.domains])
     np.testing.assert_allclose(found, mixtures[means.argmin()], atol=0.02)
-    of_each = mixtures[draws.argmin(axis=0)]
-    for j, name in enumerate(losses.domains):
+    of_each = mixtures[draws.argmin(axis=1)]
+    for j, name in enumerate(problem.domains):
         assert best.optimum[name]["median"] == pytest.approx(
             np.median(of_each[:, j]), abs=0.02
         )

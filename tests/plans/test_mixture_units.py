@@ -71,9 +71,8 @@ def test_rises_are_kept_by_the_fewest_tokens_of_brute_force(adapted, options):
     confidence = asked.get("confidence", 0.9)
 
     def share_kept(x, shares):
-        losses = np.exp(
-            problem.losses.over(np.array([x]), shares)[..., 0]
-        )  # (set, draw, run)
+        # (set, draw, run)
+        losses = np.exp(problem.log_losses(np.array([x]), shares)[..., 0])
         rises = [
             losses[i] / OF_SETS[name] - 1 for i, name in enumerate(("web", "code"))
         ]
@@ -141,9 +140,10 @@ def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw(posteriors):
     def losses_at(of_run):
         shares = np.array([[of_run[name] for name in problem.domains]])
         log_tokens = np.array([math.log(of_run["D"])])
-        return problem.losses.over(log_tokens, shares)[..., 0, 0]
+        return problem.log_losses(log_tokens, shares)[..., 0, 0]
 
-    baseline = np.exp(losses_at(run) - problem.losses.noise)
+    noise = np.stack([of_set.noise for of_set in problem.sets.values()])
+    baseline = np.exp(losses_at(run) - noise)
     rises = np.exp(losses_at({"D": plan.D, **plan.shares})) / baseline - 1
     assert baseline.std(axis=1).min() > 0
     kept = (rises[1] <= -0.005) & (rises.mean(axis=0) <= 0.01)
@@ -198,7 +198,7 @@ def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
 
     def chances(tokens):
         x = np.array([math.log(tokens)])
-        losses = np.exp(problem.losses.over(x, lattice)[..., 0])
+        losses = np.exp(problem.log_losses(x, lattice)[..., 0])
         of_source, of_french = (
             losses[0] / source - 1 <= 0.05,
             losses[1] / french - 1 <= -0.25,

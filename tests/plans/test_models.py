@@ -34,15 +34,17 @@ def test_a_sequence_of_the_models_length_is_by_model(kind):
     columns = {"covariates": STATE | {"source_loss_before": kind(BEFORE)}}
     for given in (columns, {"baseline_loss": kind(BEFORE)}):
         models = asked(**given).models
-        assert [model.source_before("forgetting") for model in models] == BEFORE
+        assert [
+            model.columns["forgetting"]["source_loss_before"] for model in models
+        ] == BEFORE
 
 
 def test_values_by_source_are_by_model_too():
     before = {"web": BEFORE, "code": pd.Series([0.9, 1.0])}
     question = asked(("web", "code"), covariates=STATE | {"source_loss_before": before})
     small = question.models[1]
-    assert small.source_before("web") == 1.95
-    assert small.columns("code")["source_loss_before"] == 1.0
+    assert small.columns["web"]["source_loss_before"] == 1.95
+    assert small.columns["code"]["source_loss_before"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,13 @@ def test_draws_have_a_name():
     given = {"loss_before": 3.1, "source_loss_before": drawn}
     for options in ({"covariates": given}, {"baseline_loss": drawn}):
         for model in asked(**options).models:
-            np.testing.assert_array_equal(model.source_before("forgetting"), drawn)
-            assert model.at_means().source_before("forgetting") == drawn.mean()
+            np.testing.assert_array_equal(
+                model.columns["forgetting"]["source_loss_before"], drawn
+            )
+            assert (
+                model.at_means().columns["forgetting"]["source_loss_before"]
+                == drawn.mean()
+            )
     with pytest.raises(PlanError, match="draws are numbers in one dimension"):
         bayeslaw.Draws([[1.0, 2.0]])
 
@@ -132,5 +139,5 @@ def test_a_limit_on_a_domain_beside_covariates_by_domain(before):
     columns = {"loss_before": 3.1, "source_loss_before": before}
     question = asked(("web", "code"), covariates=columns, max_loss={"code": 1.3})
     model = question.models[0]
-    assert model.columns("code")["source_loss_before"] == 1.1
-    assert np.mean(model.columns("web")["source_loss_before"]) == pytest.approx(2.4)
+    assert model.columns["code"]["source_loss_before"] == 1.1
+    assert np.mean(model.columns["web"]["source_loss_before"]) == pytest.approx(2.4)

@@ -1,13 +1,14 @@
-"""What a plan says: the paper's problem, and what uncertainty costs; its pictures."""
+"""What a plan says: the paper's problem, and what uncertainty costs; its plots."""
 
 import json
 from functools import cache
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import optimize
 
-from bayeslaw import Plan, PlanError, law, plan
+from bayeslaw import Plan, PlanError, law, plan, plots
 from bayeslaw._plans import example
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.value import stretched_probability
@@ -143,14 +144,8 @@ def test_survives_json():
 
 def test_pictures_draw_on_the_axes_they_get():
     """Each picture returns its axes with the plan on them, for a plan and for none."""
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    from bayeslaw import plots as pictures
-
     for made in (uncertain(), example_plan(**WIDE, max_target_loss=1.45)):
-        for draw in (pictures.frontier, pictures.region, pictures.tradeoff):
+        for draw in (plots.frontier, plots.region, plots.tradeoff):
             ax = Figure().add_subplot()
             assert draw(ax, made) is ax
             assert ax.get_xlabel()
@@ -159,18 +154,12 @@ def test_pictures_draw_on_the_axes_they_get():
 
 def test_a_limited_loss_is_drawn_beside_the_target():
     """In nats, on the axis of losses; forgetting keeps its own."""
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    from bayeslaw import plots as pictures
-
     sources = {
         "web": source(sd=0.01, draws=DRAWS),
         "code": target(sd=0.01, draws=DRAWS),
     }
     asked = example.QUESTION | {"max_loss": {"code": 1.85}, "new_run": False}
-    ax = pictures.tradeoff(Figure().add_subplot(), plan(target(), sources, **asked))
+    ax = plots.tradeoff(Figure().add_subplot(), plan(target(), sources, **asked))
     (twin,) = [other for other in ax.figure.axes if other is not ax]
     assert "web" in [line.get_label() for line in ax.get_lines()]
     assert {"target loss", "code"} <= {line.get_label() for line in twin.get_lines()}

@@ -467,10 +467,9 @@ def test_relaxed_limits_are_the_least_that_make_a_plan():
 def solution(size, log_tokens, margin, **fields):
     """A choice for a model of so many parameters."""
     problem = replace(known.problem(draws=4), N=size, **fields)
-    model = Model(
-        N=size, ptpp=PTPP, covariates={}, baseline_loss={}, baseline_tokens={}
+    return Solution(
+        Model(size, PTPP, {}, {}), problem, problem, Choice(log_tokens, 0.3, margin)
     )
-    return Solution(model, problem, problem, Choice(log_tokens, 0.3, margin))
 
 
 def test_the_cheapest_model_that_reaches_the_confidence_comes_first():

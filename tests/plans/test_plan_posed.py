@@ -1,7 +1,5 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,11 +8,11 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.plan import posed as question_of
-from bayeslaw._plans.posing import _columns_read, point_pieces, pose
-from bayeslaw._plans.question import Model
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.posing import point_pieces
 from bayeslaw._posteriors.posterior import Piece
+from known.plans import Draws
 
-MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))
 DRAWS = 500
 NUMBER = np.arange(1.0, DRAWS + 1)
 ASKED = {
@@ -24,21 +22,6 @@ ASKED = {
     "max_forgetting": 0.05,
     "draws": DRAWS,
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """A posterior made of these pieces."""
-
-    of: tuple[Piece, ...]
-    warnings: tuple[str, ...] = ()
-    name: str = "draws"
-
-    def pieces(self):
-        return self.of
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        raise NotImplementedError
 
 
 def falling(values, columns):
@@ -64,8 +47,7 @@ def numbers(level, of=2.0):
 
 
 def problem(target, source, **asked):
-    question = question_of(Draws((target,)), Draws((source,)), **(ASKED | asked))
-    return pose(question, question.models[0])
+    return problem_of(Draws((target,)), Draws((source,)), **(ASKED | asked))
 
 
 def part(constraint):
@@ -240,16 +222,21 @@ def test_draws_beyond_those_there_are_only_where_noise_makes_them_new():
         ("math", "loss_before", "baseline_loss={'math': ...}"),
         ("math", "S1_pt", "covariates={'S1_pt': ...}"),
         ("math", "source_loss_before", "covariates={'source_loss_before': ...}"),
-        ("forgetting", "loss_before", "give baseline_loss, its loss"),
-        ("forgetting", "source_loss_before", "give baseline_loss, its loss"),
-        ("forgetting", "S1_pt", "covariates={'S1_pt': ...}"),
+        ("web", "loss_before", "give baseline_loss, its loss"),
+        ("web", "source_loss_before", "give baseline_loss, its loss"),
+        ("web", "S1_pt", "covariates={'S1_pt': ...}"),
         ("target", "loss_before", "covariates={'loss_before': ...}"),
     ],
 )
 def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, says):
     """A source's losses before adaptation are its baseline."""
-    reads = piece(falling, covariates=("D", "replay", column))
+    covariates = dict.fromkeys(("target", "web", "math"), ("D", "replay"))
+    covariates[name] = ("D", "replay", column)
+    target, *sources = (
+        Draws((piece(rising, covariates=read),)) for read in covariates.values()
+    )
+    limits = {"max_forgetting": {"web": 0.05}, "max_loss": {"math": 2.0}}
+    named = dict(zip(("web", "math"), sources, strict=True))
     with pytest.raises(PlanError) as caught:
-        _columns_read(reads, name, {}, MODEL)
+        problem_of(target, named, **(ASKED | limits))
     assert says in str(caught.value)
-    assert _columns_read(reads, name, {column: NUMBER}, MODEL) == [column]

@@ -1,38 +1,24 @@
 """What a planner is asked: one builder of records, units in one place, keywords as editors see them."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayeslaw import Costs, PlanError, plan
+from bayeslaw import PlanError, plan
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import (
     UNITS,
     Constraint,
     read_limit,
 )
-from bayeslaw._plans.plan import posed, solve
+from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import Budget
 from bayeslaw._posteriors.posterior import Piece
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """A posterior made of one piece."""
-
-    piece: Piece
-    name: str = "draws"
-    warnings: tuple[str, ...] = ()
-
-    def pieces(self):
-        return (self.piece,)
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        raise NotImplementedError
+from known.plans import Draws
 
 
 def falling(values, columns):
@@ -51,7 +37,7 @@ def posterior(log_loss, name, center, seed, draws=64):
     values = {
         name: center * np.exp(0.01 * np.random.default_rng(seed).standard_normal(draws))
     }
-    return Draws(Piece(log_loss, values, ("D", "replay")))
+    return Draws((Piece(log_loss, values, ("D", "replay")),))
 
 
 TARGET = posterior(falling, "floor", 1.5, 0)
@@ -168,13 +154,13 @@ def test_a_question_of_records_is_that_of_the_keywords():
             min_replay=0.1,
         )
     )
-    assert question.budget.tokens(1e9, Costs()) == 1e21 / 6e9
+    assert question.budget.tokens(1e9) == 1e21 / 6e9
     assert question.budget.seen == {"unique_target_tokens": 2e10}
     assert question.constraints == (
         Constraint("target", 1.8, "loss"),
         Constraint("forgetting", 0.05, "relative"),
     )
-    assert solve(question).plan == plan(TARGET, SOURCE, **asked)
+    assert answered(question).plan == plan(TARGET, SOURCE, **asked)
 
 
 def test_a_loss_on_a_third_domain_is_one_more_constraint():
@@ -185,13 +171,13 @@ def test_a_loss_on_a_third_domain_is_one_more_constraint():
         constraints = (*question.constraints[:2], Constraint("code", most, "loss"))
         return replace(question, constraints=constraints)
 
-    made, without = solve(limited(2.5)).plan, plan(TARGET, SOURCE, **ASKED)
+    made, without = answered(limited(2.5)).plan, plan(TARGET, SOURCE, **ASKED)
     assert made.feasible
     assert made.promises[2]["unit"] == "loss"
     assert pytest.approx(without.D, rel=5e-3) == made.D
     sampled = pose(limited(2.5), question.models[0]).constraints[2]
     np.testing.assert_array_equal(sampled.baseline, 1.0)
-    hard = solve(limited(1.9)).plan
+    hard = answered(limited(1.9)).plan
     assert not hard.feasible
     assert hard.binding == "code"
     assert "code limit 1.9 nats" in hard.sentence()
@@ -208,8 +194,8 @@ def test_a_loss_is_limited_by_the_name_of_its_domain():
         Constraint("code", 1.9, "loss"),
     )
     model = question.models[0]
-    assert model.columns("web")["loss_before"] == 2.0
-    assert "loss_before" not in model.columns("code")
+    assert model.columns["web"]["loss_before"] == 2.0
+    assert "loss_before" not in model.columns["code"]
     made = plan(TARGET, named, **asked)
     assert made.binding == "code"
     assert set(made.settings["baseline"]) == {"web"}

@@ -2,8 +2,6 @@
 more than was measured where none does.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,13 +15,6 @@ EASY = example.QUESTION | {"max_target_loss": 2.0, "max_forgetting": 0.05}
 MADE = {"sd": 0.002, "draws": DRAWS}
 UNIQUE = 2e9
 NOT_REPEATED = target(**MADE).pieces()
-
-
-@dataclass(frozen=True, eq=False)
-class Kept(Draws):
-    """A posterior that keeps its table."""
-
-    runs: pd.DataFrame | None = None
 
 
 def constrained(sd=0.002):
@@ -49,37 +40,29 @@ def test_beyond_four_epochs_without_a_law_a_plan_is_refused(asked):
         )
 
 
-@pytest.mark.parametrize(
-    ("asked", "kept", "allowed", "says"),
-    [
-        (None, table(1), 1.0, None),
-        (None, table(3), 1.0, None),
-        (3, table(3), 3.0, None),
-        (3, table(1), 1.0, "the plan repeats no more often"),
-        (3, table(2), 2.0, "at most 2 times"),
-        (3, table(2).drop(columns="U"), 1.0, "at most 1 times"),
-        (3, None, 3.0, "counted as new"),
-        (16, table(16), 16.0, None),
-    ],
-)
-def test_no_more_than_the_table_did(asked, kept, allowed, says):
-    epochs, lines = epochs_allowed(asked, NOT_REPEATED, kept)
-    assert epochs == allowed
-    assert len(lines) == (says is not None)
-    assert all(says in line for line in lines)
+REPEATED = (constrained(),)
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "allowed", "says"),
+    ("pieces", "asked", "kept", "allowed", "says"),
     [
-        (None, table(5), 5.0, None),
-        (None, None, 1.0, None),
-        (20, table(16), 20.0, "beyond that nothing was measured"),
-        (8, table(16), 8.0, None),
+        (NOT_REPEATED, None, table(1), 1.0, None),
+        (NOT_REPEATED, None, table(3), 1.0, None),
+        (NOT_REPEATED, 3, table(3), 3.0, None),
+        (NOT_REPEATED, 3, table(1), 1.0, "the plan repeats no more often"),
+        (NOT_REPEATED, 3, table(2), 2.0, "at most 2 times"),
+        (NOT_REPEATED, 3, table(2).drop(columns="U"), 1.0, "at most 1 times"),
+        (NOT_REPEATED, 3, None, 3.0, "counted as new"),
+        (NOT_REPEATED, 16, table(16), 16.0, None),
+        (REPEATED, None, table(5), 5.0, None),
+        (REPEATED, None, None, 1.0, None),
+        (REPEATED, 20, table(16), 20.0, "beyond that nothing was measured"),
+        (REPEATED, 8, table(16), 8.0, None),
     ],
 )
-def test_with_a_law_of_repetition_as_the_table_did(asked, kept, allowed, says):
-    epochs, lines = epochs_allowed(asked, (constrained(),), kept)
+def test_epochs_are_those_of_the_table(pieces, asked, kept, allowed, says):
+    """No more than there; with a law of repetition more, and as many by default."""
+    epochs, lines = epochs_allowed(asked, pieces, kept)
     assert epochs == allowed
     assert len(lines) == (says is not None)
     assert all(says in line for line in lines)
@@ -89,7 +72,7 @@ def test_the_cap_reaches_the_plan():
     """A plan that may see its set twice by the keyword, and once by the table, sees it
     once, and says why.
     """
-    kept = Kept(NOT_REPEATED, runs=table(1).drop(columns="U"))
+    kept = Draws(NOT_REPEATED, runs=table(1).drop(columns="U"))
     asked = EASY | {"unique_target_tokens": UNIQUE}
     once = plan(kept, source(**MADE), **asked)
     twice = plan(kept, source(**MADE), **asked, max_epochs=2)
@@ -128,7 +111,7 @@ def test_a_plan_with_a_law_of_repetition_uses_it():
     """The smaller the set, the dearer the plan: and at 200M tokens none reaches what 20
     epochs as good as new would promise.
     """
-    target_law = Kept((constrained(),), runs=table(20))
+    target_law = Draws((constrained(),), runs=table(20))
     asked = EASY | {"N": 1e9, "ptpp": 20.0, "max_target_loss": 2.7}
     asked |= {"max_forgetting": 0.5, "max_replay": 0.5, "min_replay": 0.0}
     costs = {
@@ -143,7 +126,9 @@ def test_a_plan_with_a_law_of_repetition_uses_it():
 def test_laws_of_repetition_of_both_domains_read_the_target_s_epochs():
     """Of the planned run, the source's law, too, has U from the unique target tokens."""
     posteriors = {
-        name: Kept((piece(name, law(name).plausible, sd=1e-6, draws=DRAWS),), table(20))
+        name: Draws(
+            (piece(name, law(name).plausible, sd=1e-6, draws=DRAWS),), table(20)
+        )
         for name in ("state-power-repeats", "state-rise-repeats")
     }
     model = {"N": 1e9, "ptpp": 20.0, "source_loss_before": 2.4}
@@ -184,7 +169,7 @@ def test_what_a_table_tells_of_epochs():
 
 def test_epochs_without_a_number_of_tokens_are_said_to_limit_nothing():
     """``max_epochs`` was silently dropped."""
-    kept = Kept(NOT_REPEATED, runs=table(1).drop(columns="U"))
+    kept = Draws(NOT_REPEATED, runs=table(1).drop(columns="U"))
     asked = plan(kept, source(**MADE), **EASY, max_epochs=3)
     assert any("max_epochs limits nothing" in line for line in asked.warnings)
     without = plan(kept, source(**MADE), **EASY)

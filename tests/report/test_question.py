@@ -14,7 +14,6 @@ from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._report import page
 from bayeslaw._report.domains import PageSetting
-from bayeslaw._report.planned import Planned
 from bayeslaw._report.question import check_question
 from bayeslaw.cli.app import app
 
@@ -238,7 +237,6 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
             {"N": 1e9}, (HoldOut("ptpp", 279, 31, 279),), 3, "raise", "nats per byte"
         ),
         domains=(),
-        planned=Planned(),
         question=keywords["question"],
     )
     said = page._write_command(contents)

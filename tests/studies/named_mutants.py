@@ -156,8 +156,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/sampled.py",
-        "noise[part.rows] = part.piece.noise.draw(1, rng)[:, 0]",
-        "noise[part.rows] = 0.003 * rng.standard_normal(len(part.rows))",
+        "noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]",
+        "noise[drawn.rows] = 0.003 * rng.standard_normal(len(drawn.rows))",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -202,8 +202,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/question.py",
-        "self.max_flops / costs.flops_per_token(N)",
-        "self.max_flops / (2 * costs.flops_per_token(N))",
+        "self.max_flops / self.costs.flops_per_token(N)",
+        "self.max_flops / (2 * self.costs.flops_per_token(N))",
     ),
     # compare, average
     (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),

@@ -300,7 +300,7 @@ def _along(
         high = np.tile(problem.high, (points, 1))
         low[:, j] = high[:, j] = shares
         mixtures = onto_simplex(np.tile(choice.shares, (points, 1)), low, high)
-        below = problem.below(problem.losses.over(log_tokens, mixtures)[..., 0])
+        below = problem.below(log_tokens, mixtures)[..., 0]
         rows[name] = {
             "share": shares.tolist(),
             "probability": kept_share(below).tolist(),

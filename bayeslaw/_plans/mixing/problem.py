@@ -26,14 +26,23 @@ from bayeslaw._base.limits import (
 )
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.streams import generator
 from bayeslaw._costs.costs import Costs
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, share_domains
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+    share_domains,
+)
 from bayeslaw._law.columns import SHARE as PREFIX
-from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
-from bayeslaw._plans.mixing.sampled import SampledLosses
-from bayeslaw._plans.question import MEAN, bytes_of, check_names
-from bayeslaw._plans.reading import check_covariates, read_mean_limit
-from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
+from bayeslaw._plans.question import MEAN, check_names
+from bayeslaw._plans.reading import (
+    check_covariates,
+    constraint_on,
+    read_mean_limit,
+)
+from bayeslaw._plans.sampled import SampledConstraint, along_draws
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
@@ -108,14 +117,16 @@ class MixtureProblem:
     ----------
     question
         What was asked.
-    posteriors, losses
+    posteriors, sets
         Posteriors by evaluation set, and their paired draws.
+    domains
+        Names of the domains that are mixed.
     columns
         Covariates that the plan does not choose, by evaluation set.
     limits, confidence
         Limits on the losses and their mean, and the probability with which all are kept.
-    weights
-        Weights of the sets in the mean loss, (set,).
+    mean
+        The weighted mean of the sets' losses, without a limit.
     low, largest
         Bounds of each domain's share that were given or fitted, (domain,).
     tokens
@@ -129,11 +140,12 @@ class MixtureProblem:
 
     question: MixtureQuestion
     posteriors: Mapping[str, Posterior]
-    losses: SampledLosses
+    sets: Mapping[str, SampledConstraint]
+    domains: tuple[str, ...]
     columns: Mapping[str, Mapping[str, float]]
     limits: tuple[SampledConstraint, ...]
     confidence: float
-    weights: Float[np.ndarray, " set"]
+    mean: SampledConstraint
     low: Float[np.ndarray, " domain"]
     largest: Float[np.ndarray, " domain"]
     tokens: tuple[float, float]
@@ -144,11 +156,6 @@ class MixtureProblem:
     @property
     def size(self) -> float:
         return next(iter(self.columns.values()))["N"]
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """Names of the domains that are mixed."""
-        return self.losses.domains
 
     @property
     def supply(self) -> Float[np.ndarray, " domain"]:
@@ -165,32 +172,51 @@ class MixtureProblem:
     def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
         return dict(zip(self.domains, map(float, shares), strict=True))
 
-    # -- draws that keep the limits ----------------------------------------------------
+    # -- losses of draws ---------------------------------------------------------------
 
     @cached_property
-    def limited(self) -> Float[np.ndarray, "limit set draw"]:
-        """Weight of each evaluation set in each limit."""
-        weights = np.zeros((len(self.limits), *self.losses.noise.shape))
-        sets = list(self.losses.sets)
-        for i, limit in enumerate(self.limits):
-            for member, of_set in limit.members:
-                weights[i, sets.index(member.name)] = of_set
-        return weights
+    def share_columns(self) -> tuple[str, ...]:
+        return tuple(f"{PREFIX}{name}" for name in self.domains)
+
+    def over(
+        self,
+        losses: SampledConstraint,
+        log_tokens: Float[np.ndarray, " tokens"],
+        shares: Float[np.ndarray, "mixture domain"],
+    ) -> Float[np.ndarray, "draw mixture tokens"]:
+        """Compute log losses of a set, or of a mean of sets, at mixtures and budgets."""
+        chosen = dict(zip(self.share_columns, shares.T, strict=True))
+        return losses.at_choices(log_tokens, chosen)
+
+    def log_losses(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        shares: Float[np.ndarray, "mixture domain"],
+    ) -> Float[np.ndarray, "set draw mixture tokens"]:
+        """Compute the log losses of each set, with the noise of a new run."""
+        return np.stack(
+            [
+                self.over(one, log_tokens, shares) + along_draws(one.noise, 3)
+                for one in self.sets.values()
+            ]
+        )
 
     def below(
-        self, log_losses: Float[np.ndarray, "set draw *point"]
-    ) -> Float[np.ndarray, "limit draw *point"]:
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        shares: Float[np.ndarray, "mixture domain"],
+    ) -> Float[np.ndarray, "limit draw mixture tokens"]:
         """Compute the distance of each draw below each limit, in log loss."""
-        limited = np.einsum("lsd,sd...->ld...", self.limited, np.exp(log_losses))
-        for limit, losses in zip(self.limits, limited, strict=True):
-            losses[:] = limit.below(np.log(losses))
-        return limited
+        shape = len(self.limits), self.mean.draws, len(shares), len(log_tokens)
+        below = np.empty(shape)
+        for of_limit, limit in zip(below, self.limits, strict=True):
+            of_limit[:] = limit.below(self.over(limit, log_tokens, shares))
+        return below
 
     def margins(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> Float[np.ndarray, "limit draw"]:
-        log_losses, _ = self.losses.at(log_tokens, shares)
-        return self.below(log_losses)
+        return self.below(np.array([log_tokens]), shares[None])[:, :, 0, 0]
 
     def probabilities(
         self,
@@ -198,7 +224,7 @@ class MixtureProblem:
         shares: Float[np.ndarray, "mixture domain"],
     ) -> Float[np.ndarray, "mixture tokens"]:
         """Compute the share of draws that keep all limits, at each mixture and budget."""
-        return kept_share(self.below(self.losses.over(log_tokens, shares)))
+        return kept_share(self.below(log_tokens, shares))
 
     def choice(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
@@ -214,28 +240,25 @@ class MixtureProblem:
         """Compute the smooth quantile of the margin at log tokens and shares, and its
         slopes.
         """
-        log_losses, slopes = self.losses.at(point[0], point[1:])
-        margins = self.below(log_losses)
-        nearest = margins.argmin(axis=0)
-        draws = np.arange(margins.shape[1])
-        margin, limited = margins[nearest, draws], self.limited[nearest, :, draws]
-        # the slopes of each draw's nearest limit, on a weighted mean of losses
-        parts = limited.T * np.exp(log_losses)
-        falls = np.einsum("sd,sdk->dk", -parts / parts.sum(axis=0), slopes)
+        losses = [limit.with_slopes(self.share_columns, point) for limit in self.limits]
+        pairs = zip(self.limits, losses, strict=True)
+        margins = np.stack([limit.below(log_loss) for limit, (log_loss, _) in pairs])
+        # of each draw its nearest limit
+        nearest, draws = margins.argmin(axis=0), np.arange(margins.shape[1])
+        margin = margins[nearest, draws]
+        falls = -np.stack([slopes for _, slopes in losses])[nearest, draws]
         weights = np.empty(len(draws))
         ranks = rank_weights(len(draws), 1 - self.confidence)
         weights[np.argsort(margin)] = ranks
         # without BLAS: the search follows last digits, which depend on its threads
         return float((weights * margin).sum()), np.einsum("d,dk->k", weights, falls)
 
-    # -- the mean loss -----------------------------------------------------------------
-
     def mean_losses(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> Float[np.ndarray, " draw"]:
         """Compute the weighted mean of each draw's losses."""
-        log_losses, _ = self.losses.at(log_tokens, shares)
-        return self.weights @ np.exp(log_losses)
+        log_losses = self.over(self.mean, np.array([log_tokens]), shares[None])
+        return np.exp(log_losses[:, 0, 0])
 
     def mean_loss(
         self, point: Float[np.ndarray, " slope"]
@@ -243,10 +266,9 @@ class MixtureProblem:
         """Compute the posterior mean of the weighted mean at log tokens and shares, and
         its slopes.
         """
-        log_losses, slopes = self.losses.at(point[0], point[1:])
+        log_losses, slopes = self.mean.with_slopes(self.share_columns, point)
         losses = np.exp(log_losses)
-        mean = float(self.weights @ losses.mean(axis=1))
-        return mean, self.weights @ (losses[..., None] * slopes).mean(axis=1)
+        return float(losses.mean()), (losses[:, None] * slopes).mean(axis=0)
 
     # -- tokens ------------------------------------------------------------------------
 
@@ -318,10 +340,11 @@ class MixtureProblem:
 
     def settings(self) -> dict[str, Any]:
         """Collect what was asked, as JSON types."""
-        sets, unique = self.losses.sets, self.by_domain(self.unique)
+        unique = self.by_domain(self.unique)
+        weights = dict(self.mean.constraint.weights)
         return {
             "confidence": self.confidence,
-            "weights": dict(zip(sets, self.weights.tolist(), strict=True)),
+            "weights": {name: weights.get(name, 0.0) for name in self.sets},
             "least": self.by_domain(self.low),
             "largest": self.by_domain(self.largest),
             "unique_tokens": {n: u for n, u in unique.items() if u < math.inf},
@@ -462,34 +485,29 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         )
     confidence = checked("confidence", question.confidence, KINDS["confidence"])
     # all arguments are checked: draws are paired last
-    losses = SampledLosses.of(
-        posteriors,
-        domains,
-        fixed,
-        question.draws,
-        question.seed,
-        question.new_run,
-    )
-    drawn = dict(losses.sets)
+    drawn = {name: _sample_set(question, name, fixed, posteriors) for name in sets}
     if baseline_run is not None:
         # the other run by the law alone, as `plan` takes it
-        of_run = np.exp(losses.at(*baseline_run)[0] - losses.noise)
-        for (name, one), baseline in zip(losses.sets.items(), of_run, strict=True):
-            drawn[name] = replace(one, baseline=baseline)
+        columns = tuple(f"{PREFIX}{name}" for name in domains)
+        for name, one in drawn.items():
+            log_losses, _ = one.with_slopes(columns, baseline_run)
+            drawn[name] = replace(one, baseline=np.exp(log_losses))
     for limit in limits:
         if baseline_run is None and UNITS[limit.unit].has_baseline:
             for name in dict(limit.weights) or (limit.name,):
                 before = _find_baseline(name, posteriors[name], fixed[name])
                 baseline = np.full(question.draws, before)
                 drawn[name] = replace(drawn[name], baseline=baseline)
+    no_limit = Constraint(MEAN, math.inf, "loss", tuple(weights.items()))
     problem = MixtureProblem(
         question=question,
         posteriors=posteriors,
-        losses=losses,
+        sets=drawn,
+        domains=domains,
         columns=fixed,
         limits=tuple(SampledConstraint.of_mean(limit, drawn) for limit in limits),
         confidence=confidence,
-        weights=weights,
+        mean=SampledConstraint.of_mean(no_limit, drawn),
         low=low,
         largest=largest,
         tokens=(fewest, most),
@@ -510,6 +528,33 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
             f"{format_count(fewest)} tokens: lower the share, or give max_epochs"
         )
     return problem
+
+
+def _sample_set(
+    question: MixtureQuestion,
+    name: str,
+    columns: Mapping[str, Mapping[str, float]],
+    posteriors: Mapping[str, Posterior],
+) -> SampledConstraint:
+    """Resample the draws of an evaluation set, in a random order of its own. It has no
+    limit of its own: those on it are on a mean of it alone.
+    """
+    given = {column: np.array(x) for column, x in columns[name].items()}
+    for column in columns_read(posteriors[name]):
+        if not (column in given or column == "D" or is_share(column)):
+            raise PlanError(
+                f"the law of {name} reads {column!r}: "
+                f"give covariates={{{column!r}: ...}}, or by set "
+                f"{{{column!r}: {{{name!r}: ...}}}}"
+            )
+    return SampledConstraint.resampled(
+        Constraint(name, math.inf, "loss"),
+        posteriors[name].pieces(),
+        given,
+        generator(question.seed, list(posteriors).index(name)),
+        draws=question.draws,
+        new_run=question.new_run,
+    )
 
 
 def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
@@ -533,7 +578,7 @@ def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
 
 
 def _read_limits(
-    question: MixtureQuestion, sets: tuple[str, ...], weights: Float[np.ndarray, " set"]
+    question: MixtureQuestion, sets: tuple[str, ...], weights: Mapping[str, float]
 ) -> tuple[Constraint, ...]:
     limits, in_bytes = {}, question.bytes_per_token
     kinds: dict[str, UnitName] = {"max_loss": "loss", "max_forgetting": "relative"}
@@ -543,19 +588,16 @@ def _read_limits(
         for name, limit in given.items():
             if name in limits:
                 raise PlanError(f"give max_loss or max_forgetting of {name}, not both")
-            read = read_limit(
-                f"{keyword} of {name}", limit, unit, bytes_of(in_bytes, name)
-            )
-            limits[name] = Constraint(name, *read)
+            what = f"{keyword} of {name}"
+            limits[name] = constraint_on(name, what, limit, unit, in_bytes)
     if question.max_mean_loss is not None:
-        shares = {n: w for n, w in zip(sets, weights.tolist(), strict=True) if w > 0}
-        limits[MEAN] = read_mean_limit(question.max_mean_loss, shares, in_bytes)
+        limits[MEAN] = read_mean_limit(question.max_mean_loss, weights, in_bytes)
     return tuple(limits.values())
 
 
 def _read_baseline_run(
     run: Any, domains: tuple[str, ...]
-) -> tuple[float, Float[np.ndarray, " domain"]] | None:
+) -> Float[np.ndarray, " slope"] | None:
     """Read another run's log tokens and shares; shares that are not given are 0."""
     if run is None:
         return None
@@ -567,7 +609,8 @@ def _read_baseline_run(
     shares = [checked(f"baseline_run {n}", run.get(n, 0.0), SHARE) for n in domains]
     if abs(sum(shares) - 1) > 1e-6:
         raise PlanError(f"baseline_run: shares sum to {sum(shares):.4g}, not to 1")
-    return math.log(checked("baseline_run D", run["D"], COUNT)), np.array(shares)
+    tokens = checked("baseline_run D", run["D"], COUNT)
+    return np.array([math.log(tokens), *shares])
 
 
 def _find_baseline(
@@ -591,15 +634,17 @@ def _find_baseline(
     return before
 
 
-def _read_weights(given: Any, sets: tuple[str, ...]) -> Float[np.ndarray, " set"]:
-    """Compute the weights of evaluation sets in a mean; they sum to one."""
+def _read_weights(given: Any, sets: tuple[str, ...]) -> dict[str, float]:
+    """Compute the weights of evaluation sets in a mean, which sum to one; sets without
+    weight are left out.
+    """
     given = dict.fromkeys(sets, 1.0) if given is None else given
     check_names("weights", given, sets, SET)
     by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}
     total = sum(by_set.values())
     if min(by_set.values(), default=0.0) < 0 or not 0 < total < math.inf:
         raise PlanError("weights must be at least 0, and one of them above")
-    return np.array([by_set.get(name, 0.0) / total for name in sets])
+    return {name: by_set[name] / total for name in sets if by_set.get(name)}
 
 
 def _read_bounds(

@@ -344,15 +344,14 @@ def best_of_each(
     def each(
         shares: Float[np.ndarray, "draw domain"],
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
-        log_losses, slopes = problem.losses.at(log_tokens, shares)
+        points = np.array([np.full(len(shares), log_tokens), *shares.T])
+        log_losses, slopes = problem.mean.with_slopes(problem.share_columns, points)
         losses = np.exp(log_losses)
-        rises = np.einsum("s,sd,sdk->dk", problem.weights, losses, slopes[..., 1:])
-        return problem.weights @ losses, rises
+        return losses, losses[:, None] * slopes[:, 1:]
 
     # from the best of some mixtures for each draw
     mixtures = np.vstack([start, _spread(problem, 20)])
-    log_losses = problem.losses.over(np.array([log_tokens]), mixtures)[..., 0]
-    means = np.einsum("s,sdm->dm", problem.weights, np.exp(log_losses))
+    means = problem.over(problem.mean, np.array([log_tokens]), mixtures)[..., 0]
     shares = mixtures[means.argmin(axis=1)]
     losses, slopes = each(shares)
     rate = np.ones((len(shares), 1))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_chance, format_count
@@ -176,11 +175,7 @@ def planned_rows(
     for name in (TARGET, FORGETTING):
         if name not in question.pieces:
             continue
-        covariates = {
-            column: float(np.mean(values))
-            for column, values in model.columns(name).items()
-            if values is not None
-        }
-        run = covariates | {"D": planned.D, "replay": _get_replay(planned)}
+        chosen = {"D": planned.D, "replay": _get_replay(planned)}
+        run = {**model.at_means().columns[name], **chosen}
         rows[name] = pd.DataFrame([run], index=["the old plan"])
     return rows
