@@ -8,13 +8,12 @@ sampler uses these coordinates, derived from the law's terms and the table:
 
 - for each term, the *total* contrast of the loss along the term's own covariate, up to
   this term; the contributions of earlier terms are subtracted to get the term itself;
-- for the floor, the loss at the middle of the table; all terms are subtracted to get
-  the floor;
+- for the floor (without one, the first term), the loss at the middle of the table; all
+  other terms are subtracted to get it;
 - for each exponent, how far it moves its term's log basis along its covariate, given
   the exponents listed after it in the law (so that beta becomes the data exponent at
-  the middle stage, lam the effect of the gate across stages);
-- for an exponent of either sign, its inverse hyperbolic sine, which is linear near the
-  prior's centre and logarithmic far from it.
+  the middle stage, lam the effect of the gate across stages); an exponent of either
+  sign is its own coordinate.
 
 Every coordinate is shifted by a function of earlier ones, so the Jacobian is nearly
 free. A last affine step, in `density`, makes the posterior's curvature at its mode the
@@ -73,22 +72,30 @@ class ContrastPoints(NamedTuple):
 
 def scaled_terms(law: Law) -> list[Term]:
     """List the terms whose coefficients the coordinates replace by contrasts: free,
-    positive or of either sign, and not the floor.
+    positive or of either sign, and neither a floor nor the level.
     """
+    level = level_term(law)
     return [
         term
         for term in law.terms
-        if not term.is_floor and term.prior.support in ("positive", "real")
+        if term is not level
+        and not term.is_floor
+        and term.prior.support in ("positive", "real")
     ]
 
 
-def floor_term(law: Law) -> Term | None:
-    """Find the free floor of the law, if it has one."""
-    for term in law.terms:
-        is_free = not term.prior.is_fixed and term.prior.support == "positive"
-        if term.is_floor and is_free:
-            return term
-    return None
+def level_term(law: Law) -> Term | None:
+    """Choose the term that the loss at the middle of the table determines: the free
+    floor, else the first free positive term in nats, if there is one.
+    """
+    positive = [
+        term
+        for term in law.terms
+        if term.prior.support == "positive" and not term.prior.is_fixed
+    ]
+    floors = [term for term in positive if term.is_floor]
+    in_nats = [term for term in positive if term.in_nats and term.sign > 0]
+    return next(iter(floors + in_nats), None)
 
 
 def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
@@ -235,35 +242,25 @@ def _compute_log_effect(
 
 def _move_exponents(
     law: Law, points: ContrastPoints, start: Unconstrained, to_site: bool
-) -> tuple[Unconstrained, Values, Float[Array, ""]]:
+) -> tuple[Unconstrained, Values]:
     """Map exponents from coordinates to sites (or back), the last listed first. Also
-    returns their values and the log determinant of the map to sites.
+    returns their values. A shift by a function of later exponents has no Jacobian.
     """
     # Exponents not yet moved stand at their medians. Backwards and forwards see the
     # same values at each step, which makes one way the inverse of the other.
     values = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
-    moved, logdet = {}, jnp.zeros(())
+    moved = {}
     for e in reversed(law.exponents):
         if e.prior.is_fixed:
             continue
         v = start[e.name]
-        if e.prior.support == "real":
-            # v = c + n sinh(z), dv/dz = n cosh(z), which is about linear within a tenth
-            # of a prior sd around the centre.
-            centre, near = e.prior.args[0], 0.1 * e.prior.args[1]
-            if to_site:
-                moved[e.name] = centre + near * jnp.sinh(v)
-            else:
-                moved[e.name] = jnp.arcsinh((v - centre) / near)
-            coordinate = v if to_site else moved[e.name]
-            logdet = logdet + jnp.log(near * jnp.cosh(coordinate))
-        else:
-            # a shift by a function of later exponents has no Jacobian
+        moved[e.name] = v
+        if e.prior.support != "real":
             sign = -1 if to_site else 1
-            moved[e.name] = v + sign * _compute_log_effect(law, points, values, e.name)
+            moved[e.name] += sign * _compute_log_effect(law, points, values, e.name)
         site = {e.name: moved[e.name] if to_site else v}
         values = values | constrain(law, site, {e.name})
-    return moved, values, logdet
+    return moved, values
 
 
 def _compute_log_positive(
@@ -394,12 +391,15 @@ def _build_contrasts(
     ]
 
 
-def _compute_loss_without_floor(
-    law: Law, points: ContrastPoints, sites: Unconstrained, bases: _Bases
+def _compute_loss_without(
+    level: Term,
+    law: Law,
+    points: ContrastPoints,
+    sites: Unconstrained,
+    bases: _Bases,
 ) -> Float[Array, ""]:
-    """Compute the loss at the middle of the table without the floor, shape ()."""
-    floor = floor_term(law)
-    terms = [term for term in law.terms if term is not floor]
+    """Compute the loss at the middle of the table without one term, shape ()."""
+    terms = [term for term in law.terms if term is not level]
     values = constrain(law, sites, {term.site for term in terms})
     total = jnp.zeros(())
     if law.offset is not None:
@@ -409,6 +409,11 @@ def _compute_loss_without_floor(
         coefficient = values[term.site] / bases.scale[term.site]
         total = total + term.sign * coefficient * bases.middle[term.site]
     return total
+
+
+def _compute_log_unit(bases: _Bases, term: Term) -> Float[Array, ""]:
+    """Compute the log of a term at the middle of the table per unit of its site's value."""
+    return jnp.log(bases.middle[term.site] / bases.scale[term.site])
 
 
 def _move_terms(
@@ -444,29 +449,31 @@ def to_sites(
     """Map coordinates to NumPyro's unconstrained sites, with the log determinant of the
     Jacobian.
     """
-    moved, exponents, logdet = _move_exponents(law, points, z, to_site=True)
+    moved, exponents = _move_exponents(law, points, z, to_site=True)
     sites = z | moved
     bases = _compute_bases_at_points(law, points, exponents)
-    moved, log_slope = _move_terms(law, points, z, bases, to_site=True)
-    sites, logdet = sites | moved, logdet + log_slope
-    floor = floor_term(law)
-    if floor is None:
+    moved, logdet = _move_terms(law, points, z, bases, to_site=True)
+    sites = sites | moved
+    level = level_term(law)
+    if level is None:
         return sites, logdet
-    # The floor's coordinate is the loss at the middle of the table, the number that the
+    # The level's coordinate is the loss at the middle of the table, the number that the
     # data determine best.
-    remainder = z[floor.site] - _compute_loss_without_floor(law, points, sites, bases)
-    log_value, log_slope = _compute_log_positive(remainder)
-    return sites | {floor.site: log_value}, logdet + log_slope
+    rest = _compute_loss_without(level, law, points, sites, bases)
+    log_value, log_slope = _compute_log_positive(z[level.site] - rest)
+    site = log_value - _compute_log_unit(bases, level)
+    return sites | {level.site: site}, logdet + log_slope
 
 
 def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Unconstrained:
     """Invert `to_sites`."""
-    moved, exponents, _ = _move_exponents(law, points, sites, to_site=False)
+    moved, exponents = _move_exponents(law, points, sites, to_site=False)
     z = sites | moved
     bases = _compute_bases_at_points(law, points, exponents)
     z = z | _move_terms(law, points, sites, bases, to_site=False)[0]
-    floor = floor_term(law)
-    if floor is None:
+    level = level_term(law)
+    if level is None:
         return z
-    without_floor = _compute_loss_without_floor(law, points, sites, bases)
-    return z | {floor.site: _invert_log_positive(sites[floor.site]) + without_floor}
+    rest = _compute_loss_without(level, law, points, sites, bases)
+    log_value = sites[level.site] + _compute_log_unit(bases, level)
+    return z | {level.site: _invert_log_positive(log_value) + rest}

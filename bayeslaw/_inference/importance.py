@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
+MANY = 16  # coordinates; no law of the catalogue has more
+
+
 @dataclass(frozen=True)
 class AMIS:
     """Settings of adaptive multiple importance sampling (Cornuet et al. 2012): rounds
@@ -93,6 +96,15 @@ class AMIS:
     least_share: float = 0.02
     least_weight: float = 1e-6
     most_fitted: int = 4000
+
+    @classmethod
+    def of(cls, coordinates: int) -> AMIS:
+        """Choose the settings for a number of coordinates. With many (terms of
+        settings), most draws of proposals this wide lie in the posterior's tails.
+        """
+        if coordinates <= MANY:
+            return cls()
+        return cls(draws=4000, dof=10.0, inflate=1.3, most_fitted=8000)
 
 
 @dataclass(frozen=True)
@@ -181,7 +193,6 @@ def approximate(
     visited: Float[AnyArray, "visited coordinate"] | None = None,
     enough: float = 1500,
     level: int = OFTEN,
-    amis: AMIS = AMIS(),
 ) -> Approximation:
     """Approximate the posterior of one table by adaptive multiple importance sampling;
     rows of weight 0 are left out.
@@ -199,9 +210,8 @@ def approximate(
     level
         Level of compilation: `ONCE` for a single posterior, whose rounds take less time
         than compiling a faster program.
-    amis
-        Settings of the proposals.
     """
+    amis = AMIS.of(np.shape(starts)[1])
     evaluate = _evaluate_once if level == ONCE else _evaluate
     nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
     minima = [_minimise(law, table, points, start) for start in _drop_similar(nearer)]

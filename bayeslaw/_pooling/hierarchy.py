@@ -222,12 +222,12 @@ class LeadingCurve(NamedTuple):
 
 
 def leading_term(law: Law) -> Term | None:
-    """Choose the floor, else the first term with a free positive coefficient, if there
-    is one.
+    """Choose the level's term, else the first term with a free positive coefficient, if
+    there is one.
     """
-    floor = coordinates.floor_term(law)
-    if floor is not None:
-        return floor
+    level = coordinates.level_term(law)
+    if level is not None:
+        return level
     for term in coordinates.scaled_terms(law):
         if term.prior.support == "positive":
             return term
