@@ -329,7 +329,8 @@ def check_fittable(
                 )
     alike = alike_but_settings(runs, [*law.covariates, *apart])
     if alike is not None:
-        warn(alike.sentence())
+        is_formula = law.origin.startswith("formula:")
+        warn(alike.sentence() if is_formula else alike.sentence(law.name))
 
     # standard errors that look like the spread of single batches
     errors = sds_of_log_loss(runs, nats)

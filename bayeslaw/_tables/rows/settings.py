@@ -38,8 +38,10 @@ class Alike(NamedTuple):
     tunable: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
-    def sentence(self) -> str:
-        """Describe the rows, how far apart their losses are, and what to do."""
+    def sentence(self, law: str = "NAME") -> str:
+        """Describe the rows, how far apart their losses are, and what to do with them
+        when a law, of this name, is fitted.
+        """
         names = ", ".join(map(repr, self.columns))
         line = (
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "
@@ -51,11 +53,11 @@ class Alike(NamedTuple):
             return line
         at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
-        law = shlex.quote("+".join(["NAME", *self.tunable]))
+        swept = shlex.quote("+".join([law, *self.tunable]))
         which = "it" if len(self.tunable) == 1 else "each"
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
-            f"name a law with an optimum of {which}, --law {law}"
+            f"name a law with an optimum of {which}, --law {swept}"
         )
 
 
