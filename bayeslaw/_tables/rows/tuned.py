@@ -329,13 +329,15 @@ def _find_lowest(
         centre = np.array([x[code == k].mean(axis=0) for k in range(count)])
     u = x - centre[code]
     own = np.column_stack([np.ones(len(u)), u])
-    # the height and slopes of each cell, in its rows, (row, cell x coefficient)
-    of_cells = (np.eye(count)[code][:, :, None] * own[:, None]).reshape(len(u), -1)
-    basis, _ = np.linalg.qr(of_cells)
     triples = combinations_with_replacement(range(size), 3)
     cubes = np.column_stack([u[:, triple].prod(axis=1) for triple in triples])
     products = np.hstack([_multiply_pairs(u), cubes])
-    rest, left = (full - basis @ (basis.T @ full) for full in (products, y))
+    rest, left = np.empty_like(products), np.empty_like(y)
+    # cell by cell, because all of them together are a matrix of rows x cells
+    for k in range(count):
+        basis, _ = np.linalg.qr(own[code == k])
+        for full, part in ((products, rest), (y, left)):
+            part[code == k] = full[code == k] - basis @ (basis.T @ full[code == k])
 
     # a product that the others can make up for is of settings not changed together
     pairs = np.transpose(np.triu_indices(size))
