@@ -9,6 +9,7 @@ report comes from `fit`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -422,13 +423,11 @@ def fitted_to(
     covariance = _compute_scatter(vectors, centre, weight)
     # a Student-t's scale matrix from its covariance
     pooled = covariance * (amis.dof - 2) / amis.dof
-    # Few effective draws may span fewer directions than there are coordinates. A small
-    # diagonal makes the Cholesky factorisation possible all the same.
     pooled = pooled + 1e-12 * np.diag(np.diag(covariance))
     if len(before.share) == 1:
         count = amis.components
         centres = vectors[rng.choice(len(weight), count - 1, p=weight)]
-        root = np.linalg.cholesky(pooled)
+        root = _take_root(pooled)
         before = Mixture(
             np.full(count, 1 / count),
             np.vstack([centre, centres]),
@@ -468,8 +467,21 @@ def _em_step(
         # Wider than the fit: if a proposal has lighter tails than the posterior,
         # weights have infinite variance. One that is too wide only wastes some draws.
         wide = (1 - amis.shrink) * scale * amis.inflate + amis.shrink * pooled
-        roots.append(np.linalg.cholesky(wide))
+        roots.append(_take_root(wide))
     return Mixture(share / share.sum(), centres, np.stack(roots), amis.dof)
+
+
+def _take_root(
+    scale: Float[np.ndarray, "coordinate coordinate"],
+) -> Float[np.ndarray, "coordinate coordinate"]:
+    """Factorise a scale matrix by Cholesky. Few effective draws may span fewer directions
+    than there are coordinates, so as much is added to the diagonal as rounding needs.
+    """
+    sizes = np.diag(np.diag(scale))
+    for share in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return np.linalg.cholesky(scale + share * sizes)
+    return np.sqrt(sizes)
 
 
 def _compute_scatter(

@@ -1,8 +1,11 @@
 """The sampler's coordinates change nothing but the geometry: bijective, with the Jacobian they claim."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import sbc
 from numpyro.infer.util import potential_energy
@@ -18,6 +21,10 @@ LAWS = [
     "ptpp-floor",
     "ptpp-gate",
     "ptpp-gate-floor",
+    "ptpp-tokens",  # without a constant floor
+    "forgetting",  # without a floor, beside an offset
+    "state-power",  # adds to the log loss
+    "state-rise",  # an exponent of either sign
     "cpt-dynamics",  # a coefficient of either sign
 ]
 
@@ -167,3 +174,33 @@ def test_a_power_s_coordinate_holds_what_runs_below_its_scale_tell(name, scale):
     )
     # .03 to .08; listed in the other order .4 to .6
     assert by_scale < 0.12 * by_power
+
+
+def test_without_a_constant_floor_the_first_term_takes_the_loss_in_the_middle():
+    """By hand: E is raised by replay, so its coordinate is the sum of all three terms."""
+    law = bayeslaw.law("ptpp-tokens")
+    runs = bayeslaw.simulate(law, noise=0.0)
+    x = {c: runs[c].to_numpy(float) for c in law.covariates}
+    at = coordinates.contrast_points(law, x)
+    values = law.from_paper(law.plausible)
+    middle = {c: np.array([np.median(v)]) for c, v in x.items()}
+    z = coordinates.from_sites(law, at, coordinates.unconstrain(law, values))
+    assert z["E_nats"] == pytest.approx(float(law.loss(middle, values)[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("law", "least"), [("ptpp-tokens", 1000), ("ptpp-tokens+lr", 400)]
+)
+def test_a_ladder_is_drawn_without_chains(law, least):
+    """Size, tokens and stage grow together, so terms and exponents share one loss."""
+    scale = np.repeat(np.arange(7.0), 4)
+    ladder = pd.DataFrame({"N": 4.5e8 * 1.33**scale, "D": 2.5e8 * 1.6**scale})
+    ladder = ladder.assign(replay=0.33, ptpp=2.7 * 1.2**scale)
+    ladder["lr"] = np.tile([0.33, 0.5, 0.67, 0.83], 7)
+    runs = bayeslaw.simulate("ptpp-tokens", design=ladder, seed=1, noise=0.002)
+    runs["loss"] *= 1 + 0.02 * np.log2(runs["lr"] / 0.8) ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one replay, a swept rate
+        (drawn,) = bayeslaw.refits(runs, law, np.ones((1, len(runs))))
+    assert drawn.note["sampler"].startswith("importance sampling")
+    assert drawn.note["ess"] > least
