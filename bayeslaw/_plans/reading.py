@@ -191,41 +191,17 @@ def _read_models(
             own = setting.get(name) if isinstance(setting, Mapping) else None
         return setting_of_model(what, own, model, len(sizes))
 
-    def of_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-        return {
-            column: setting[name] if isinstance(setting, Mapping) else setting
-            for column, setting in settings.items()
-            if not isinstance(setting, Mapping) or name in setting
-        }
-
     models = []
     for k, (N, ptpp) in enumerate(sizes):
         settings = {"N": N} if ptpp is None else {"N": N, "ptpp": ptpp}
         for column, setting in (arguments.covariates or {}).items():
             settings[column] = setting_of_model(column, setting, k, len(sizes))
-        columns = {name: of_domain(settings, name) for name in (*targets, *sources)}
+        columns = {name: _take_domain(settings, name) for name in targets}
         baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
         for name in sources:
-            known = columns[name]
-            measured = of_source("baseline_loss", loss, name, k)
-            if isinstance(measured, Draws):
-                for end in (float(measured.min()), float(measured.max())):
-                    checked("baseline_loss", end, LOSS)
-            elif measured is not None:
-                measured = checked("baseline_loss", measured, LOSS)
-            if name in further:
-                if not isinstance(settings.get(LOSS_BEFORE), Mapping):
-                    known.pop(LOSS_BEFORE, None)  # that of the target
-                if measured is not None:
-                    known[LOSS_BEFORE] = measured
-            else:
-                # in a source's law, ``loss_before`` is the source's loss
-                known.pop(LOSS_BEFORE, None)
-                before = measured
-                if before is None:
-                    before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
-                if before is not None:
-                    known |= dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
+            measured = _check_baseline(of_source("baseline_loss", loss, name, k))
+            known = _list_columns(settings, name, measured, is_further=name in further)
+            columns[name] = known
             baselines[name] = of_source("baseline_tokens", tokens, name, k)
             if measured is not None and name in further:
                 baselines[name] = LOSS_BEFORE
@@ -235,6 +211,47 @@ def _read_models(
             Model(N, ptpp, columns, baselines, further, tuple(targets), baseline_run)
         )
     return tuple(models)
+
+
+def _take_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Take a domain's settings, of which some are by domain."""
+    return {
+        column: setting[name] if isinstance(setting, Mapping) else setting
+        for column, setting in settings.items()
+        if not isinstance(setting, Mapping) or name in setting
+    }
+
+
+def _check_baseline(measured: Any) -> Any:
+    """Check the range of a loss before adaptation: a number, draws, or None."""
+    if measured is None:
+        return None
+    if not isinstance(measured, Draws):
+        return checked("baseline_loss", measured, LOSS)
+    for end in (float(measured.min()), float(measured.max())):
+        checked("baseline_loss", end, LOSS)
+    return measured
+
+
+def _list_columns(
+    settings: Mapping[str, Any], name: str, measured: Any, *, is_further: bool
+) -> dict[str, Any]:
+    """List the columns that the law of a source, or of a further domain, may read.
+    ``measured``: its own loss before adaptation, or None.
+    """
+    known = _take_domain(settings, name)
+    if is_further:
+        if not isinstance(settings.get(LOSS_BEFORE), Mapping):
+            known.pop(LOSS_BEFORE, None)  # that of the target
+        return known if measured is None else known | {LOSS_BEFORE: measured}
+    # in a source's law, ``loss_before`` is the source's loss
+    known.pop(LOSS_BEFORE, None)
+    before = measured
+    if before is None:
+        before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+    if before is None:
+        return known
+    return known | dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
 
 
 def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
