@@ -423,6 +423,7 @@ def fitted_to(
     covariance = _compute_scatter(vectors, centre, weight)
     # a Student-t's scale matrix from its covariance
     pooled = covariance * (amis.dof - 2) / amis.dof
+    # all components are shrunk towards it, so it must span every direction
     pooled = pooled + 1e-12 * np.diag(np.diag(covariance))
     if len(before.share) == 1:
         count = amis.components

@@ -303,6 +303,11 @@ class Law:
     # -- names -------------------------------------------------------------------------
 
     @property
+    def is_formula(self) -> bool:
+        """Tell whether the law is a formula that a user wrote."""
+        return self.origin.startswith("formula:")
+
+    @property
     def priors(self) -> dict[str, Prior]:
         """Priors by site, contributions first."""
         of_terms = {t.site: t.prior for t in self.terms}
@@ -414,7 +419,7 @@ class Law:
             allowed = {"positive": ("positive", "unit"), "unit": ("unit",)}.get(
                 old[name].support, (prior.support,)
             )
-            if self.origin.startswith("formula:"):
+            if self.is_formula:
                 allowed = (*allowed, "real")
             if prior.support not in (*allowed, "fixed"):
                 raise LawError(

@@ -118,10 +118,11 @@ class SampledConstraint:
         if order is not None:
             index, noise = index[order], noise[order]
         parts = []
-        for piece, rows in ((d.piece, d.rows) for d in take_draws(pieces, index)):
-            read = {name: columns[name] for name in piece.covariates if name in columns}
-            fixed = {n: x[rows] if x.ndim else x for n, x in read.items()}
-            parts.append(Part(piece, rows, fixed))
+        for drawn in take_draws(pieces, index):
+            names = [n for n in drawn.piece.covariates if n in columns]
+            read = {name: columns[name] for name in names}
+            fixed = {n: x[drawn.rows] if x.ndim else x for n, x in read.items()}
+            parts.append(Part(drawn.piece, drawn.rows, fixed))
         return cls(constraint, tuple(parts), np.ones(draws), noise, span)
 
     @classmethod

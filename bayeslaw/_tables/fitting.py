@@ -329,8 +329,7 @@ def check_fittable(
                 )
     alike = alike_but_settings(runs, [*law.covariates, *apart])
     if alike is not None:
-        is_formula = law.origin.startswith("formula:")
-        warn(alike.sentence() if is_formula else alike.sentence(law.name))
+        warn(alike.sentence() if law.is_formula else alike.sentence(law.name))
 
     # standard errors that look like the spread of single batches
     errors = sds_of_log_loss(runs, nats)
@@ -377,7 +376,7 @@ def check_finite(
     law: Law, runs: pd.DataFrame, x: Mapping[str, Float[np.ndarray, " run"]]
 ) -> None:
     """Refuse rows at which the user's own formula divides by zero, or the like."""
-    if not law.origin.startswith("formula:"):
+    if not law.is_formula:
         return
     medians = {name: prior.median for name, prior in law.priors.items()}
     with np.errstate(all="ignore"):

@@ -188,7 +188,7 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
                     f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed "
                     f"{them}"
                 )
-    if "priors" in record and posterior.law.origin.startswith("formula:"):
+    if "priors" in record and posterior.law.is_formula:
         say(f"priors (contributions in nats at {reference_run(posterior.law)}):")
         for name, prior in record["priors"].items():
             say(f"  {name} {prior['prior']}: {prior['source']}")

@@ -254,8 +254,7 @@ def other_signs(
         if prior.support == "positive"
         and np.quantile(draws[name], 0.5) < prior.quantile(0.05)
     ]
-    is_formula = law.origin.startswith("formula:")
-    if not is_formula or not at_low_end or len(runs) <= len(free):
+    if not law.is_formula or not at_low_end or len(runs) <= len(free):
         return []
     names = list(free)
     medians = {name: float(np.median(draws[name])) for name in law.priors}
