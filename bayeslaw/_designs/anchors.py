@@ -385,9 +385,10 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     # refuse candidates that posteriors cannot evaluate, before a plan is searched
     sources = arguments.sources
     what = "the table of candidates"
-    check_readable(candidates, columns_read(target), what)
+    check_readable(candidates, columns_read(target, there=candidates), what)
     for source in sources.values():
-        check_readable(of_source(candidates), columns_read(source), what)
+        read = columns_read(source, there=candidates)
+        check_readable(of_source(candidates), read, what)
     # take off what all posteriors were fitted to, and go on with runs that are begun
     posteriors = [target, *sources.values()]
     had = np.all([already_had(candidates, p) for p in posteriors], axis=0)

@@ -55,9 +55,10 @@ def less_drift(
         if not isinstance(formula, LogLoss) or formula.training_range is None:
             continue
         drifts = np.asarray(part.piece.values[DRIFT])
-        names = formula.law.covariates
         offered, wanted = (
-            formula.beyond({c: table[c].to_numpy(float) for c in names})
+            formula.beyond(
+                {c: table[c].to_numpy(float) for c in formula.law.columns_in(table)}
+            )
             for table in (candidates, goal)
         )
         farthest = wanted.max(axis=0)

@@ -296,7 +296,7 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
             f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "
             "is that of a law in N and D"
         )
-    missing = sorted(covariates - {"N", "D", *fixed})
+    missing = sorted({*columns_read(posterior, there=fixed)} - {"N", "D", *fixed})
     if missing:
         raise RunTableError(
             f"{posterior.name} reads {missing[0]!r}, too: give its value, "

@@ -183,7 +183,7 @@ def few_levels(
     Each line names the exponents along the column.
     """
     lines = []
-    for column in covariates_read(laws):
+    for column in covariates_read(laws, there=runs):
         exponents = dict.fromkeys(
             exponent.name
             for law in laws

@@ -258,7 +258,7 @@ def _columns_of_run(
     """Take from a run what laws read beside D, and its unique tokens; refuse laws without
     tokens, and columns without a value.
     """
-    read = columns_read(posterior)
+    read = columns_read(posterior, there=columns)
     if "D" not in read:
         raise RunTableError(
             f"{posterior.name} reads {', '.join(sorted(read))}: when to stop is told by a "

@@ -20,7 +20,12 @@ from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
 from bayeslaw._law.formula import law_from_formula, table_columns
 from bayeslaw._law.law import Law
-from bayeslaw._law.variants.setting import middle_of, spelled_setting, with_setting
+from bayeslaw._law.variants.setting import (
+    middle_of,
+    spelled_setting,
+    swept_range,
+    with_setting,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +54,8 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     swept = spelled_setting(text)
     if swept is not None:
         base = find_law(swept.law, runs)
-        return with_setting(base, swept.column, middle_of(base, swept.column, runs))
+        middle = middle_of(base, swept.column, runs)
+        return with_setting(base, swept.column, middle, swept_range(swept.column, runs))
     if text.endswith(".py"):
         return law_from_file(text)
     has_operator = re.search(r"[+*/^(]|\s-\s", text)
@@ -177,5 +183,8 @@ def law_from_origin(
         parts = json.loads(place)
         base = law_from_origin(parts["law"], parts["origin"], columns)
         turns = parts.get("turns", False)
-        return with_setting(base, parts["column"], parts["at"], turns)
+        swept = parts.get("swept")
+        law = with_setting(base, parts["column"], parts["at"], swept, turns)
+        # in older fits a run must have the setting, and the misfit is along it, too
+        return law if "swept" in parts else replace(law, tuned=base.tuned)
     return law_by_name(name, share_domains(columns or ()))

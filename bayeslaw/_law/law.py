@@ -15,7 +15,7 @@ has two sets of numbers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -115,9 +115,14 @@ def power(
     return jnp.exp(exponent * log_base)
 
 
-def covariates_read(laws: Iterable[Law]) -> list[str]:
-    """List the columns that laws read, each once."""
-    return list(dict.fromkeys(column for law in laws for column in law.covariates))
+def covariates_read(
+    laws: Iterable[Law], there: Container[str] | None = None
+) -> list[str]:
+    """List the columns that laws read, each once; given those that are ``there``,
+    without tuned settings that are not.
+    """
+    read = [law.covariates if there is None else law.columns_in(there) for law in laws]
+    return list(dict.fromkeys(column for columns in read for column in columns))
 
 
 @dataclass(frozen=True)
@@ -222,6 +227,8 @@ class Law:
     first_steps
         Tokens per parameter up to which the law does not describe a run: the loss still
         jumps there.
+    tuned
+        Columns of settings that a new run may lack. Its setting is then the best one.
     version
         Number that increases when a change of the law makes its saved fits wrong.
     origin
@@ -246,6 +253,7 @@ class Law:
     reduces_to: tuple[tuple[str, Mapping[str, float]], ...] = ()
     monotone: Mapping[str, int] = field(default_factory=dict)
     first_steps: float = 0.0
+    tuned: tuple[str, ...] = ()
     version: str = "1"
     origin: str = ""
     digest: str = ""
@@ -324,6 +332,19 @@ class Law:
         """Names of the parameters in the paper's units."""
         return tuple(self.plausible)
 
+    @property
+    def untuned(self) -> tuple[str, ...]:
+        """Columns that the law reads beside tuned settings. Runs that are equal in them
+        share what the law misses.
+        """
+        return tuple(c for c in self.covariates if c not in self.tuned)
+
+    def columns_in(self, there: Container[str]) -> list[str]:
+        """List the columns that the law reads of those that are there: all but tuned
+        settings that are not.
+        """
+        return [c for c in self.covariates if c in there or c not in self.tuned]
+
     # -- the law -----------------------------------------------------------------------
 
     def coefficients(self, values: Values) -> dict[str, Array]:
@@ -344,9 +365,8 @@ class Law:
         each; the offset is left out.
         """
         c = self.coefficients(values)
-        shape = jnp.broadcast_shapes(
-            *(jnp.shape(covariates[n]) for n in self.covariates)
-        )
+        columns = self.columns_in(covariates)
+        shape = jnp.broadcast_shapes(*(jnp.shape(covariates[n]) for n in columns))
         return {
             t.coefficient: jnp.broadcast_to(
                 t.sign * c[t.coefficient] * t.basis(covariates, values), shape

@@ -108,7 +108,7 @@ def _sampled(
         for column, setting in model.columns[name].items()
     }
     for piece in question.pieces[name]:
-        for column in piece.covariates:
+        for column in piece.columns_in(columns):
             if column not in (*columns, "D", "replay"):
                 _refuse_without(column, name, model)
     # a domain that only a mean limits gets an infinite limit of its own

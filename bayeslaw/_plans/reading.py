@@ -52,6 +52,7 @@ from bayeslaw._posteriors.pairs import (
     error_correlation,
     fitted_replays,
 )
+from bayeslaw._posteriors.posterior import Piece
 
 
 def question_of(arguments: PlanArguments) -> Question:
@@ -106,6 +107,7 @@ def question_of(arguments: PlanArguments) -> Question:
         "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
     }
     check_covariates(arguments.covariates or {}, columns, set_elsewhere)
+    check_settings(pieces, arguments.covariates or {})
 
     # checked before losses from the tables are added
     baseline_run = _read_baseline_run(arguments)
@@ -483,4 +485,23 @@ def check_covariates(
             raise PlanError(
                 f"no law reads the covariate {column!r}; "
                 f"they read {', '.join(sorted(read))}"
+            )
+
+
+def check_settings(
+    pieces: Mapping[str, Sequence[Piece]], given: Collection[str]
+) -> None:
+    """Refuse a swept setting that laws of several domains read and that is not given:
+    each domain would have a best of its own, and a run has one setting.
+    """
+    readers: dict[str, list[str]] = {}
+    for name, of_domain in pieces.items():
+        tuned = dict.fromkeys(c for piece in of_domain for c in piece.tuned)
+        for column in tuned:
+            readers.setdefault(column, []).append(name)
+    for column, names in readers.items():
+        if len(names) > 1 and column not in given:
+            raise PlanError(
+                f"the laws of {' and '.join(names)} read {column!r}, and a run has one: "
+                f"give covariates={{{column!r}: ...}} (--covariate {column}=...)"
             )

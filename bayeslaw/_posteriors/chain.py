@@ -166,7 +166,8 @@ class Chain:
             names = pd.Series([" ".join(row) for row in zip(*parts, strict=True)])
         codes, checkpoints = pd.factorize(names)
         joint = self._join_draws(len(checkpoints))
-        table = self._read_columns(runs, {c for d in joint for c in d.piece.covariates})
+        read = {c for draws in joint for c in draws.piece.columns_in(runs)}
+        table = self._read_columns(runs, read)
         log_loss = np.empty((sum(draws.piece.draws for draws in joint), len(runs)))
         for draws in joint:
             # each row has the error of its own checkpoint
@@ -377,6 +378,10 @@ class ChainLogLoss:
     @property
     def first_steps(self) -> float:
         return getattr(self.main, "first_steps", 0.0)
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        return getattr(self.main, "tuned", ())
 
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]

@@ -46,7 +46,7 @@ def log_losses(
     # programs
     padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
     for part in parts:
-        names = part.piece.covariates
+        names = part.piece.columns_in(table)
         columns = {name: _column(table, name, what)[padded] for name in names}
         log_loss[part.rows] = part.piece.at(columns)[:, : len(table)]
     bad = ~np.isfinite(log_loss).all(axis=0)
@@ -74,7 +74,8 @@ def error_sizes(
     """
     sizes = np.empty((_count(parts), len(table)))
     for part in parts:
-        columns = {c: _column(table, c, what) for c in part.piece.covariates}
+        names = part.piece.columns_in(table)
+        columns = {name: _column(table, name, what) for name in names}
         sizes[part.rows] = part.piece.error_size(columns)
     return sizes
 

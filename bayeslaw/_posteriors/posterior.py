@@ -4,7 +4,7 @@ Forecasts, plans and designs read laws only through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,6 +67,17 @@ class Piece:
         """Tokens per parameter up to which its law does not describe a run."""
         return getattr(self.log_loss, "first_steps", 0.0)
 
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """Columns of settings that a new run may lack. It is then tuned."""
+        return getattr(self.log_loss, "tuned", ())
+
+    def columns_in(self, there: Container[str]) -> list[str]:
+        """List the columns that ``log_loss`` reads of those that are there: all but
+        tuned settings that are not.
+        """
+        return [c for c in self.covariates if c in there or c not in self.tuned]
+
     def at(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "draw run"]:
@@ -103,11 +114,15 @@ class LogLoss:
     def first_steps(self) -> float:
         return self.law.first_steps
 
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        return self.law.tuned
+
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
         """Evaluate the log loss at each run, shape (run,)."""
-        columns = {c: covariates[c] for c in self.law.covariates}
+        columns = self._take(covariates)
         value = log_loss(self.law, columns, draw)
         if self.process is not None:
             value = value + self.process.features(columns) @ draw[WEIGHTS]
@@ -122,16 +137,20 @@ class LogLoss:
         (run, side), for a law that drifts.
         """
         assert self.training_range is not None
-        columns = {c: covariates[c] for c in self.law.covariates}
+        columns = self._take(covariates)
         return np.asarray(distances(columns, self.training_range, np))
+
+    def _take(self, covariates: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """Take the columns that the law reads."""
+        return {c: covariates[c] for c in self.law.columns_in(covariates)}
 
     def error_size(
         self, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[np.ndarray, " run"]:
         """Scale of a run's error relative to the longest training run, shape (run,)."""
         if self.process is None or self.process.fading is None:
-            columns = [np.shape(covariates[c]) for c in self.law.covariates]
-            return np.ones(np.broadcast_shapes(*columns))
+            columns = self._take(covariates).values()
+            return np.ones(np.broadcast_shapes(*map(np.shape, columns)))
         return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
@@ -286,7 +305,7 @@ class Member:
         (draw, run): the learned ones, else new ones.
         """
         noise, columns = noise_of(self.values), fitting.covariates(self.law, runs)
-        shared = noise.draw_shared(runs, self.law.covariates, rng, self.effects)
+        shared = noise.draw_shared(runs, self.law.untuned, rng, self.effects)
         return self.piece.error_size(columns) * shared
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
@@ -413,10 +432,15 @@ class KeptPosterior(Posterior, Protocol):
     def save(self, path: str | Path) -> Path: ...
 
 
-def columns_read(*posteriors: Posterior) -> list[str]:
-    """List the columns that laws of posteriors read, each once."""
+def columns_read(
+    *posteriors: Posterior, there: Container[str] | None = None
+) -> list[str]:
+    """List the columns that laws of posteriors read, each once; given those that are
+    ``there``, without tuned settings that are not.
+    """
     pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
-    return list(dict.fromkeys(c for piece in pieces for c in piece.covariates))
+    read = [p.covariates if there is None else p.columns_in(there) for p in pieces]
+    return list(dict.fromkeys(column for columns in read for column in columns))
 
 
 def without_prefix(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:

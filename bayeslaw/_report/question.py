@@ -102,8 +102,11 @@ def check_question(
     given |= {UNIQUE} if keywords.get("unique_target_tokens") is not None else set()
     # losses before adaptation of a source are handled with its baseline
     missing = []
-    for some, known in ((target, given), (source, {*given, *LOSSES_BEFORE})):
-        for column in covariates_read(some):
+    needs = {domain: _list_needed(laws, domain, stand_ins) for domain in laws}
+    knows = {"target": given, "source": {*given, *LOSSES_BEFORE}}
+    for domain, known in knows.items():
+        some = laws[domain]
+        for column in needs[domain]:
             readers = ", ".join(law.name for law in some if column in law.covariates)
             if column not in known:
                 missing.append(f"{column} (read by {readers})")
@@ -126,12 +129,29 @@ def check_question(
         _Unfitted(
             domain,
             parts[domain],
-            tuple(c for c in covariates_read(laws[domain]) if c not in LOSSES_BEFORE),
+            tuple(c for c in needs[domain] if c not in LOSSES_BEFORE),
         )
         for domain in ("target", "source")
     ]
     problem_of(*unfitted, **{**stand_ins, **few})
     return Checked(keywords, before.forecast, before.told)
+
+
+def _list_needed(
+    laws: Mapping[str, Sequence[Law]], domain: str, question: Mapping[str, Any]
+) -> list[str]:
+    """List the columns that a plan needs for the laws of a domain. A swept setting that
+    the laws of no other domain read may be left open.
+    """
+    elsewhere = {
+        column
+        for name, some in laws.items()
+        if name != domain
+        for column in covariates_read(some)
+    }
+    settings = {column for law in laws[domain] for column in law.tuned}
+    is_open = settings - elsewhere - set(question.get("covariates") or {})
+    return [c for c in covariates_read(laws[domain]) if c not in is_open]
 
 
 def _check_mixture(
@@ -140,7 +160,7 @@ def _check_mixture(
     laws: Mapping[str, Sequence[Law]],
 ) -> Checked:
     unfitted = {
-        name: _Unfitted(name, runs, tuple(covariates_read(laws[name])))
+        name: _Unfitted(name, runs, tuple(_list_needed(laws, name, question)))
         for name, runs in parts.items()
     }
     try:

@@ -256,7 +256,7 @@ class WeightedDomain(NamedTuple):
         for part in self.parts:
             piece, rows = part.piece, part.rows
             self._refuse_missing(piece, columns)
-            inputs = {c: columns[c] for c in piece.covariates}
+            inputs = {c: columns[c] for c in piece.columns_in(columns)}
             if by_draw:
                 shape = (self.pairs, points)
                 inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
@@ -279,7 +279,7 @@ class WeightedDomain(NamedTuple):
 
     def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
         """Say how to give a column that a formula reads."""
-        missing = [c for c in piece.covariates if c not in columns]
+        missing = [c for c in piece.columns_in(columns) if c not in columns]
         if missing and missing[0] in COLUMNS:
             raise PlanError(
                 f"the law of {self.name} reads {missing[0]}, but the rates of "

@@ -107,9 +107,11 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
 
 
 def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
-    """Take the columns a law reads, each of shape (run,)."""
+    """Take the columns a law reads, each of shape (run,). Those of tuned settings may be
+    absent.
+    """
     columns = {}
-    for name in law.covariates:
+    for name in law.columns_in(runs):
         if name not in runs:
             raise _lacks_column(law, name, runs)
         check_full(runs, name, f"law {law.name!r} needs")
@@ -279,6 +281,9 @@ def check_fittable(
     runs may be fewer than the parameters. Rows that differ in a column of ``apart``
     belong to different domains and are not taken for different settings of one domain.
     """
+    for name in law.tuned:
+        if name not in runs:
+            raise _lacks_column(law, name, runs)
     x, rows = covariates(law, runs), len(runs)
     nats, free = losses(runs), law.free_priors
 

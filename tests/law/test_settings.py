@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw import LawError, RunTableError
+from bayeslaw import LawError, RunTableError, RunTableWarning
 from bayeslaw._law.recipe import law_of, recipe_of
+from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
+from bayeslaw._tables import fitting
 from bayeslaw.cli.app import app
 
 E, A, B, ALPHA, BETA = 1.8, 480.0, 2085.0, 0.35, 0.37
@@ -278,6 +280,18 @@ def test_the_best_batch_turns_with_the_rate(most):
     np.testing.assert_allclose(best["bs"].draws, at_rate, rtol=2e-3)
 
 
+def test_a_law_saved_before_runs_could_be_tuned_needs_the_setting():
+    """Its origin does not say where the sweep ends, and its misfit is along the rate."""
+    recipe = recipe_of(bayeslaw.find_law("chinchilla+lr"))
+    assert law_of(recipe).tuned == ("lr",)
+    before = law_of(
+        {**recipe, "origin": recipe["origin"].replace(', "swept": null', "")}
+    )
+    assert before.tuned == ()
+    with pytest.raises(RunTableError, match="needs column 'lr'"):
+        fitting.covariates(before, pd.DataFrame([GOAL]))
+
+
 def test_a_law_saved_before_settings_turned_is_read_as_it_was():
     """Its origin does not say that they do."""
     recipe = recipe_of(bayeslaw.find_law("chinchilla+lr+bs"))
@@ -305,3 +319,114 @@ def test_settings_are_spelled_one_after_the_other(text, columns):
 def test_a_setting_is_named_once(text):
     with pytest.raises(LawError, match="reads 'lr' already"):
         bayeslaw.find_law(text)
+
+
+# -- runs without the column of a setting ------------------------------------------------
+
+
+def known_rate(**constants):
+    """The law of the sweep at the constants from which it is simulated."""
+    law = bayeslaw.find_law("chinchilla+lr", sweep())
+    truth = {**law.plausible, "E": E, "A": A, "B": B, "alpha": ALPHA, "beta": BETA}
+    truth |= {"lr_best": 1.5e-3, "lr_best_N": -0.3, "lr_best_D": 0.1}
+    truth |= {"lr_cost": 0.02, "lr_cost_N": 0.1, "lr_cost_D": 0.0}
+    return bayeslaw.law_at(law, {**truth, **constants}, draws=2)
+
+
+def test_without_the_column_a_run_is_tuned():
+    """The best rate of the first run was swept; that of the second lies two octaves above
+    all rates, and it gets the largest.
+    """
+    largest = sweep()["lr"].max()
+    far = (4 * largest / 1.5e-3) ** (1 / 0.1) * 8e9
+    runs = pd.DataFrame({"N": [3e8, 3e8], "D": [8e9, far]})
+    losses = np.exp(known_rate().log_loss(runs)[0])
+    np.testing.assert_allclose(losses[0], tuned_loss(3e8, 8e9), rtol=1e-9)
+    off = cost(3e8) * np.log2(best_rate(3e8, far) / largest) ** 2
+    np.testing.assert_allclose(losses[1], tuned_loss(3e8, far) + off, rtol=1e-9)
+    assert off == pytest.approx(0.02 * 2**2)
+    given = runs.assign(lr=[best_rate(3e8, 8e9), largest])
+    np.testing.assert_allclose(np.exp(known_rate().log_loss(given)[0]), losses, 1e-9)
+
+
+def test_a_batch_that_is_not_named_suits_the_rate_that_is():
+    """An octave off the best rate, the tuned batch is the one that turned with it: the
+    run pays for its rate alone.
+    """
+    law, posterior = known_turn()
+    run = pd.DataFrame([{c: law.reference[c] for c in ("N", "D")}])
+    at_best = np.exp(posterior.log_loss(run)[0, 0])
+    at_twice = np.exp(posterior.log_loss(run.assign(lr=3e-3))[0, 0])
+    turned = run.assign(lr=3e-3, bs=300 * 2**TURN)
+    np.testing.assert_allclose(at_twice, np.exp(posterior.log_loss(turned)[0, 0]))
+    assert at_twice - at_best == pytest.approx(law.plausible["lr_cost"])
+
+
+def test_a_forecast_and_a_best_size_need_no_setting(fit, tmp_path):
+    """And are the same of a saved fit, which has no table's middle and ends to look up."""
+    run = pd.DataFrame([GOAL])
+    row = bayeslaw.forecast(fit, run).iloc[0]
+    assert row["law_low"] <= tuned_loss(**GOAL) <= row["law_high"]
+    again = bayeslaw.Fit.load(fit.save(tmp_path / "fit.nc"))
+    pd.testing.assert_frame_equal(
+        bayeslaw.forecast(again, run), bayeslaw.forecast(fit, run)
+    )
+    budget = 6 * GOAL["N"] * GOAL["D"]
+    open_, fixed = (
+        bayeslaw.optimum(known_rate(), [budget], covariates=covariates).rows[0]
+        for covariates in (None, {"lr": 1e-5})
+    )
+    assert open_["loss"] < fixed["loss"]
+
+
+def test_a_plan_leaves_the_setting_of_one_domain_open():
+    """If laws of both domains read it, each would have its own best rate: it is asked
+    for."""
+    dcpt = bayeslaw.find_law("dcpt")
+    source = bayeslaw.law_at(dcpt, dcpt.plausible, draws=2)
+    swept = bayeslaw.find_law("dcpt+lr", sweep().assign(replay=0.1))
+    posterior = bayeslaw.law_at(swept, swept.plausible, draws=2)
+    question = {"N": 3e8, "max_target_loss": 4.0, "max_forgetting": 0.5}
+    question |= {"baseline_loss": 2.0, "max_tokens": 1e12}
+    plan = bayeslaw.plan(posterior, source, **question)
+    base = bayeslaw.plan(source, source, **question)
+    assert pytest.approx(base.D, rel=1e-6) == plan.D
+    with pytest.raises(
+        bayeslaw.PlanError, match=r"laws of target and forgetting read 'lr', and a run"
+    ):
+        bayeslaw.plan(posterior, posterior, **question)
+    both = bayeslaw.plan(posterior, posterior, covariates={"lr": 1e-3}, **question)
+    assert both.D > 0
+
+
+@pytest.mark.parametrize(
+    ("effect", "laws"),
+    [
+        (1.0, ["chinchilla+lr", "coupled+lr"]),
+        (0.1, ["chinchilla", "coupled"]),
+    ],
+)
+def test_the_default_laws_read_what_moves_losses_by_more_than_laws_miss(effect, laws):
+    """A rate that costs 2% at an octave, and one that costs .2%."""
+    runs = sweep(noise=1e-3)
+    tuned = tuned_loss(runs["N"], runs["D"])
+    runs["loss"] = tuned * (runs["loss"] / tuned) ** (3 * effect)
+    assert default_laws(runs) == laws
+    assert set(laws) <= set(candidate_laws(runs))
+    assert default_laws(runs.head(24)) == ["chinchilla", "coupled"]
+    # another setting is swept beside it, and has too few levels to be tuned with it
+    beside = runs.assign(optimizer=["adam", "muon", "adam"] * 15)
+    assert default_laws(beside) == ["chinchilla", "coupled"]
+
+
+def test_the_default_average_says_which_setting_it_reads():
+    runs = sweep(noise=1e-3)
+    tuned = tuned_loss(runs["N"], runs["D"])
+    runs["loss"] = tuned * (runs["loss"] / tuned) ** 3
+    with pytest.warns(RunTableWarning, match=r"chinchilla\+lr, coupled\+lr read them"):
+        average = bayeslaw.average(runs, on_failure="ignore", seed=0)
+    row = bayeslaw.forecast(average, pd.DataFrame([GOAL])).iloc[0]
+    assert row["low"] <= tuned_loss(**GOAL) <= row["high"]
+    (finding,) = [f for f in bayeslaw.review(runs).checks if f.name == "settings"]
+    assert finding.verdict == "pass"
+    assert "a run without these columns" in finding.reason

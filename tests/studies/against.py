@@ -71,18 +71,13 @@ class Work(NamedTuple):
 # -- rows ------------------------------------------------------------------------------
 
 
-def midtraining(
-    data: Path, file: str, loss: str = "loss", rate: str | None = None
-) -> Cases:
-    """Scales up to 3e20 FLOPs, and those of 1e21. ``rate``: column of the learning rate,
-    which the law then reads; without it the law sees runs of all rates as alike.
-    """
+def midtraining(data: Path, file: str, loss: str = "loss") -> Cases:
+    """Scales up to 3e20 FLOPs, and those of 1e21."""
     table = pd.read_csv(data / f"{file}.csv")
     is_fitted = table["split"] == "train"
-    columns = ["N", "D", "replay", "ptpp", *([rate] if rate else [])]
+    columns = ["N", "D", "replay", "ptpp", "lr_factor"]
     runs = table[columns].assign(loss=table[loss])
-    laws = [f"ptpp-tokens+{rate}"] if rate else None
-    return {file: lambda: Case(runs[is_fitted], runs[~is_fitted], laws=laws)}
+    return {file: lambda: Case(runs[is_fitted], runs[~is_fitted])}
 
 
 def kept_cases(data: Path, start: str) -> Cases:
@@ -203,24 +198,11 @@ WORK: dict[str, Work] = {
         partial(midtraining, file="midtraining_replay"),
         ("error", 0.0106),
     ),
-    "midtraining, replay and rates, the rate read": Work(
-        f"{TO_1E21}; the law that the warning names, `ptpp-tokens+lr_factor`",
-        "1.06, 1.11 and 2.32% at 1e21 (9-16% at 9.7B, which is not in our table)",
-        MARIN_PAGE,
-        partial(midtraining, file="midtraining_replay", rate="lr_factor"),
-        ("error", 0.0106),
-    ),
     "midtraining, near-duplicates out": Work(
         f"{TO_1E21}; losses `j050`, the strictest",
         "1.06, 1.11 and 2.32% at 1e21, with near-duplicates",
         MARIN_PAGE,
         partial(midtraining, file="midtraining_clean", loss="j050"),
-    ),
-    "midtraining, near-duplicates out, the rate read": Work(
-        f"{TO_1E21}; losses `j050`; `ptpp-tokens+lr_factor`",
-        "1.06, 1.11 and 2.32% at 1e21, with near-duplicates",
-        MARIN_PAGE,
-        partial(midtraining, file="midtraining_clean", loss="j050", rate="lr_factor"),
     ),
     "farseer": Work(
         "404 runs -> the 7 most expensive",

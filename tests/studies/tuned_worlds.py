@@ -16,6 +16,10 @@ exponents. ``--as-priors`` draws them from the law's priors, which are several t
 wide: intervals of 90% should hold 90% of such worlds, and they hold more of the worlds near
 the middle of the priors. ``--missed`` adds a misfit and a drift from their priors.
 
+``--average`` forecasts by default averages: of all runs (whose laws read the rate where it
+moves losses enough, see ``--curvature``), of all runs as if of one rate, and of the tuned
+cells. The score is the width of the interval, and 20 times what it misses the truth by.
+
 ``--measured`` leaves out the measured runs of microcpt-rates at other rates than the usual
 one, at the last stage or of the largest size, and forecasts them with and without the rate.
 """
@@ -92,12 +96,13 @@ def world(
     noise: float = 3e-3,
     draw: Callable = near_published,
     missed: bool = False,
+    curvature: float = 0.01,
 ) -> tuple[pd.DataFrame, float]:
     """The runs of a world, and its tuned loss at the goal."""
     rng = np.random.default_rng(seed)
     off = np.exp(miss(seed)) if missed else np.ones(len(SIZES) * len(TOKENS) + 1)
     E, A, B, alpha, beta = draw(rng)
-    curvature = 0.01 * np.exp(0.4 * rng.standard_normal())
+    curvature *= np.exp(0.4 * rng.standard_normal())
     first, by_size = rng.uniform(np.log(2), np.log(3)), rng.uniform(0.1, 0.4)
 
     def lowest(N: float, D: float) -> float:
@@ -130,7 +135,9 @@ class Told(NamedTuple):
     half: float
 
 
-def told(fit: bayeslaw.Fit, goal: Mapping[str, float], truth: float) -> Told:
+def told(
+    fit: bayeslaw.Fit | bayeslaw.Average, goal: Mapping[str, float], truth: float
+) -> Told:
     row = bayeslaw.forecast(fit, pd.DataFrame([goal])).iloc[0]
     inside = row["law_low"] <= truth <= row["law_high"]
     half = (row["law_high"] - row["law_low"]) / 2 / row["median"]
@@ -182,6 +189,20 @@ def forecasts(
     return results
 
 
+def averages(runs: pd.DataFrame, truth: float) -> dict[str, Told]:
+    """Default averages, whose forecasts are of a tuned run, or of one of middling rate."""
+    columns = ["N", "D", "loss"]
+    tables = {
+        "default": runs,
+        "rate not read": runs[columns],
+        "tuned cells": bayeslaw.tuned(runs, "lr")[columns],
+    }
+    return {
+        name: told(bayeslaw.average(table, seed=0, on_failure="ignore"), GOAL, truth)
+        for name, table in tables.items()
+    }
+
+
 def measured() -> None:
     """Mean size of the error at runs left out, of a law without and with the rate."""
     table = bayeslaw.datasets.load("microcpt-rates")
@@ -217,6 +238,8 @@ def main() -> None:
     parser.add_argument("--as-priors", action="store_true")
     parser.add_argument("--missed", action="store_true", help="the law is off")
     parser.add_argument("--preview", action="store_true", help="importance sampling")
+    parser.add_argument("--average", action="store_true", help="by default averages")
+    parser.add_argument("--curvature", type=float, default=0.01, help="of log loss")
     parser.add_argument("--measured", action="store_true", help="of tiny models")
     settings = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -226,10 +249,15 @@ def main() -> None:
     draw = near_published
     if settings.as_priors:
         draw, options["experience"] = as_priors, "none"
+    worlds = {"missed": settings.missed, "curvature": settings.curvature}
     results: dict[str, list[Told]] = {}
     for seed in range(settings.worlds):
-        runs, truth = world(seed, draw=draw, missed=settings.missed)
-        for name, row in forecasts(runs, truth, settings.all, **options).items():
+        runs, truth = world(seed, draw=draw, **worlds)
+        if settings.average:
+            rows = averages(runs, truth)
+        else:
+            rows = forecasts(runs, truth, settings.all, **options)
+        for name, row in rows.items():
             results.setdefault(name, []).append(row)
         # programs of a world's tables fill the memory map after some seventy worlds
         jax.clear_caches()
@@ -237,9 +265,11 @@ def main() -> None:
             print(f"{seed + 1} worlds", flush=True)
             for name, rows in results.items():
                 error, inside, half = map(np.array, zip(*rows, strict=True))
+                score = 2 * half + 20 * np.maximum(np.abs(error) - half, 0)
                 print(
                     f"| {name} | {error.mean():+.2%} | {np.median(np.abs(error)):.2%} "
-                    f"| {np.median(half):.2%} | {inside.mean():.0%} |",
+                    f"| {np.median(half):.2%} | {inside.mean():.0%} "
+                    f"| {score.mean():.2%} |",
                     flush=True,
                 )
 

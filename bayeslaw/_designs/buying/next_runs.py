@@ -266,8 +266,9 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     else:
         planned_region(goal, offered)
     for name in columns:
-        read = covariates_read(campaign.laws_of(name))
+        laws = campaign.laws_of(name)
         for what, table in tables.items():
+            read = covariates_read(laws, there=table)
             check_readable(as_read(table, name), read, what)
     # as many runs at once as train side by side, if more than one
     side_by_side = costs.side_by_side if costs and costs.side_by_side > 1 else None

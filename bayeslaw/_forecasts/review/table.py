@@ -215,8 +215,13 @@ def _review_domain(
     )
     findings.append(judged("mixture", passed, "; ".join(lines), todo))
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
-    alike = alike_but_settings(runs, columns)
-    if alike is not None:
+    tuned = {column for law in laws for column in law.tuned}
+    alike = alike_but_settings(runs, [c for c in columns if c not in tuned])
+    if alike is not None and tuned >= {*alike.columns}:
+        readers = [law.name for law in laws if law.tuned]
+        reason = alike.sentence_if_read(readers)
+        findings.append(judged("settings", reason, None, ""))
+    elif alike is not None:
         todo = _choose_setting(runs, alike, command, most)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
     findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]

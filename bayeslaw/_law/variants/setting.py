@@ -7,6 +7,8 @@ pre-training:
 
     loss + cost (N/N0)^a (D/D0)^b log2(setting / best)^2,  best = best0 (N/N0)^c (D/D0)^d
 
+A run without the column is tuned: its setting is the best one within the sweep.
+
 Of several settings, off the best of an earlier one the best of a later one moves by a
 power of how far (``turn``): log2(batch / best) - turn log2(lr / best lr) is squared.
 """
@@ -17,7 +19,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -135,8 +137,19 @@ def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, flo
     return {c: float(f"{runs[c].median():.3g}") for c in present}
 
 
+def swept_range(column: str, runs: pd.DataFrame | None) -> tuple[float, float] | None:
+    """Find the ends of the sweep of a setting; None without its column."""
+    if runs is None or column not in runs:
+        return None
+    return float(runs[column].min()), float(runs[column].max())
+
+
 def with_setting(
-    law: Law, column: str, at: Mapping[str, float], turns: bool = True
+    law: Law,
+    column: str,
+    at: Mapping[str, float],
+    swept: Sequence[float] | None = None,
+    turns: bool = True,
 ) -> Law:
     """Add the term of a setting to a law.
 
@@ -147,6 +160,9 @@ def with_setting(
     at
         The run at which the best setting and its cost are stated. It has ``column`` and
         those of ``N``, ``D`` and ``ptpp`` with which the optimum moves.
+    swept
+        Ends of the sweep. The setting of a run without the column lies between them;
+        without ``swept`` it is the best one, wherever that is.
     turns
         Whether its best moves with the law's other settings; in fits that were saved
         before they did, it does not.
@@ -167,7 +183,8 @@ def with_setting(
     priors = SettingPriors()
     moving = {c: value for c, value in at.items() if c != column}
     others = tuple(t.basis for t in law.terms if isinstance(t.basis, Bowl)) * turns
-    bowl = Bowl(column, tuple(moving.items()), others)
+    ends = None if swept is None else (float(swept[0]), float(swept[1]))
+    bowl = Bowl(column, tuple(moving.items()), others, ends)
     run = ", ".join(f"{c} {value:g}" for c, value in moving.items())
     best = lognormal(at[column], priors.best_sd, f"the middle of the sweep, at {run}")
     exponents = []
@@ -190,12 +207,14 @@ def with_setting(
     medians = {e.name: e.prior.median for e in exponents}
     parts = {"law": law.name, "origin": law.origin, "column": column, "at": dict(at)}
     parts |= {"turns": True} if others else {}
+    parts |= {"swept": ends}
     return replace(
         law,
         name=f"{law.name}+{column}",
         title=f"{law.title}, with an optimum of {column}",
         latex=f"{law.latex} + {cost.latex}",
         covariates=(*law.covariates, column),
+        tuned=(*law.tuned, column),
         terms=(*law.terms, cost),
         exponents=(*law.exponents, *exponents),
         reference={**law.reference, column: at[column]},
@@ -221,11 +240,13 @@ def base_of(origin: str) -> str:
 class Bowl:
     """Basis of the term: log2(setting / best)^2 times powers of the ``moving`` columns,
     each relative to its middle. The best turns with how far ``others`` are off theirs.
+    ``swept``: ends of the sweep, between which a run without the column has its best.
     """
 
     column: str
     moving: tuple[tuple[str, float], ...]
     others: tuple[Bowl, ...] = ()
+    swept: tuple[float, float] | None = None
 
     def best(self, along: str = "") -> str:
         """Name the parameter of the best setting, or of how it moves along a column."""
@@ -241,14 +262,28 @@ class Bowl:
 
     def octaves(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
         """Count the octaves from the best setting, where the others are at their best."""
-        log_best = self._move(jnp.log(e[self.best()]), self.best, x, e)
-        return (jnp.log(x[self.column]) - log_best) / math.log(2)
+        return self._count_octaves(x, self._log2_best(x, e))
 
     def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
-        octaves = self.octaves(x, e)
+        log2_best = self._log2_best(x, e)
         for other in self.others:
-            octaves = octaves - e[self.turn(other)] * other.octaves(x, e)
+            log2_best = log2_best + e[self.turn(other)] * other.octaves(x, e)
+        octaves = self._count_octaves(x, log2_best)
         return jnp.exp(self._move(jnp.zeros(()), self.cost, x, e)) * octaves**2
+
+    def _log2_best(self, x: Covariates, e: Values) -> AnyArray:
+        return self._move(jnp.log(e[self.best()]), self.best, x, e) / math.log(2)
+
+    def _count_octaves(self, x: Covariates, log2_best: AnyArray) -> AnyArray:
+        """Count the octaves from a best setting; a run without the column is as near to
+        it as the sweep goes.
+        """
+        if self.column in x:
+            return jnp.log2(x[self.column]) - log2_best
+        if self.swept is None:
+            return jnp.zeros_like(log2_best)
+        low, high = map(math.log2, self.swept)
+        return jnp.clip(log2_best, low, high) - log2_best
 
     def _move(
         self,

@@ -39,6 +39,7 @@ from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
 from bayeslaw._plans.question import MEAN, check_names
 from bayeslaw._plans.reading import (
     check_covariates,
+    check_settings,
     constraint_on,
     read_mean_limit,
 )
@@ -443,6 +444,8 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
     if baseline_run is None and any(UNITS[c.unit].has_baseline for c in limits):
         read.add(LOSS_BEFORE)
     check_covariates(question.covariates, read, set_elsewhere)
+    pieces = {name: posterior.pieces() for name, posterior in posteriors.items()}
+    check_settings(pieces, question.covariates)
     fixed = {name: {"N": size} for name in sets}
     for column, value in question.covariates.items():
         by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
@@ -464,8 +467,8 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
     epochs = checked("max_epochs", question.max_epochs, KINDS["max_epochs"])
     notes = [] if epochs == MixtureQuestion.max_epochs else [NO_CORPUS]
     if given:
-        pieces = [piece for p in posteriors.values() for piece in p.pieces()]
-        epochs, notes = epochs_allowed(epochs, pieces, None)
+        of_all = [piece for of_set in pieces.values() for piece in of_set]
+        epochs, notes = epochs_allowed(epochs, of_all, None)
 
     max_tokens = getattr(question, "max_tokens", None)
     if question.D is not None:
@@ -540,7 +543,7 @@ def _sample_set(
     limit of its own: those on it are on a mean of it alone.
     """
     given = {column: np.array(x) for column, x in columns[name].items()}
-    for column in columns_read(posteriors[name]):
+    for column in columns_read(posteriors[name], there=given):
         if not (column in given or column == "D" or is_share(column)):
             raise PlanError(
                 f"the law of {name} reads {column!r}: "

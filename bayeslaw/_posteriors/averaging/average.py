@@ -18,9 +18,10 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import warn
 from bayeslaw._base.streams import generator
 from bayeslaw._inference.discrepancy.drift import draw_drift
-from bayeslaw._law import catalogue
+from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
+from bayeslaw._law.variants.setting import spelled_setting
 from bayeslaw._posteriors.averaging.compare import (
     CompareArguments,
     Comparing,
@@ -33,6 +34,7 @@ from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_eac
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.goodness import other_signs
 from bayeslaw._posteriors.posterior import DRIFT
+from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -117,10 +119,11 @@ def average_part(
     began = time.perf_counter()
     if not laws:
         laws = default_laws(runs[fitted])
+        _tell_settings(runs[fitted], laws)
         # columns of the reference run that only a candidate law beside these reads are
         # dropped; those that none reads are refused later
         read, of_candidates = (
-            {c for name in names for c in catalogue.law(name).covariates}
+            {c for name in names for c in find_law(name, runs).covariates}
             for names in (laws, candidate_laws(runs[fitted]))
         )
         reference = {
@@ -151,6 +154,14 @@ def average_part(
     warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
+
+
+def _tell_settings(runs: pd.DataFrame, laws: Sequence[str]) -> None:
+    """Warn that the default laws read a setting that was swept."""
+    swept = [name for name in laws if spelled_setting(name)]
+    alike = alike_but_settings(runs) if swept else None
+    if alike is not None:
+        warn(alike.sentence_if_read(swept))
 
 
 def of_comparison(

@@ -28,9 +28,8 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law import catalogue
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw._law.find import as_law
+from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import (
     Fold,
@@ -397,7 +396,7 @@ def law_of_few(runs: pd.DataFrame) -> str | None:
     first that suits.
     """
     names = default_laws(runs)
-    most = max(len(catalogue.law(name).free_priors) for name in names)
+    most = max(len(find_law(name, runs).free_priors) for name in names)
     can_weigh = len(names) == 1 or folds(runs, default_axes(runs), most)
     if len(runs) >= most and (can_weigh or len(runs) > fitting.HANDFUL):
         return None

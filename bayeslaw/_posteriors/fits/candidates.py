@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._inference.discrepancy.process import PRIORS, middle_size
 from bayeslaw._law import catalogue
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
@@ -17,10 +20,14 @@ from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.rows.settings import alike_but_settings
 
 # Forms 1, 2 and 3 of Goffinet 2025, and Form 1 with a bend that tables hardly show
 FORM_3 = "ptpp-gate-floor"
 FORMS = ("ptpp-floor", "ptpp-gate", FORM_3, "ptpp-transfer")
+# laws read a setting if the losses along it differ by more than this many times what
+# laws miss by their prior: it then makes four fifths of what they would miss
+WORTH = 2.0
 
 
 def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
@@ -43,13 +50,54 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
 
 def candidate_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are compared by default: those whose columns the table has,
-    both separable and coupled ones.
+    both separable and coupled ones, and the `default_laws`.
 
     Raises
     ------
     LawError
         No law of the default sets suits the table's columns.
     """
+    suited = _list_suited(runs)
+    return list(dict.fromkeys([*suited, *_choose_default(suited, runs)]))
+
+
+def default_laws(runs: pd.DataFrame) -> list[str]:
+    """Name the laws that are averaged by default. If every run has its checkpoint's
+    losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
+    if the stage varies, they are those that read it, of the forms only Form 3.
+
+    They read a setting that was swept if it moves losses by far more than laws miss.
+    """
+    return _choose_default(_list_suited(runs), runs)
+
+
+def _choose_default(suited: Sequence[str], runs: pd.DataFrame) -> list[str]:
+    laws = [catalogue.law(name) for name in suited]
+    starts = [law for law in laws if starts_from_losses(law.covariates)]
+    read_stage = [law for law in laws if "ptpp" in law.covariates]
+    # the other forms are parts of Form 3, or hardly differ from them
+    stages = [law for law in read_stage if law.name == FORM_3 or law.name not in FORMS]
+    return _add_swept(starts or stages or laws, runs)
+
+
+def _add_swept(laws: Sequence[Law], runs: pd.DataFrame) -> list[str]:
+    """Add swept settings to the names of laws that miss by far less than the losses of
+    runs differ that are alike in all else.
+    """
+    names = [law.name for law in laws]
+    alike = None if len(runs) <= HANDFUL else alike_but_settings(runs)
+    if alike is None or alike.beside or not alike.tunable:
+        return names
+    size = middle_size({c: runs[c].to_numpy(float) for c in ("N",) if c in runs})
+    misses = [PRIORS.of_all_pieces(law.covariates, size).median for law in laws]
+    return [
+        "+".join([name, *alike.tunable]) if alike.spread > WORTH * miss else name
+        for name, miss in zip(names, misses, strict=True)
+    ]
+
+
+def _list_suited(runs: pd.DataFrame) -> list[str]:
+    """Name the laws whose columns a table has; raises as `candidate_laws` does."""
     # columns that are empty at all rows of a domain are none: no law can read them there
     domains = runs["domain"].astype(str) if "domain" in runs else np.zeros(len(runs))
     runs = runs.loc[:, runs.notna().groupby(domains).any().all()]
@@ -87,20 +135,6 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         f"columns, or name laws (--law, --laws){once * (len(missing) == 1)}; "
         f"{it_has(runs)}"
     )
-
-
-def default_laws(runs: pd.DataFrame) -> list[str]:
-    """Name the laws that are averaged by default. If every run has its checkpoint's
-    losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
-    if the stage varies, they are those that read it, of the forms only Form 3.
-    """
-    candidates = candidate_laws(runs)
-    columns = {name: catalogue.law(name).covariates for name in candidates}
-    starts = [name for name in candidates if starts_from_losses(columns[name])]
-    read_stage = [name for name in candidates if "ptpp" in columns[name]]
-    # the other forms are parts of Form 3, or hardly differ from them
-    stages = [name for name in read_stage if name == FORM_3 or name not in FORMS]
-    return starts or stages or candidates
 
 
 def _is_repeated(runs: pd.DataFrame) -> bool:

@@ -207,7 +207,7 @@ def fit(arguments: FitArguments) -> Fit:
         if misfit is not None:
             groups = {}
             for kind in misfit.tau:
-                of_rows = group_labels(kind, runs, law.covariates)
+                of_rows = group_labels(kind, runs, law.untuned)
                 assert of_rows is not None
                 groups[kind] = list(np.unique(of_rows.to_numpy(str)))
             saved = to_dataset(misfit, groups)

@@ -57,7 +57,7 @@ class TrainingRuns(NamedTuple):
     @classmethod
     def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
         """Read the columns of a law from a table of runs."""
-        shared = Sharing() if independent else sharing(runs, law.covariates)
+        shared = Sharing() if independent else sharing(runs, law.untuned)
         y = fitting.log_losses(runs)
         row_sd = fitting.sds_of_log_loss(runs, np.exp(y))
         return cls(fitting.covariates(law, runs), y, shared, row_sd)
@@ -102,7 +102,9 @@ def learn_misfit(
     by default.
     """
     judged = runs if kept is None else runs.only(kept)
-    process = process_of(judged.covariates, judged.sharing.along_run)
+    # a swept setting bends the losses as the law says: it gets no axis of its own
+    axes = {c: judged.covariates[c] for c in law.untuned}
+    process = process_of(axes, judged.sharing.along_run)
     if process is None:
         return None
     of_law = {name: np.asarray(values[name]) for name in law.priors}

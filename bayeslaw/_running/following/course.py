@@ -322,7 +322,7 @@ def _tabulate(
     """List the nodes of the run in order, or all its steps by a schedule, with the
     columns that the laws read.
     """
-    columns = sorted(set(columns_read(posterior)) - {unit})
+    columns = sorted(set(columns_read(posterior, there=run)) - {unit})
     if schedule is None:
         start = until / grid.early
         first_steps = max(piece.first_steps for piece in posterior.pieces())

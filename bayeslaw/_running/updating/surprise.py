@@ -116,7 +116,8 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
         drawn = [member.draw_effects(rows, rng) for member in members]
         effects = np.concatenate(drawn)
     else:
-        effects = sizes * noise.draw_shared(rows, columns_read(posterior), rng)
+        untuned = columns_read(posterior, there=())
+        effects = sizes * noise.draw_shared(rows, untuned, rng)
     return Foreseen(
         rows=rows,
         y=np.log(losses(rows)),

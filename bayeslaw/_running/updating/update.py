@@ -285,8 +285,10 @@ def _choose_goal(
 ) -> pd.DataFrame:
     if at is not None:
         return _name_rows(at, "the run asked for")
-    covariates = columns_read(batch.old)
     # only covariates: the row of the plan has no other columns
+    covariates = columns_read(
+        batch.old, there=batch.rows if planned is None else planned
+    )
     largest = _name_rows(largest_rows(batch.rows, covariates), "the largest run")
     if planned is None:
         return largest

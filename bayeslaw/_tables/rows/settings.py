@@ -28,26 +28,33 @@ class Alike(NamedTuple):
     """Rows that are equal in all columns that laws read, and differ in other settings.
 
     ``columns``: these other settings. ``rows``: all such rows. ``apart``: largest ratio
-    of losses among rows that are equal for laws, minus one. ``tunable``: settings that
-    `tuned` takes together. ``beside``: settings that are swept beside them.
+    of losses among rows that are equal for laws, minus one. ``spread``: sd of their log
+    losses. ``tunable``: settings that `tuned` takes together. ``beside``: settings that
+    are swept beside them.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Any, ...]
     apart: float
+    spread: float
     tunable: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+
+    def sentence_if_read(self, laws: Sequence[str]) -> str:
+        """Describe the rows, and what the laws that read their settings make of them."""
+        return (
+            f"{self._describe('all else')}: {', '.join(laws)} read them; a run without "
+            "these columns is taken to have the best settings of the sweep"
+        )
 
     def sentence(self, law: str = "NAME") -> str:
         """Describe the rows, how far apart their losses are, and what to do with them
         when a law, of this name, is fitted.
         """
-        names = ", ".join(map(repr, self.columns))
         line = (
-            f"{named_rows(self.rows)}: alike in all that laws read, and up to "
-            f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
-            "noise around their mean, so that forecasts are of a run of middling "
-            "settings; keep the runs with the settings you will use, by --where"
+            f"{self._describe('all that laws read')}: taken as noise around their mean, "
+            "so that forecasts are of a run of middling settings; keep the runs with the "
+            "settings you will use, by --where"
         )
         if not self.tunable:
             return line
@@ -58,6 +65,13 @@ class Alike(NamedTuple):
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
             f"name a law with an optimum of {which}, --law {swept}"
+        )
+
+    def _describe(self, same: str) -> str:
+        names = ", ".join(map(repr, self.columns))
+        return (
+            f"{named_rows(self.rows)}: alike in {same}, and up to {self.apart:.1%} apart "
+            f"in loss, at other settings of {names}"
         )
 
 
@@ -89,14 +103,17 @@ def alike_but_settings(
     group = group.to_numpy()
     mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
     # a new index, because joined tables repeat labels
-    losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
-    apart = float((losses.max() / losses.min()).max() - 1)
+    logs = pd.Series(np.log(runs["loss"].to_numpy(float)[mixed]))
+    of_cells = logs.groupby(group[mixed])
+    apart = float(np.expm1((of_cells.max() - of_cells.min()).max()))
+    away = logs - of_cells.transform("mean")
+    spread = float(np.sqrt(np.sum(away**2) / (len(away) - of_cells.ngroups)))
     tunable = tuple(str(c) for c in differ if _can_be_tuned(runs, c))[:1]
     further = swept_beside(runs, tunable)
     tunable += tuple(c for c in further if _can_be_tuned(runs, c))
     beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
-    return Alike(tuple(map(str, differ)), rows, apart, tunable, beside)
+    return Alike(tuple(map(str, differ)), rows, apart, spread, tunable, beside)
 
 
 def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
