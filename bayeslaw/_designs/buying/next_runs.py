@@ -24,10 +24,9 @@ from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import InJson
 from bayeslaw._costs.costs import format_days
-from bayeslaw._designs.appraisal import Appraisal, appraise_picks
+from bayeslaw._designs.appraisal import Appraisal, Market, appraise_picks
 from bayeslaw._designs.buying.campaign import (
     NextArguments,
-    as_read,
     fewest,
     goal_now,
     losses_of,
@@ -35,7 +34,7 @@ from bayeslaw._designs.buying.campaign import (
     what_is_known,
 )
 from bayeslaw._designs.criteria import Choosing
-from bayeslaw._designs.evidence import gaussian
+from bayeslaw._designs.evidence import as_read
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import CHOSEN, KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
@@ -297,7 +296,6 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     offered = menu(campaign.candidates, costs)
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
-    choice = None if aim.options is None else aim.options.now()
     unsold = offered.without(bought)
     # The best list for the rest of the budget. Runs that cost a trifle are not offered,
     # as long as other runs are affordable.
@@ -305,17 +303,19 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     dear = np.where(unsold.cost < TRIFLE * campaign.budget, np.inf, unsold.cost)
     if (dear <= remaining).any():
         unsold = replace(unsold, cost=dear)
-    approximation = gaussian(unsold, aim.domains)
-    offer, criterion = approximation.offer, aim.criterion(approximation)
-    picks: list[Pick] = []
+    market = Market.of(unsold, aim)
+    offer, picks = market.offer, []
     if (offer.cost <= remaining).any():
-        picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
-    rest, _ = appraise_picks(approximation, criterion, picks)
-    is_worthwhile = bool(rest.sds[-1] <= (1 - LEAST_FALL) * rest.sds[0])
-    if isinstance(criterion, Choosing):
-        is_worthwhile = bool(rest.gain.sum() >= LEAST_FALL * criterion.total)
+        limits = Limits(remaining, 1, len(offer.cost))
+        picks = choose(offer, market.criterion, limits)
+    rest = appraise_picks(market, picks)
+    choice = None if aim.options is None else aim.options.now()
     unsure = rest.sds[0] if choice is None else choice["regret"]
-    stop = why_stop(campaign, aim.gain, unsure, rest, is_known, is_worthwhile)
+    if is_known and unsure <= campaign.enough:
+        within = KINDS[aim.gain].shown(campaign.enough)
+        stop = f"the goal is known to within the {within} asked for"
+    else:
+        stop = _why_not_buy(campaign, market, rest, is_known)
     # What to buy now: cheap runs go first, since their results may change the choice of
     # expensive ones. If only priors are known, the runs that a first fit needs.
     ordered = sorted(picks, key=lambda pick: offer.cost[pick])
@@ -328,17 +328,6 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
         count = min(max(within, needed), count)
     now = ordered[: min(count, campaign.batch or count)]
     gave_none = measured[[*losses.values()]].isna().any(axis=1)
-    plan = None
-    if aim.plan is not None:
-        tokens = math.exp(aim.plan.choice.log_tokens)
-        problem = aim.plan.problem
-        plan = {
-            "tokens": tokens,
-            "replay": float(aim.plan.choice.replay),
-            "flops": problem.costs.flops_per_token(problem.N) * tokens,
-            "reaches": aim.plan.is_reached,
-            "margin": float(aim.plan.choice.margin),
-        }
     return NextRuns(
         runs=_list_rows(offered, unsold, now, losses.values()),
         goal_sd=rest.sds[0],
@@ -350,7 +339,7 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
         failed=measured["row"][gave_none].tolist(),
         posterior=posteriors[TARGET],
         source=posteriors.get(FORGETTING),
-        plan=plan,
+        plan=None if aim.plan is None else aim.plan.describe_now(),
         choice=choice,
         gain=aim.gain,
         campaign=campaign,
@@ -394,23 +383,12 @@ def _find_odd_runs(
     return list(dict.fromkeys(odd))
 
 
-def why_stop(
-    campaign: NextArguments,
-    gain: GainName,
-    unsure: float,
-    rest: Appraisal,
-    is_known: bool,
-    is_worthwhile: bool,
+def _why_not_buy(
+    campaign: NextArguments, market: Market, rest: Appraisal, is_known: bool
 ) -> str:
-    """Give the reason why nothing more is bought, or an empty text.
-
-    ``unsure``: the measure of uncertainty that must fall to ``enough``. ``rest``: the
-    best list for the rest of the budget. ``is_worthwhile``: whether its gain is more
-    than a trifle of the possible gain.
+    """Give the reason why the best list for the rest of the budget is not bought, or an
+    empty text.
     """
-    if is_known and unsure <= campaign.enough:
-        within = KINDS[gain].shown(campaign.enough)
-        return f"the goal is known to within the {within} asked for"
     if not rest.picks and not len(campaign.bought):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
@@ -418,14 +396,17 @@ def why_stop(
         )
     if not rest.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
-    saved, cost = rest.gain.sum(), rest.cost.sum()
-    if gain == "plan" and saved < campaign.least * cost:
+    gain, cost = rest.gain.sum(), rest.cost.sum()
+    if market.goal.gain == "plan" and gain < campaign.least * cost:
         unit = "FLOPs" if campaign.costs is None else "in money"
         return (
-            f"what the rest of the budget pays for would save the plan {saved:.2g} "
+            f"what the rest of the budget pays for would save the plan {gain:.2g} "
             f"{unit} and cost {cost:.2g}"
         )
-    if is_known and not is_worthwhile:
+    hardly_lower = rest.sds[-1] > (1 - LEAST_FALL) * rest.sds[0]
+    if isinstance(market.criterion, Choosing):
+        hardly_lower = gain < LEAST_FALL * market.criterion.total
+    if is_known and hardly_lower:
         return "what the rest of the budget pays for would hardly lower it"
     return ""
 
