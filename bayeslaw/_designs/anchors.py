@@ -19,7 +19,7 @@ from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
 from bayeslaw._designs.appraisal import Appraisal, Market, appraise_picks, best_list
-from bayeslaw._designs.evidence import already_had
+from bayeslaw._designs.evidence import already_had, as_read
 from bayeslaw._designs.goals.goal import (
     CHOSEN,
     KINDS,
@@ -40,11 +40,10 @@ from bayeslaw._designs.worth import (
     foresee_new_run,
     foresee_verdicts,
 )
-from bayeslaw._plans.question import FORGETTING
+from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._tables.before import of_source
 from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import as_runs
 
@@ -213,45 +212,42 @@ class Anchors(Shown):
         if self.days is not None:
             money = f"{format_money(self.spent)} of {format_money(self.budget)}"
             price = f"{money}, done in {format_days(self.days)},"
-        saving = ""
+        kind, count = KINDS[self.gain], format_many(len(self.picks), "run")
+        told = (
+            f"{count} for {price} take {kind.sd_of} from "
+            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
+            f"{kind.of_what}"
+        )
         if self.plan is not None:
             before, after = self.plan["flops_before"], self.plan["flops_after"]
-            saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+            told += f" and the plan from {before:.3g} to {after:.3g} FLOPs"
             if "money_before" in self.plan:
                 before, after = self.plan["money_before"], self.plan["money_after"]
-                saving += f" (from {format_money(before)} to {format_money(after)})"
+                told += f" (from {format_money(before)} to {format_money(after)})"
         elif self.check is not None and "share_with_a_plan" in self.check:
             chance = self.check["share_with_a_plan"]
-            saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
-        choice = ""
+            told += f" and make a plan possible in {chance:.0%} of simulated outcomes"
         if self.choice is not None:
             c = self.choice
-            choice = f"; now {c['best']} is best by {c['chance']:.0%}"
+            told += f"; now {c['best']} is best by {c['chance']:.0%}"
             if "chance_after" in c:
-                choice += (
+                told += (
                     f", and the choice after them is right in {c['chance_after']:.0%} "
                     "(expected loss for want of knowing the best "
                     f"{c['regret']:.2%}, then {c['regret_after']:.2%})"
                 )
-        worth = ""
         if self.new_run is not None:
             before, after = self.new_run["before"], self.new_run["after"]
-            worth = (
+            told += (
                 f"; 90% of new runs there then lie within {after:.1%} of the forecast, "
                 f"not {before:.1%}"
             )
             if after > (1 - LEAST_NARROWER) * before:
-                worth += " (hardly narrower)"
+                told += " (hardly narrower)"
         if self.verdicts is not None:
             money = None if self.days is None else self.spent
-            worth += f"; {describe_verdicts(self.verdicts, money)}"
-        kind = KINDS[self.gain]
-        count = format_many(len(self.picks), "run")
-        return (
-            f"{count} for {price} take {kind.sd_of} from "
-            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
-            f"{kind.of_what}{saving}{choice}{worth}; {self.stop}."
-        )
+            told += f"; {describe_verdicts(self.verdicts, money)}"
+        return f"{told}; {self.stop}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +270,6 @@ class AnchorArguments:
     costs: Costs | None = None
     max_loss: float | None = None
     confidence: float = 0.9
-
-    @property
-    def sources(self) -> dict[str, Posterior]:
-        """Collect the source posteriors by name; a single one is called ``forgetting``."""
-        return {} if self.source is None else by_name(self.source, FORGETTING)
 
 
 @takes(AnchorArguments)
@@ -364,7 +355,9 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     >>> len(bought.table(offer)) > 0
     True
     """
-    target = as_posterior(arguments.posterior)
+    target, source = as_posterior(arguments.posterior), arguments.source
+    sources = {} if source is None else by_name(source, FORGETTING)
+    posteriors = {TARGET: target, **sources}
     if isinstance(arguments.candidates, pd.DataFrame):
         check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
@@ -377,21 +370,20 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     offered = menu(candidates, costs)
     limits = _read_limits(offered, arguments)
     # refuse candidates that posteriors cannot evaluate, before a plan is searched
-    sources = arguments.sources
-    what = "the table of candidates"
-    check_readable(candidates, columns_read(target), what)
-    for source in sources.values():
-        check_readable(of_source(candidates), columns_read(source), what)
+    for name, posterior in posteriors.items():
+        table, read = as_read(candidates, name), columns_read(posterior)
+        check_readable(table, read, "the table of candidates")
     # take off what all posteriors were fitted to, and go on with runs that are begun
-    posteriors = [target, *sources.values()]
-    had = np.all([already_had(candidates, p) for p in posteriors], axis=0)
-    begun = [already_had(candidates, p, same_run=True) for p in posteriors]
-    offered = offered.without(np.all(begun, axis=0)).withdraw(had)
+    had, begun = (
+        np.all([already_had(candidates, p, same) for p in posteriors.values()], axis=0)
+        for same in (False, True)
+    )
+    offered = offered.without(begun).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
     once = np.where(offered.is_begun[:, None], 1, limits.replicates)
     limits = limits._replace(replicates=once)
-    gain = gain_for(arguments.gain, goal, arguments.source is not None)
+    gain = gain_for(arguments.gain, goal, source is not None)
     if max_loss is not None and (gain != "variance" or isinstance(goal, Mapping)):
         raise PlanError(
             "max_loss is a limit on runs that are forecast: it needs a table as the goal "
@@ -408,8 +400,9 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     # what to distrust
     warnings = list(target.warnings)
     if sources:
-        named = {"target": target, **sources}
-        warnings = [f"{name}: {w}" for name, p in named.items() for w in p.warnings]
+        warnings = [
+            f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings
+        ]
     if had.any():
         warnings.append(
             f"{had.sum()} of {len(had)} candidates are not offered: the posterior was "

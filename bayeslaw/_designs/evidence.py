@@ -169,7 +169,7 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def already_had(
-    table: pd.DataFrame, posterior: Posterior, *, same_run: bool = False
+    table: pd.DataFrame, posterior: Posterior, same_run: bool = False
 ) -> Bool[np.ndarray, " row"]:
     """Tell which candidates a posterior was fitted to, shape (row,). These have the
     same settings as a fitted row, and the same ``seed`` if candidates have one; with

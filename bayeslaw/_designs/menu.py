@@ -20,7 +20,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import is_of_model, models_of
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.levels import at_levels, with_common_levels, with_levels
-from bayeslaw._tables.runs import NUMERIC, as_design
+from bayeslaw._tables.runs import NUMERIC, as_design, refuse
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
 if TYPE_CHECKING:
@@ -177,10 +177,9 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     falls = np.argwhere(along_runs[:, 1:] < along_runs[:, :-1])
     if len(falls):
         run, stop = falls[0]
-        raise RunTableError(
-            f"row {table.index[rows[run, stop + 1]]}, column 'cost': less than at the "
-            "point before it in the same run; cost is that of the run up to the row"
-        )
+        fault = "less than at the point before it in the same run"
+        row = table.index[rows[run, stop + 1]]
+        refuse([row], "cost", fault, "cost is that of the run up to the row")
     # each row's checkpoint: by name, else by N and ptpp, else that of its run
     codes = runs
     if "checkpoint" in table and table["checkpoint"].notna().all():
@@ -191,10 +190,8 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     differs = (rows >= 0) & (codes[rows] != codes[rows[:, :1]])
     if differs.any():
         row = table.index[rows[tuple(np.argwhere(differs)[0])]]
-        raise RunTableError(
-            f"row {row}, column 'run': its run starts from two checkpoints; name the "
-            "runs apart"
-        )
+        fault = "its run starts from two checkpoints"
+        refuse([row], "run", fault, "name the runs apart")
     dearest = np.zeros(codes.max() + 1)
     np.maximum.at(dearest, codes, extra)
     had = np.zeros(len(table), bool)
@@ -243,12 +240,7 @@ def _read_costs(column: pd.Series, name: str, do: str) -> Float[np.ndarray, " ro
     }
     for fault, bad in faults.items():
         if bad.any():
-            rows = column.index[bad]
-            named = ", ".join(map(str, rows[:3]))
-            if len(rows) > 3:
-                named += f" and {len(rows) - 3} more"
-            which = "row" if len(rows) == 1 else "rows"
-            raise RunTableError(f"{which} {named}, column {name!r}: {fault}; {do}")
+            refuse(column.index[bad], name, fault, do)
     return costs
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.evidence import as_read, domain_of
-from bayeslaw._designs.goals.goal import GainName, Goal, forecast_goal, gain_for
+from bayeslaw._designs.goals.goal import GainName, Goal, forecast_goal
 from bayeslaw._designs.goals.plan import (
     can_save,
     check_keywords,
@@ -68,24 +68,31 @@ class NextArguments:
         wanted = self.laws if domain == TARGET else self.source_laws
         return laws_for(self.table(domain), wanted)
 
+    @property
+    def losses(self) -> dict[str, str]:
+        """Columns of the losses that are measured for a run, by domain."""
+        if isinstance(self.goal, pd.DataFrame):
+            return {TARGET: "loss"}
+        return {TARGET: "loss", FORGETTING: "source_loss"}
+
     @cached_property
     def bought(self) -> pd.DataFrame:
         """Rows bought so far with their losses, checked."""
-        return _read_measured(self.candidates, self.measured, losses_of(self.goal))
+        return _read_measured(self.candidates, self.measured, [*self.losses.values()])
 
-
-def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
-    """Name the columns of the losses that are measured for a run, by domain."""
-    if isinstance(goal, pd.DataFrame):
-        return {TARGET: "loss"}
-    return {TARGET: "loss", FORGETTING: "source_loss"}
+    def measured_in(self, domain: str) -> pd.DataFrame:
+        """Select the candidates with a measured loss in a domain, as its laws read
+        them.
+        """
+        column = self.losses[domain]
+        gave = self.bought.dropna(subset=column)
+        return self.table(domain).loc[gave["row"]].assign(loss=gave[column].to_numpy())
 
 
 def _read_measured(
-    offered: pd.DataFrame, measured: pd.DataFrame | None, columns: Mapping[str, str]
+    offered: pd.DataFrame, measured: pd.DataFrame | None, losses: list[str]
 ) -> pd.DataFrame:
     """Read rows and losses, and check that every row is among the candidates."""
-    losses = [*columns.values()]
     if measured is None or not len(measured):
         return pd.DataFrame({"row": [], **{column: [] for column in losses}})
     for column in ("row", *losses):
@@ -152,7 +159,7 @@ def goal_now(
     target, goal = posteriors[TARGET], campaign.goal
     is_known = not any(is_prior_only(p) for p in posteriors.values())
     if isinstance(goal, pd.DataFrame):
-        gain = gain_for(campaign.gain, goal, False)
+        gain = campaign.gain or "variance"
         # with few runs one law is fitted, so they cannot tell yet which law is right
         if gain == "law" and len(target.pieces()) == 1:
             gain = "variance"

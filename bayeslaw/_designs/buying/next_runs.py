@@ -29,7 +29,6 @@ from bayeslaw._designs.buying.campaign import (
     NextArguments,
     fewest,
     goal_now,
-    losses_of,
     planned_region,
     what_is_known,
 )
@@ -145,7 +144,7 @@ class NextRuns(InJson):
 
     def table(self) -> pd.DataFrame:
         """Show a line for each row to measure."""
-        table = self.runs.drop(columns=[*losses_of(self.campaign.goal).values()])
+        table = self.runs.drop(columns=[*self.campaign.losses.values()])
         counts = [c for c in ("N", "D", "U") if c in table]
         table[counts] = table[counts].map(format_count)
         table["cost"] = [f"{cost:.3g}" for cost in table["cost"]]
@@ -236,24 +235,23 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     True
     """
     candidates, goal = arguments.candidates, arguments.goal
-    columns = losses_of(goal)
-    losses = [*columns.values()]
-    gain = gain_for(arguments.gain, goal, FORGETTING in columns)
+    losses = arguments.losses
+    gain = gain_for(arguments.gain, goal, FORGETTING in losses)
     if arguments.batch is not None:
         check_count("batch", arguments.batch)
     for table in (candidates, goal):
         if isinstance(table, pd.DataFrame):
             check_repeated(table.columns)
     check_rows(candidates)
-    if arguments.source_laws is not None and FORGETTING not in columns:
+    if arguments.source_laws is not None and FORGETTING not in losses:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
-    offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
+    offered = as_runs(candidates.drop(columns=[*losses.values()], errors="ignore"))
     if isinstance(goal, pd.DataFrame):
         goal = goal.drop(columns="loss", errors="ignore")
     goal, costs = read_goal(goal, arguments.costs)
     campaign = replace(arguments, candidates=offered, goal=goal, costs=costs, gain=gain)
     # the laws of each domain, restated at the given reference run
-    found = [campaign.laws_of(domain) for domain in columns]
+    found = [campaign.laws_of(domain) for domain in losses]
     placed = at_reference(list(chain(*found)), arguments.reference or {})
     count = len(found[0])
     campaign = replace(campaign, laws=placed[:count], source_laws=placed[count:])
@@ -264,7 +262,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         tables["the goal's table"] = goal
     else:
         planned_region(goal, offered)
-    for name in columns:
+    for name in losses:
         read = covariates_read(campaign.laws_of(name))
         for what, table in tables.items():
             check_readable(as_read(table, name), read, what)
@@ -288,7 +286,7 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     the budget, and decide whether to stop.
     """
     measured, costs = campaign.bought, campaign.costs
-    losses = losses_of(campaign.goal)
+    losses = campaign.losses
     runtime.start()
     bought = campaign.candidates.index.isin(measured["row"])
     posteriors = {name: _build_posterior(campaign, bought, name) for name in losses}
@@ -350,15 +348,12 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
 def _build_posterior(
     campaign: NextArguments, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
-    column = losses_of(campaign.goal)[domain]
-    gave = campaign.bought.dropna(subset=column)
     candidates, laws = campaign.table(domain), campaign.laws_of(domain)
-    if not len(gave):
+    measured = campaign.measured_in(domain)
+    if measured.empty:
         return from_priors(laws, candidates, campaign.seed)
-    losses = gave[column]
-    measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
     # runs on offer stay in the table, so that all batches share compiled programs
-    unmeasured = candidates[~bought].assign(loss=float(losses.median()))
+    unmeasured = candidates[~bought].assign(loss=float(measured["loss"].median()))
     table = pd.concat([measured, unmeasured], ignore_index=True)
     is_measured = np.arange(len(table)) < len(measured)
     return what_is_known(table, is_measured, laws, campaign.seed)
@@ -369,17 +364,16 @@ def _find_odd_runs(
 ) -> list[Any]:
     """Find measured runs with losses outside their forecasts."""
     odd = []
-    for domain, column in losses_of(campaign.goal).items():
-        gave = campaign.bought.dropna(subset=column)
-        posterior = posteriors[domain]
-        if not len(gave) or is_prior_only(posterior):
+    for domain, posterior in posteriors.items():
+        runs = campaign.measured_in(domain)
+        if runs.empty or is_prior_only(posterior):
             continue
-        runs = campaign.table(domain).loc[gave["row"]].reset_index(drop=True)
-        draws = posterior.log_loss(runs, noise=True, seed=campaign.seed)
+        settings = runs.drop(columns="loss").reset_index(drop=True)
+        draws = posterior.log_loss(settings, noise=True, seed=campaign.seed)
         # share of the forecast on the far side of the measured loss, times two sides
-        above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
+        above = (draws > np.log(runs["loss"].to_numpy())).mean(axis=0)
         surprise = 2 * np.minimum(above, 1 - above)
-        odd += gave["row"][surprise < ODD].tolist()
+        odd += runs.index[surprise < ODD].tolist()
     return list(dict.fromkeys(odd))
 
 
@@ -417,16 +411,12 @@ def _list_rows(
     """List the rows of the candidates that these picks measure, in order, with the
     row's label and the cost of its run up to the row.
     """
+    exists = offered.rows >= 0
+    costs = np.zeros(len(offered.table))
+    costs[offered.rows[exists]] = offered.cost[exists]
+    every = offered.table.assign(cost=costs, **dict.fromkeys(losses, math.nan))
     measured = [unsold.measured_by(pick) for pick in picks]
     places = np.concatenate([np.zeros(0, int), *measured])
-    costs = np.zeros(len(offered.table))
-    exists = offered.rows >= 0
-    costs[offered.rows[exists]] = offered.cost[exists]
-    table = offered.table.iloc[places].copy()
-    table["cost"] = costs[places]
-    labels = offered.table.index[places]
-    if "row" in table:
-        table = table.drop(columns="row")
-    table.insert(0, "row", labels)
-    to_fill_in = dict.fromkeys(losses, math.nan)
-    return table.assign(**to_fill_in).reset_index(drop=True)
+    table = every.iloc[places].drop(columns="row", errors="ignore")
+    table.insert(0, "row", offered.table.index[places])
+    return table.reset_index(drop=True)
