@@ -161,7 +161,7 @@ def anchors(options: AnchorsOptions) -> None:
         losses_read = _losses_read(posterior, source)
     # of all batches so far; the loss of a failed run is empty
     batches = [load_table(path) for path in options.measured or ()]
-    table = _candidates(options, losses_read, goal)
+    table = read_candidates(options, losses_read, goal)
     if options.prior_only:
         posterior, source = _priors_of_anchors(options, table, goal)
     settings: dict[str, Any] = {
@@ -277,7 +277,7 @@ def _priors_of_anchors(
     )
 
 
-def _candidates(
+def read_candidates(
     options: AnchorsOptions, losses_read: Collection[str], goal: Any
 ) -> Any:
     """Read the runs on offer: those in the table, or runs made from its checkpoints.
