@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,23 +18,13 @@ from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
-from bayeslaw._designs.appraisal import (
-    MAX_KHAT,
-    Appraisal,
-    appraise_picks,
-    best_list,
-    longest_checkable,
-    where_to_stop,
-)
-from bayeslaw._designs.criteria import Choosing, Variance
-from bayeslaw._designs.evidence import already_had, domain_of, gaussian
-from bayeslaw._designs.gaussian import Pick
+from bayeslaw._designs.appraisal import Appraisal, Market, appraise_picks, best_list
+from bayeslaw._designs.evidence import already_had, as_read
 from bayeslaw._designs.goals.goal import (
     CHOSEN,
     KINDS,
     GainName,
-    Goal,
-    foresee_choice,
+    forecast_goal,
     gain_for,
     goal_of,
     read_goal,
@@ -45,15 +34,16 @@ from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._designs.worth import (
     VERDICTS,
+    check_by_reweighting,
     describe_verdicts,
+    foresee_choice,
     foresee_new_run,
     foresee_verdicts,
 )
-from bayeslaw._plans.question import FORGETTING
+from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._tables.before import of_source
 from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import as_runs
 
@@ -222,45 +212,42 @@ class Anchors(Shown):
         if self.days is not None:
             money = f"{format_money(self.spent)} of {format_money(self.budget)}"
             price = f"{money}, done in {format_days(self.days)},"
-        saving = ""
+        kind, count = KINDS[self.gain], format_many(len(self.picks), "run")
+        told = (
+            f"{count} for {price} take {kind.sd_of} from "
+            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
+            f"{kind.of_what}"
+        )
         if self.plan is not None:
             before, after = self.plan["flops_before"], self.plan["flops_after"]
-            saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+            told += f" and the plan from {before:.3g} to {after:.3g} FLOPs"
             if "money_before" in self.plan:
                 before, after = self.plan["money_before"], self.plan["money_after"]
-                saving += f" (from {format_money(before)} to {format_money(after)})"
+                told += f" (from {format_money(before)} to {format_money(after)})"
         elif self.check is not None and "share_with_a_plan" in self.check:
             chance = self.check["share_with_a_plan"]
-            saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
-        choice = ""
+            told += f" and make a plan possible in {chance:.0%} of simulated outcomes"
         if self.choice is not None:
             c = self.choice
-            choice = f"; now {c['best']} is best by {c['chance']:.0%}"
+            told += f"; now {c['best']} is best by {c['chance']:.0%}"
             if "chance_after" in c:
-                choice += (
+                told += (
                     f", and the choice after them is right in {c['chance_after']:.0%} "
                     "(expected loss for want of knowing the best "
                     f"{c['regret']:.2%}, then {c['regret_after']:.2%})"
                 )
-        worth = ""
         if self.new_run is not None:
             before, after = self.new_run["before"], self.new_run["after"]
-            worth = (
+            told += (
                 f"; 90% of new runs there then lie within {after:.1%} of the forecast, "
                 f"not {before:.1%}"
             )
             if after > (1 - LEAST_NARROWER) * before:
-                worth += " (hardly narrower)"
+                told += " (hardly narrower)"
         if self.verdicts is not None:
             money = None if self.days is None else self.spent
-            worth += f"; {describe_verdicts(self.verdicts, money)}"
-        kind = KINDS[self.gain]
-        count = format_many(len(self.picks), "run")
-        return (
-            f"{count} for {price} take {kind.sd_of} from "
-            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
-            f"{kind.of_what}{saving}{choice}{worth}; {self.stop}."
-        )
+            told += f"; {describe_verdicts(self.verdicts, money)}"
+        return f"{told}; {self.stop}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,11 +270,6 @@ class AnchorArguments:
     costs: Costs | None = None
     max_loss: float | None = None
     confidence: float = 0.9
-
-    @property
-    def sources(self) -> dict[str, Posterior]:
-        """Collect the source posteriors by name; a single one is called ``forgetting``."""
-        return {} if self.source is None else by_name(self.source, FORGETTING)
 
 
 @takes(AnchorArguments)
@@ -373,62 +355,55 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     >>> len(bought.table(offer)) > 0
     True
     """
-    target = as_posterior(arguments.posterior)
+    target, source = as_posterior(arguments.posterior), arguments.source
+    sources = {} if source is None else by_name(source, FORGETTING)
+    posteriors = {TARGET: target, **sources}
     if isinstance(arguments.candidates, pd.DataFrame):
         check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
     goal, costs = read_goal(arguments.goal, arguments.costs)
-    limit = _read_max_loss(arguments)
+    confidence = checked("confidence", arguments.confidence, EVEN_CHANCE)
+    max_loss = arguments.max_loss
+    if max_loss is not None:
+        max_loss = checked("max_loss", max_loss, LOSS)
     runtime.start()
     offered = menu(candidates, costs)
     limits = _read_limits(offered, arguments)
     # refuse candidates that posteriors cannot evaluate, before a plan is searched
-    sources = arguments.sources
-    what = "the table of candidates"
-    check_readable(candidates, columns_read(target, there=candidates), what)
-    for source in sources.values():
-        read = columns_read(source, there=candidates)
-        check_readable(of_source(candidates), read, what)
+    for name, posterior in posteriors.items():
+        table = as_read(candidates, name)
+        read = columns_read(posterior, there=table)
+        check_readable(table, read, "the table of candidates")
     # take off what all posteriors were fitted to, and go on with runs that are begun
-    posteriors = [target, *sources.values()]
-    had = np.all([already_had(candidates, p) for p in posteriors], axis=0)
-    begun = [already_had(candidates, p, same_run=True) for p in posteriors]
-    offered = offered.without(np.all(begun, axis=0)).withdraw(had)
+    had, begun = (
+        np.all([already_had(candidates, p, same) for p in posteriors.values()], axis=0)
+        for same in (False, True)
+    )
+    offered = offered.without(begun).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
-    once = np.where(offered.is_begun, 1, limits.replicates)
+    once = np.where(offered.is_begun[:, None], 1, limits.replicates)
     limits = limits._replace(replicates=once)
-    # the list, and where it ends
-    gain = gain_for(arguments.gain, goal, arguments.source is not None)
-    if limit is not None and (gain != "variance" or isinstance(goal, Mapping)):
+    gain = gain_for(arguments.gain, goal, source is not None)
+    if max_loss is not None and (gain != "variance" or isinstance(goal, Mapping)):
         raise PlanError(
             "max_loss is a limit on runs that are forecast: it needs a table as the goal "
             "and the gain 'variance'; a plan has its limits in the goal"
         )
+    # the list, and what it does
     aim = goal_of(target, goal, gain, offered, arguments.run_length, sources)
-    approximation = gaussian(offered, aim.domains)
-    criterion = aim.criterion(approximation)
-    appraisal, is_chance = best_list(approximation, criterion, limits)
-    least = KINDS[aim.gain].least if arguments.least is None else arguments.least
-    if aim.gain != "plan":
-        # if the possible gain is limited, the rate is a share of it
-        is_limited = isinstance(criterion, Variance | Choosing)
-        least *= (criterion.total if is_limited else 1.0) / limits.budget
-    count, stop = where_to_stop(
-        approximation.offer, appraisal, limits, least, is_chance
-    )
-    if not np.isfinite(offered.cost).any():
-        stop = "all runs on offer are had already"
-    appraisal = appraisal.first(count)
-    sds = appraisal.sds
+    market = Market.of(offered, aim)
+    bought, stop = best_list(market, limits, arguments.least)
+    picks = bought.picks
     check = None
-    if arguments.checks and appraisal.picks:
-        check = _compare_with_reweighting(offered, aim, appraisal.picks, sds, arguments)
+    if arguments.checks and picks:
+        check = check_by_reweighting(market, bought, arguments.checks, arguments.seed)
     # what to distrust
     warnings = list(target.warnings)
     if sources:
-        named = {"target": target, **sources}
-        warnings = [f"{name}: {w}" for name, p in named.items() for w in p.warnings]
+        warnings = [
+            f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings
+        ]
     if had.any():
         warnings.append(
             f"{had.sum()} of {len(had)} candidates are not offered: the posterior was "
@@ -437,41 +412,32 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         )
     plan = None
     if aim.plan is not None and not aim.plan.is_reached:
-        tokens = format_count(math.exp(aim.plan.choice.log_tokens))
         warnings.append(
             "no plan reaches the confidence yet, so that runs cannot be priced by what "
             "they save: chosen are those that tell most about the limited losses at "
             "the most probable plan "
-            f"(D {tokens}, replay {aim.plan.choice.replay:.2f})"
+            f"(D {format_count(aim.plan.tokens)}, replay {aim.plan.choice.replay:.2f})"
         )
     elif aim.plan is not None and aim.gain == "plan":
-        saved, price = float(appraisal.gain.sum()), aim.plan.price
-        flops_after = aim.plan.flops - saved / aim.plan.price_per_flop
-        plan = {"flops_before": aim.plan.flops, "flops_after": flops_after}
-        if aim.plan.problem.costs.has_money:
-            plan |= {"money_before": price, "money_after": price - saved}
+        plan = aim.plan.describe_saving(float(bought.gain.sum()))
     new_run = verdicts = None
     if aim.gain == "variance" and aim.plan is None:
-        (domain,) = aim.domains
-        new_run = foresee_new_run(domain, sds[0], sds[-1])
-        if limit is not None:
-            assert isinstance(goal, pd.DataFrame)
-            verdicts = foresee_verdicts(
-                approximation, domain, appraisal.picks, goal, *limit
-            )
+        new_run = foresee_new_run(market, bought)
+    if max_loss is not None and isinstance(goal, pd.DataFrame):
+        verdicts = foresee_verdicts(market, picks, goal.index, max_loss, confidence)
     return Anchors(
-        picks=_build_records(offered, appraisal),
+        picks=_build_records(offered, bought),
         gain=aim.gain,
         unit=unit_of(aim.gain, costs),
-        goal_sd_before=sds[0],
-        goal_sd_after=sds[-1],
-        spent=approximation.offer.price_picks(appraisal.picks),
+        goal_sd_before=bought.sds[0],
+        goal_sd_after=bought.sds[-1],
+        spent=market.offer.price_picks(picks),
         budget=limits.budget,
         stop=stop,
         check=check,
         plan=plan,
-        choice=foresee_choice(aim, approximation, appraisal.picks, arguments.seed),
-        days=None if costs is None else days_of(offered, appraisal.picks, costs),
+        choice=foresee_choice(market, picks, arguments.seed),
+        days=None if costs is None else days_of(offered, picks, costs),
         new_run=new_run,
         verdicts=verdicts,
         warnings=warnings,
@@ -505,21 +471,11 @@ def appraise(
     runs, goal = as_runs(runs), as_runs(goal)
     runtime.start()
     offered = menu(runs.assign(cost=0.0))
-    domain = domain_of(posterior, offered, goal, run_length)
-    approximation = gaussian(offered, [domain])
+    aim = forecast_goal(posterior, goal, "variance", offered, run_length)
     last = (offered.rows >= 0).sum(axis=1) - 1
     picks = [(run, int(stop)) for run, stop in enumerate(last)]
-    criterion = Variance(approximation.goals)
-    appraisal, _ = appraise_picks(approximation, criterion, picks)
-    return appraisal.sds[0], appraisal.sds[-1]
-
-
-def _read_max_loss(arguments: AnchorArguments) -> tuple[float, float] | None:
-    """Read the limit on a new run's loss and the confidence of its verdict."""
-    confidence = checked("confidence", arguments.confidence, EVEN_CHANCE)
-    if arguments.max_loss is None:
-        return None
-    return checked("max_loss", arguments.max_loss, LOSS), confidence
+    sds = appraise_picks(Market.of(offered, aim), picks).sds
+    return sds[0], sds[-1]
 
 
 def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
@@ -567,47 +523,3 @@ def _build_records(offered: Menu, appraisal: Appraisal) -> list[dict[str, Any]]:
             }
         )
     return records
-
-
-def _compare_with_reweighting(
-    offered: Menu,
-    goal: Goal,
-    picks: Sequence[Pick],
-    sds: Sequence[float],
-    arguments: AnchorArguments,
-) -> dict[str, Any]:
-    """Compare the approximation with reweighted draws, on as many of the first picks as
-    the draws allow.
-    """
-    count, views = longest_checkable(
-        offered, goal.domains, picks, arguments.checks, arguments.seed
-    )
-    by_goal = np.hstack([view.variance() for view in views])
-    variances = by_goal.mean(axis=1)  # of each outcome
-    outcomes = len(variances)
-    sd = math.sqrt(variances.mean())
-    error = math.nan
-    if outcomes > 1:
-        # the error of a square root is the variance's error over twice the root
-        error = variances.std(ddof=1) / math.sqrt(outcomes) / (2 * sd)
-    khat = max(view.median_khat for view in views)
-    record = {
-        "picks": count,
-        "outcomes": outcomes,
-        "goal_sd": sd,
-        "error": float(error),
-        "goal_sd_approximate": sds[count],
-        "correction": sd / sds[count],
-        "khat": khat,
-        "reliable": khat <= MAX_KHAT,
-    }
-    if goal.options is not None:
-        (view,) = views
-        _, chance, regret = goal.options.expect(view.weights)
-        of_choice = {"chance": float(chance.mean()), "regret": float(regret.mean())}
-        return record | of_choice
-    if goal.plan is None:
-        return record
-    from bayeslaw._designs.goals.plan import replan
-
-    return record | replan(goal.plan, views, arguments.seed)

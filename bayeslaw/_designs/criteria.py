@@ -38,9 +38,15 @@ class Criterion(ABC):
     ) -> Float[np.ndarray, "run stop"]:
         """Compute the further gain of each run up to each stop, shape (run, stop)."""
 
+    @property
+    def total(self) -> float:
+        """Size of the largest possible gain; 1 for gains in nats, which have no limit."""
+        return 1.0
+
+    @property
     def rounding(self) -> float:
-        """Compute the largest gain that may be a rounding error."""
-        return ROUNDING
+        """The largest gain that may be a rounding error."""
+        return ROUNDING * self.total
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +118,6 @@ class OfGoals(Criterion):
         (...).
         """
 
-    @property
-    @abstractmethod
-    def total(self) -> float:
-        """Size of the largest possible gain."""
-
     def value(self, precision: Precision) -> float:
         return float(self.worth(variances_at(precision, self.rows)))
 
@@ -140,9 +141,6 @@ class OfGoals(Criterion):
     ) -> Float[np.ndarray, "run stop"]:
         """Compute the further gain if variances are lowered by so much from now."""
         return self.worth(np.maximum(now - lowered, 0.0)) - self.worth(now)
-
-    def rounding(self) -> float:
-        return ROUNDING * self.total
 
 
 @dataclass(frozen=True, eq=False)

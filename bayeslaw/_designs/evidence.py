@@ -16,7 +16,7 @@ which has the covariance tau^2 c^1.5 (2 g - c)^.5.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,10 +27,12 @@ from bayeslaw._designs.gaussian import Offer, principal
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import MIN_GAP
+from bayeslaw._plans.question import TARGET
 from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Posterior, columns_read
+from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -98,7 +100,6 @@ def covariance(
 class Domain:
     """One posterior's view of candidates and goal."""
 
-    name: str
     log_loss: Float[np.ndarray, "draw candidate"]  # of the law
     goal: Float[np.ndarray, "draw goal"]  # log losses, up to a constant
     # index of each goal's checkpoint among those on offer, -1 if none of its runs is
@@ -111,33 +112,43 @@ class Domain:
     error_size: Float[np.ndarray, " candidate"]
 
 
+def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
+    """Convert a table to the columns that the laws of a domain read."""
+    return table if domain == TARGET else of_source(table)
+
+
 def domain_of(
-    posterior: Posterior, menu: Menu, goal: pd.DataFrame, run_length: float | None
+    posterior: Posterior,
+    menu: Menu,
+    goal: pd.DataFrame,
+    run_length: float | None = None,
+    domain: str = TARGET,
 ) -> Domain:
     """Evaluate a posterior at the candidates and the runs to forecast."""
     parts = all_draws(posterior.pieces())
-    of_goal = log_losses(parts, goal, "the goal's table")  # refuses a bad goal by name
-    view = view_candidates(parts, "target", menu.table, goal, run_length)
-    return replace(view, goal=of_goal, at=checkpoints_of(menu, goal))
+    candidates, runs = as_read(menu.table, domain), as_read(goal, domain)
+    of_goal = log_losses(parts, runs, "the goal's table")  # refuses a bad goal by name
+    at = checkpoints_of(menu, goal)
+    return view_candidates(parts, candidates, runs, of_goal, at, run_length)
 
 
 def view_candidates(
     parts: Sequence[Draws],
-    name: str,
     candidates: pd.DataFrame,
-    goal: pd.DataFrame,
+    runs: pd.DataFrame,
+    goal: Float[np.ndarray, "draw goal"],
+    at: Int[np.ndarray, " goal"],
     run_length: float | None,
 ) -> Domain:
-    """Evaluate draws at the candidates, with no more drift towards the goal than a
-    refit would learn. The view of the goal itself is empty.
+    """Evaluate draws at the candidates, with no more drift towards the ``runs`` of the
+    goal than a refit would learn. ``goal`` and ``at`` are those of `Domain`.
     """
     what = "the table of candidates"
     log_loss = log_losses(parts, candidates, what)
     return Domain(
-        name=name,
-        log_loss=log_loss + less_drift(parts, candidates, goal),
-        goal=log_loss[:, :0],
-        at=np.zeros(0, int),
+        log_loss=log_loss + less_drift(parts, candidates, runs),
+        goal=goal,
+        at=at,
         noise=noise_of(parts, run_length),
         batch=batches(parts),
         error_size=error_sizes(parts, candidates, what).mean(0),
@@ -159,7 +170,7 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def already_had(
-    table: pd.DataFrame, posterior: Posterior, *, same_run: bool = False
+    table: pd.DataFrame, posterior: Posterior, same_run: bool = False
 ) -> Bool[np.ndarray, " row"]:
     """Tell which candidates a posterior was fitted to, shape (row,). These have the
     same settings as a fitted row, and the same ``seed`` if candidates have one; with
@@ -170,9 +181,7 @@ def already_had(
     """
     none = np.zeros(len(table), bool)
     runs = table_of(posterior)
-    if runs is None or "loss" in table:
-        return none
-    if "seed" in table and "seed" not in runs:
+    if runs is None or "loss" in table or ("seed" in table and "seed" not in runs):
         return none
     # columns that identify a run; the others are results or costs
     outcomes = ("cost", "step", "lr")
@@ -221,46 +230,45 @@ def gaussian(
     size, width = len(menu.table), len(domains)
     law = loadings[: size * width].reshape(width, size, -1)
     # Effects of the goals' checkpoints are coordinates. Those of other checkpoints act
-    # on their own runs only. Loadings of checkpoints on effects, by domain:
+    # on their own runs only. Each domain has effects of its own.
+    sds = np.diag([float(np.sqrt(np.mean(d.noise.tau_checkpoint**2))) for d in domains])
+    sds = sds[:, sds.any(axis=0)]  # (domain, effect)
     wanted = np.unique(np.concatenate([d.at for d in domains]))
-    wanted = wanted[wanted >= 0]
-    sds = [float(np.sqrt(np.mean(d.noise.tau_checkpoint**2))) for d in domains]
-    have = [k for k, sd in enumerate(sds) if sd > 0]
     count = len(menu.checkpoint_cost)
-    effects = np.zeros((width, count, len(have), len(wanted)))
-    others = np.zeros((width, count, len(have)))
-    for place, k in enumerate(have):
-        effects[k, wanted, place, np.arange(len(wanted))] = sds[k]
-        others[k, :, place] = sds[k]
-        others[k, wanted] = 0.0
+    is_wanted = np.arange(count)[:, None] == wanted[wanted >= 0]
+    # loadings of each checkpoint's runs on the effects, shape (domain, checkpoint, ...)
+    effects = sds[:, None, :, None] * is_wanted[:, None, :]
     effects = effects.reshape(width, count, -1)
+    others = sds[:, None, :] * ~is_wanted.any(axis=1)[:, None]
     of_goals = [
         np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)
         for d, by_checkpoint in zip(domains, effects, strict=True)
     ]
     goals = np.hstack([loadings[size * width :], np.concatenate(of_goals)])
 
-    # from rows of the table to measurements of runs, one per domain at a stop
-    exists = menu.rows >= 0
-    checkpoint = np.zeros(size, int)  # checkpoint of each row
-    checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
+    # from loadings of runs' stops to those of measurements, one per domain at a stop
+    runs, stops = menu.rows.shape
+    exists = (menu.rows >= 0)[..., None]
 
     def by_run(
-        rows: Float[np.ndarray, "domain row coordinate"],
+        loadings: Float[np.ndarray, "domain run #stop coordinate"],
     ) -> Float[np.ndarray, "run measurement coordinate"]:
-        padded = np.where(exists[..., None], rows[:, menu.rows], 0.0)
-        by_stop = padded.transpose(1, 2, 0, 3)  # (run, stop, domain, coordinate)
-        runs, stops = menu.rows.shape
-        return by_stop.reshape(runs, stops * width, rows.shape[-1])
+        by_stop = np.where(exists, loadings, 0.0).transpose(1, 2, 0, 3)
+        return by_stop.reshape(runs, stops * width, loadings.shape[-1])
 
+    of_law = by_run(law[:, menu.rows])
+    of_wanted, of_others = (
+        by_run(by_checkpoint[:, menu.checkpoint, None])
+        for by_checkpoint in (effects, others)
+    )
     offer = Offer(
         menu.cost,
         menu.checkpoint,
         menu.checkpoint_cost,
-        loadings=by_run(np.concatenate([law, effects[:, checkpoint]], axis=2)),
+        loadings=np.concatenate([of_law, of_wanted], axis=2),
         noise=_compute_error_covariance(menu, domains),
         per_stop=width,
-        effects=by_run(others[:, checkpoint]),
+        effects=of_others,
     )
     if menu.had.any():
         had = menu.begun(menu.had)

@@ -29,7 +29,7 @@ from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.menu import Pick, Priced
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
 
 def principal(
@@ -161,12 +161,6 @@ class Offer(Priced):
         return np.zeros((*self.loadings.shape[:2], 0))
 
     @cached_property
-    def _runs_of(self) -> list[Int[np.ndarray, " run"]]:
-        """Indices of the runs of each checkpoint."""
-        count = len(self.checkpoint_cost)
-        return [np.flatnonzero(self.checkpoint == c) for c in range(count)]
-
-    @cached_property
     def _whitened(self) -> Float[np.ndarray, "run measurement coordinate_and_effect"]:
         # With R = L L', the first k rows of L^-1 A whiten the first k measurements,
         # because L is triangular.
@@ -251,7 +245,7 @@ class Offer(Priced):
         if precision.blocks:
             loadings, conditional = loadings.copy(), conditional.copy()
         for checkpoint, block in precision.blocks.items():
-            runs = self._runs_of[checkpoint]
+            runs = np.flatnonzero(self.checkpoint == checkpoint)
             effects = self._effects[runs]
             loadings[runs] += effects @ block.lift.T
             of_effects = effects @ block.covariance @ effects.transpose(0, 2, 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import is_of_model, models_of
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.levels import at_levels, with_common_levels, with_levels
-from bayeslaw._tables.runs import NUMERIC, as_design
+from bayeslaw._tables.runs import NUMERIC, as_design, refuse
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ class Priced:
     # checkpoints, each run has its own
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
 
+    @cached_property
+    def trifle(self) -> float:
+        """Cost that a run without cost counts as: a small share of the lowest one."""
+        costs = self.cost[np.isfinite(self.cost) & (self.cost > 0)]
+        return 1e-9 * float(costs.min()) if len(costs) else 1.0
+
+    def checkpoints_of(self, picks: Sequence[Pick]) -> set[int]:
+        """Collect the checkpoints from which picked runs start."""
+        return {int(self.checkpoint[run]) for run, _ in picks}
+
     def due(self, used: Collection[int] = ()) -> Float[np.ndarray, "run stop"]:
         """Compute the cost of each run up to each stop, with its checkpoint unless that
         is paid for (``used``), shape (run, stop).
@@ -52,7 +63,7 @@ class Priced:
 
     def price_picks(self, picks: Sequence[Pick]) -> float:
         """Compute the cost of all picks, each checkpoint paid once."""
-        used = np.unique([self.checkpoint[run] for run, _ in picks]).astype(int)
+        used = sorted(self.checkpoints_of(picks))
         runs = sum(self.cost[pick] for pick in picks)
         return float(runs + self.checkpoint_cost[used].sum())
 
@@ -143,26 +154,11 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     """
     if not len(table):
         raise RunTableError("the table of candidates has no rows")
-    if costs is not None:
-        table = _price_table(table, costs)
-    # the cost of each row, and of its checkpoint
-    is_priced = "cost" in table
-    if not is_priced:
-        if not {"N", "D"} <= set(table):
-            raise RunTableError(
-                "candidates need a column 'cost', or N and D to price them at 6 N D "
-                f"FLOPs; the table lacks them; {it_has(table)}"
-            )
-        counts = table[["N", "D"]].astype(float)
-        table = table.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])
-    remedy = "write what the run costs up to this row"
-    cost = _read_costs(
-        table, "cost", remedy if is_priced else "N and D must be positive numbers"
-    )
+    cost = _price_rows(table, costs)
     extra = np.zeros(len(table))
     if "checkpoint_cost" in table:
         remedy = "write 0 where the checkpoint exists"
-        extra = _read_costs(table, "checkpoint_cost", remedy)
+        extra = _read_costs(table["checkpoint_cost"], "checkpoint_cost", remedy)
     # where each row lies along its run; a row without a name is its own run
     complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
     far = table[complete[0]].to_numpy(float) if complete else cost
@@ -181,10 +177,9 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     falls = np.argwhere(along_runs[:, 1:] < along_runs[:, :-1])
     if len(falls):
         run, stop = falls[0]
-        raise RunTableError(
-            f"row {table.index[rows[run, stop + 1]]}, column 'cost': less than at the "
-            "point before it in the same run; cost is that of the run up to the row"
-        )
+        fault = "less than at the point before it in the same run"
+        row = table.index[rows[run, stop + 1]]
+        refuse([row], "cost", fault, "cost is that of the run up to the row")
     # each row's checkpoint: by name, else by N and ptpp, else that of its run
     codes = runs
     if "checkpoint" in table and table["checkpoint"].notna().all():
@@ -195,23 +190,49 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     differs = (rows >= 0) & (codes[rows] != codes[rows[:, :1]])
     if differs.any():
         row = table.index[rows[tuple(np.argwhere(differs)[0])]]
-        raise RunTableError(
-            f"row {row}, column 'run': its run starts from two checkpoints; name the "
-            "runs apart"
-        )
+        fault = "its run starts from two checkpoints"
+        refuse([row], "run", fault, "name the runs apart")
     dearest = np.zeros(codes.max() + 1)
     np.maximum.at(dearest, codes, extra)
-    if not is_priced:
-        table = table.drop(columns="cost")
     had = np.zeros(len(table), bool)
     return Menu(along_runs, codes[rows[:, 0]], dearest, table, rows, along, had)
 
 
-def _read_costs(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
+def _price_rows(table: pd.DataFrame, costs: Costs | None) -> Float[np.ndarray, " row"]:
+    """Find the cost of each row's run: that of the table, or computed from N and D."""
+    if costs is not None and not costs.has_money:
+        raise PlanError(
+            "runs are bought for money: give a price per device-hour "
+            "(Costs(hardware='64xH100', price=2.5); --hardware 64xH100 --price 2.5)"
+        )
+    remedy = "write what the run costs up to this row"
+    has_counts = {"N", "D"} <= set(table)
+    if "cost" in table:
+        if costs is not None and has_counts:
+            flops = FLOPS_PER_TOKEN * table["N"] * table["D"]
+            if np.allclose(table["cost"].astype(float), flops.astype(float), rtol=1e-6):
+                raise PlanError(
+                    "the candidates' costs are 6 N D FLOPs and the budget is money: make "
+                    "them with candidates(..., costs=costs), or drop their column 'cost'"
+                )
+        return _read_costs(table["cost"], "cost", remedy)
+    if not has_counts:
+        raise RunTableError(
+            "candidates need a column 'cost', or N and D to price them at 6 N D "
+            f"FLOPs; the table lacks them; {it_has(table)}"
+        )
+    price = pd.Series(
+        _price_runs(costs, table["N"], table["D"], once=True), table.index
+    )
+    remedy = remedy if costs is not None else "N and D must be positive numbers"
+    return _read_costs(price, "cost", remedy)
+
+
+def _read_costs(column: pd.Series, name: str, do: str) -> Float[np.ndarray, " row"]:
     """Read a column of costs, shape (row,), or raise an error that names rows and the
     remedy.
     """
-    costs = pd.to_numeric(table[column], errors="coerce").to_numpy(float)
+    costs = pd.to_numeric(column, errors="coerce").to_numpy(float)
     faults = {
         "missing, or not a number": np.isnan(costs),
         "infinite": np.isinf(costs),
@@ -219,12 +240,7 @@ def _read_costs(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, 
     }
     for fault, bad in faults.items():
         if bad.any():
-            rows = table.index[bad]
-            named = ", ".join(map(str, rows[:3]))
-            if len(rows) > 3:
-                named += f" and {len(rows) - 3} more"
-            which = "row" if len(rows) == 1 else "rows"
-            raise RunTableError(f"{which} {named}, column {column!r}: {fault}; {do}")
+            refuse(column.index[bad], name, fault, do)
     return costs
 
 
@@ -390,32 +406,10 @@ def _price_runs(
     run.
     """
     if costs is None:
-        return FLOPS_PER_TOKEN * N * D
+        return FLOPS_PER_TOKEN * N.astype(float) * D.astype(float)
     fixed = Bill(money=costs.fixed if once else 0.0)
     pairs = zip(N, D, strict=True)
     return [(costs.of_tokens(size, tokens) + fixed).money for size, tokens in pairs]
-
-
-def _price_table(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """Convert the costs of a table to money: its own costs, or those computed from N
-    and D.
-    """
-    if not costs.has_money:
-        raise PlanError(
-            "runs are bought for money: give a price per device-hour "
-            "(Costs(hardware='64xH100', price=2.5); --hardware 64xH100 --price 2.5)"
-        )
-    if not {"N", "D"} <= set(table):
-        return table
-    if "cost" not in table:
-        return table.assign(cost=_price_runs(costs, table["N"], table["D"], once=True))
-    flops = FLOPS_PER_TOKEN * table["N"] * table["D"]
-    if np.allclose(table["cost"].astype(float), flops.astype(float), rtol=1e-6):
-        raise PlanError(
-            "the candidates' costs are 6 N D FLOPs and the budget is money: make them "
-            "with candidates(..., costs=costs), or drop their column 'cost'"
-        )
-    return table
 
 
 def days_of(menu: Menu, picks: Sequence[Pick], costs: Costs) -> float:

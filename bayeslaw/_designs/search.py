@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayeslaw._designs.criteria import Criterion
-from bayeslaw._designs.gaussian import Offer, Pick, Precision, precision_of
+from bayeslaw._designs.gaussian import Offer, Pick, precision_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Int
 
 # powers of the cost by which greedy searches divide gains; fewer for many searches
 POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -34,13 +34,18 @@ LEAST_SWEEP = 1e-3  # a sweep is the last if it raises the gain by a smaller sha
 
 
 class Limits(NamedTuple):
-    """Limits of a list: budget, how often each run may be bought (one number or shape
-    (run,)), and number of picks.
+    """Limits of a list: budget, how often each run may be bought up to each stop (one
+    number, or shape (run, stop)), and number of picks.
     """
 
     budget: float
-    replicates: int | Int[np.ndarray, " run"]
+    replicates: int | Int[np.ndarray, "run _"]
     picks: int
+
+    def allow(self, offer: Offer, picks: Sequence[Pick]) -> Bool[np.ndarray, "run _"]:
+        """Tell which runs may be bought once more."""
+        counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
+        return counts[:, None] < self.replicates
 
 
 def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
@@ -61,13 +66,9 @@ def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
             for run, stop in affordable
             for power in FEWER_POWERS
         ]
-    best = max(starts, key=lambda picks: _compute_worth(offer, criterion, picks))
+    best = max(starts, key=lambda picks: criterion.value(precision_of(offer, picks)))
     exchanged = exchange(offer, criterion, limits, best)
     return order_by_worth(offer, criterion, exchanged)
-
-
-def _compute_worth(offer: Offer, criterion: Criterion, picks: Sequence[Pick]) -> float:
-    return criterion.value(precision_of(offer, picks))
 
 
 def affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
@@ -86,114 +87,60 @@ def greedy(
     *,
     bought: Sequence[Pick] = (),
     paid: int | None = None,
-    barred: Bool[np.ndarray, "run stop"] | None = None,
 ) -> list[Pick]:
     """Buy the step with the largest gain / cost**power while the budget lasts. Returns
     the best list on the way.
 
     A step buys another run, or continues a run of the list to a later stop at the
     difference in cost. Steps are not taken if their gain is NaN or may be a rounding
-    error. ``bought`` is the list so far, ``paid`` a checkpoint to pay for first, and
-    ``barred`` are stops up to which no new run is bought.
+    error. ``bought`` is the list so far, and ``paid`` a checkpoint to pay for first.
     """
     picks, precision = list(bought), precision_of(offer, bought)
-    used = {int(offer.checkpoint[run]) for run, _ in picks}
+    used = offer.checkpoints_of(picks)
     spent = offer.price_picks(picks)
     if paid is not None and paid not in used:
         used.add(paid)
         spent += offer.checkpoint_cost[paid]
-    least = _find_least_cost(offer)
     lists, worth = [picks], [criterion.value(precision)]
     while True:
         # sums of costs may miss the budget by rounding
         remaining = (limits.budget - spent) * (1 + 1e-12)
-        # another run, if the limits allow it
-        counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
-        is_allowed = (counts < limits.replicates) & (len(picks) < limits.picks)
-        due = offer.due(used)
-        cost = np.where(is_allowed[:, None], due, np.inf)
-        if barred is not None:
-            cost = np.where(barred, np.inf, cost)
-        steps = []
-        rated = _rate_runs(offer, criterion, precision, cost, remaining, power, least)
-        if rated is not None:
-            pick, score = rated
-            steps.append((score, [*picks, pick], offer.information(pick), cost[pick]))
-        # a later stop of a run in the list
+        # another run, if the limits allow it, or a later stop of a run in the list
+        is_allowed = limits.allow(offer, picks) & (len(picks) < limits.picks)
+        shops = [(offer, np.where(is_allowed, offer.due(used), np.inf))]
         begun = list(dict.fromkeys(picks))
         if begun and offer.cost.shape[1] > 1:
             rest = offer.going_on(begun)
-            rated = _rate_runs(
-                rest, criterion, precision, rest.cost, remaining, power, least
+            shops.append((rest, rest.cost))
+        steps = []
+        for shop, cost in shops:
+            possible = cost <= remaining
+            if not possible.any():
+                continue
+            gains = criterion.gains(precision, shop)
+            # A negative gain counts, since the next run may make up for it; NaN does not.
+            possible &= np.abs(gains) > criterion.rounding
+            if not possible.any():
+                continue
+            scores = np.where(
+                possible, gains / np.maximum(cost, offer.trifle) ** power, -np.inf
             )
-            if rated is not None:
-                pick, score = rated
-                place = picks.index(begun[pick[0]])
-                longer = (begun[pick[0]][0], pick[1])
-                changed = [*picks[:place], longer, *picks[place + 1 :]]
-                steps.append((score, changed, rest.information(pick), rest.cost[pick]))
+            run, stop = map(int, np.unravel_index(np.argmax(scores), cost.shape))
+            steps.append((scores[run, stop], shop, (run, stop), cost[run, stop]))
         if not steps:
             # Gains for a plan can be negative on the way, so keep the best list.
             return lists[int(np.argmax(worth))]
-        _, picks, information, price = max(steps, key=lambda step: step[0])
-        precision = precision + information
-        used.update(int(offer.checkpoint[run]) for run, _ in picks)
+        _, shop, (run, stop), price = max(steps, key=lambda step: step[0])
+        if shop is offer:
+            picks = [*picks, (run, stop)]
+        else:
+            place = picks.index(begun[run])
+            picks = [*picks[:place], (begun[run][0], stop), *picks[place + 1 :]]
+        precision = precision + shop.information((run, stop))
+        used |= offer.checkpoints_of(picks)
         spent += price
         lists.append(picks)
         worth.append(criterion.value(precision))
-
-
-def _rate_runs(
-    offer: Offer,
-    criterion: Criterion,
-    precision: Precision,
-    cost: Float[np.ndarray, "run stop"],
-    remaining: float,
-    power: float,
-    least: float,
-) -> tuple[Pick, float] | None:
-    """Find the affordable run with the highest gain / cost**power, and this score."""
-    possible = cost <= remaining
-    if not possible.any():
-        return None
-    gains = criterion.gains(precision, offer)
-    # A negative gain counts, since the next run may make up for it; NaN does not.
-    possible &= np.abs(gains) > criterion.rounding()
-    if not possible.any():
-        return None
-    scores = np.where(possible, _divide_by_cost(gains, cost, power, least), -np.inf)
-    run, stop = np.unravel_index(np.argmax(scores), cost.shape)
-    return (int(run), int(stop)), float(scores[run, stop])
-
-
-def _find_least_cost(offer: Offer) -> float:
-    """Find the cost that a run without cost counts as: a trifle of the lowest one."""
-    cost = offer.cost[np.isfinite(offer.cost) & (offer.cost > 0)]
-    return 1e-9 * float(cost.min()) if len(cost) else 1.0
-
-
-def _divide_by_cost(
-    gains: Float[np.ndarray, "run stop"],
-    cost: Float[np.ndarray, "run stop"],
-    power: float,
-    least: float,
-) -> Float[np.ndarray, "run stop"]:
-    """Compute gain / cost**power; a power of 1 is the greedy of a knapsack, a power of 0
-    the plain greedy. Past a run's end there is no gain.
-    """
-    finite = np.where(np.isfinite(cost), cost, 1.0)
-    return gains / np.maximum(finite, least) ** power
-
-
-def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool, bool]:
-    """Tell whether the rest of the budget pays for any run, and whether it pays for a
-    run that the limits still allow.
-    """
-    used = {int(offer.checkpoint[run]) for run, _ in picks}
-    cost = offer.due(used).min(axis=1)
-    fits = cost <= limits.budget - offer.price_picks(list(picks))
-    counts = np.bincount([run for run, _ in picks], minlength=len(cost))
-    return bool(fits.any()), bool((fits & (counts < limits.replicates)).any())
 
 
 def exchange(
@@ -202,7 +149,7 @@ def exchange(
     """Drop each pick in turn (in short lists also each pair) and spend its cost on
     others, as long as the list improves.
     """
-    best, worth = list(picks), _compute_worth(offer, criterion, picks)
+    best, worth = list(picks), criterion.value(precision_of(offer, picks))
     for _ in range(SWEEPS):
         before = worth
         drops = [(pick,) for pick in sorted(set(best))]
@@ -214,7 +161,7 @@ def exchange(
             remaining = list((Counter(best) - Counter(dropped)).elements())
             for power in FEWER_POWERS:
                 rebought = greedy(offer, criterion, limits, power, bought=remaining)
-                value = _compute_worth(offer, criterion, rebought)
+                value = criterion.value(precision_of(offer, rebought))
                 if value > worth * (1 + LEAST_CHANGE):
                     best, worth = rebought, value
         if worth <= before * (1 + LEAST_SWEEP):
@@ -229,19 +176,17 @@ def order_by_worth(
     picks without gain are dropped.
     """
     remaining, ordered = sorted(picks), []
-    precision, used = precision_of(offer, []), set()
-    least = _find_least_cost(offer)
+    precision = precision_of(offer, [])
     while remaining:
         gains = criterion.gains(precision, offer)
-        counts = np.abs(gains) > criterion.rounding()
+        counts = np.abs(gains) > criterion.rounding
         useful = [pick for pick in remaining if counts[pick]]
         if not useful:
             break
-        cost = offer.due(used)
-        scores = _divide_by_cost(gains, cost, 1.0, least)
-        best = max(useful, key=lambda pick: scores[pick])
+        due = offer.due(offer.checkpoints_of(ordered))
+        rates = gains / np.maximum(due, offer.trifle)
+        best = max(useful, key=lambda pick: rates[pick])
         ordered.append(best)
         remaining.remove(best)
         precision = precision + offer.information(best)
-        used.add(int(offer.checkpoint[best[0]]))
     return ordered

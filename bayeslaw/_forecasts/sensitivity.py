@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+from bayeslaw._inference.diagnostics import pareto_smoothed
 from bayeslaw._law.law import Law, as_arrays, covariates_read
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables import fitting
@@ -86,17 +87,11 @@ def scaled_weights(
     component to a power p multiplies the posterior by the component to the power p - 1
     (Kallioinen 2024, section 2.2).
     """
-    import arviz_stats.base
-
-    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
     parts = kept_densities(fit.inference_data)[f"log_{component}"].values()
     # summed over parameters or runs, shape (chain, draw)
     total = np.sum([p.reshape(*p.shape[:2], -1).sum(-1) for p in parts], axis=0)
-    if power == 1:
-        return np.full(total.size, 1 / total.size)
-    log_weight = stats.power_scale_lw(total, alpha=power).reshape(-1)
-    weight = np.exp(log_weight - log_weight.max())
-    return weight / weight.sum()
+    weights, _ = pareto_smoothed((power - 1) * total.reshape(-1))
+    return weights
 
 
 def kept_densities(

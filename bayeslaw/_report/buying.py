@@ -144,26 +144,25 @@ def choose_runs(
     offered = _with_planned_losses(offered, planned, question)
     offered, lines = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
-    budget = RULE.budget * price
-    if budget < _first_costs(offered).min():
-        return Purchase(offered, None, price, unit, tuple(lines), answer.feasible)
-    # `anchors` has its own arguments for seed and costs
-    apart = {"seed", "costs"}
-    if answer.settings["max_tokens"] is None:
-        # limits on the bill leave room for the cheapest plan: it is the goal
-        apart |= {*COST_LIMITS}
-    goal = {name: value for name, value in question.items() if name not in apart}
-    picked = anchors(
-        fits["target"],
-        offered,
-        goal,
-        budget,
-        source=fits["source"],
-        max_picks=RULE.picks,
-        replicates=1,
-        checks=0,
-        costs=costs,
-    )
+    budget, picked = RULE.budget * price, None
+    if budget >= _first_costs(offered).min():
+        # `anchors` has its own arguments for seed and costs
+        apart = {"seed", "costs"}
+        if answer.settings["max_tokens"] is None:
+            # limits on the bill leave room for the cheapest plan: it is the goal
+            apart |= {*COST_LIMITS}
+        goal = {name: value for name, value in question.items() if name not in apart}
+        picked = anchors(
+            fits["target"],
+            offered,
+            goal,
+            budget,
+            source=fits["source"],
+            max_picks=RULE.picks,
+            replicates=1,
+            checks=0,
+            costs=costs,
+        )
     return Purchase(offered, picked, price, unit, tuple(lines), answer.feasible)
 
 
@@ -231,7 +230,7 @@ def worth_buying(
         )
     else:
         notes += purchase.notes
-        count = len(picked.picks)
+        lines = [_describe_run(purchase, pick) for pick in picked.picks]
         share = f"{picked.spent / purchase.price:.0%} of the cost of the {what}"
         effect = (
             "narrow the forecasts of the most probable choice: the standard deviation of "
@@ -246,26 +245,9 @@ def worth_buying(
                 "probability"
             )
         sentence = (
-            f"{format_many(count, 'run')} for {picked.spent:.2g} {unit} ({share}) "
+            f"{format_many(len(lines), 'run')} for {picked.spent:.2g} {unit} ({share}) "
             f"would {effect}."
         )
-    # each run as a line of texts with units
-    for pick in picked.picks if picked is not None and purchase.is_advised else ():
-        run = purchase.offered.loc[pick["row"]]
-        is_new = run["checkpoint_cost"] > 0
-        line = {
-            "model": f"{format_count(run['N'])} parameters",
-            "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
-            + (" (to be trained first)" if is_new else ""),
-            "adapt on": f"{format_count(run['D'])} tokens",
-            "replay": f"{run['replay']:.0%}",
-            "costs": f"{pick['cost']:.2g} {unit}",
-        }
-        if purchase.is_planned:
-            line["saves"] = f"{pick['gain']:.2g} {unit}"
-        else:
-            line["standard deviation after it"] = f"{pick['goal_sd']:.1%}"
-        lines.append(line)
     return {
         "sentence": sentence,
         "lines": lines,
@@ -274,6 +256,23 @@ def worth_buying(
         "in_money": unit == "money",
         "is_planned": purchase.is_planned,
     }
+
+
+def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]:
+    """Describe a run as texts with units."""
+    run, unit = purchase.offered.loc[pick["row"]], purchase.unit
+    is_new = run["checkpoint_cost"] > 0
+    line = {
+        "model": f"{format_count(run['N'])} parameters",
+        "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
+        + (" (to be trained first)" if is_new else ""),
+        "adapt on": f"{format_count(run['D'])} tokens",
+        "replay": f"{run['replay']:.0%}",
+        "costs": f"{pick['cost']:.2g} {unit}",
+    }
+    if purchase.is_planned:
+        return line | {"saves": f"{pick['gain']:.2g} {unit}"}
+    return line | {"standard deviation after it": f"{pick['goal_sd']:.1%}"}
 
 
 def on_offer(

@@ -136,7 +136,10 @@ def anchors(options: AnchorsOptions) -> None:
     ptpp=279 --goal planned.csv --budget 2e20 (or --budget 5000 --hardware 8xH100 --price
     2.5)
     """
+    import pandas as pd
+
     import bayeslaw
+    from bayeslaw._tables.runs import load_table
 
     options = with_file(options, options.candidates)
     check_writable(options.output)
@@ -156,8 +159,9 @@ def anchors(options: AnchorsOptions) -> None:
         if options.source:
             source = load_sources(options.source, options.trust_law_file)
         losses_read = _losses_read(posterior, source)
-    measured = _measured(options.measured)
-    table = _candidates(options, losses_read, goal)
+    # of all batches so far; the loss of a failed run is empty
+    batches = [load_table(path) for path in options.measured or ()]
+    table = read_candidates(options, losses_read, goal)
     if options.prior_only:
         posterior, source = _priors_of_anchors(options, table, goal)
     settings: dict[str, Any] = {
@@ -176,7 +180,7 @@ def anchors(options: AnchorsOptions) -> None:
             following = bayeslaw.next_runs(
                 table,
                 goal,
-                measured=measured,
+                measured=pd.concat(batches, ignore_index=True) if batches else None,
                 laws=options.law,
                 source_laws=options.source_law,
                 batch=options.batch,
@@ -273,18 +277,7 @@ def _priors_of_anchors(
     )
 
 
-def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
-    """Read all batches measured so far; the loss of a failed run is empty."""
-    if not paths:
-        return None
-    import pandas as pd
-
-    from bayeslaw._tables.runs import load_table
-
-    return pd.concat([load_table(path) for path in paths], ignore_index=True)
-
-
-def _candidates(
+def read_candidates(
     options: AnchorsOptions, losses_read: Collection[str], goal: Any
 ) -> Any:
     """Read the runs on offer: those in the table, or runs made from its checkpoints.

@@ -36,7 +36,7 @@ NOISE = RunNoise(
 def domain(log_loss, goal, at, noise=NOISE):
     batch = np.zeros(len(log_loss), int)
     sizes = np.ones(log_loss.shape[1])
-    return evidence.Domain("target", log_loss, goal, np.array(at), noise, batch, sizes)
+    return evidence.Domain(log_loss, goal, np.array(at), noise, batch, sizes)
 
 
 def test_the_errors_of_a_run_are_its_own_and_what_its_points_share():
@@ -44,16 +44,15 @@ def test_the_errors_of_a_run_are_its_own_and_what_its_points_share():
     beside it the run's effect, common to all points.
     """
     draws = RNG.standard_normal((2, 4))
-    told = evidence._compute_error_covariance(MENU, [domain(draws, draws[:, :1], [-1])])
+    view = domain(draws, draws[:, :1], [-1])
+    told = evidence.gaussian(MENU, [view]).offer.noise
     own = np.mean([0.01**2 * 7 / 5, 0.02**2 * 12 / 10])  # (dof + 3) / (dof + 1)
     shared = np.mean([0.004**2, 0.006**2])
     gap = np.abs(ALONG[:3, None] - ALONG[:3])
     np.testing.assert_allclose(told[0], own * np.exp(-gap / 0.5) + shared)
     assert told[1, 0, 0] == pytest.approx(own + shared)
     assert (told[1, 0, 1:] == 0).all()
-    two = evidence._compute_error_covariance(
-        MENU, [domain(draws, draws[:, :1], [-1])] * 2
-    )
+    two = evidence.gaussian(MENU, [view] * 2).offer.noise
     np.testing.assert_allclose(two[0, ::2, ::2], told[0])
     assert (two[0, ::2, 1::2] == 0).all()
 

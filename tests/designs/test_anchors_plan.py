@@ -26,14 +26,14 @@ QUESTION = example.QUESTION | {
     "max_forgetting": 0.03,
     "draws": 1000,
 }
+OFFERED = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
 
 
 def test_runs_are_bought_for_what_they_save_the_plan(plan_posteriors):
     """The expected saving is that of plans made again under simulated outcomes, and a run is bought only if it pays."""
     target, source = plan_posteriors
-    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     made = anchors(
-        target, offered, QUESTION, 2e19, source=source, checks=24, max_picks=4
+        target, OFFERED, QUESTION, 2e19, source=source, checks=24, max_picks=4
     )
     assert made.gain == "plan"
     assert made.plan is not None
@@ -55,11 +55,10 @@ def test_where_no_plan_is_sure_enough_runs_are_bought_that_may_lead_to_one(
 ):
     """At its best the plan keeps 77% where 90% are asked: runs are chosen by what they tell there, and outcomes simulated say how often that is enough."""
     target, source = plan_posteriors
-    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     hopeless, near = (
         anchors(
             target,
-            offered,
+            OFFERED,
             QUESTION | {"max_target_loss": limit},
             2e19,
             source=source,
@@ -82,9 +81,8 @@ def test_where_no_plan_is_sure_enough_runs_are_bought_that_may_lead_to_one(
 def test_certainty_saves_a_plan_only_where_it_is_roughly_known(plan_posteriors):
     """Of a loss known to an sd s, kept by z of them, at price p, certainty saves where p s < 2 z: a plan that may lie anywhere has no price."""
     target, source = plan_posteriors
-    offered = menu(candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20)))
     goal = plan_goal.cheapest_plan(target, source, QUESTION)
-    domains = plan_goal.domains_of(goal, offered, None)
+    domains = plan_goal.domains_of(goal, menu(OFFERED), None)
     assert plan_goal.can_save(goal, domains)
     wide = [replace(domain, goal=100 * domain.goal) for domain in domains]
     assert not plan_goal.can_save(goal, wide)
@@ -126,9 +124,8 @@ def test_a_checkpoint_without_a_loss_is_named():
 @pytest.mark.parametrize("message", ILL_POSED)
 def test_a_plan_that_cannot_be_improved_or_posed_is_refused(plan_posteriors, message):
     target, source = plan_posteriors
-    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1,))
     with pytest.raises(PlanError, match=message):
-        anchors(target, offered, ILL_POSED[message], 1e19, source=source)
+        anchors(target, OFFERED, ILL_POSED[message], 1e19, source=source)
 
 
 @pytest.mark.parametrize(
@@ -162,15 +159,14 @@ def test_runs_are_chosen_for_a_limit_over_another_run(plan_posteriors):
         "baseline_run": {"D": 2e9, "replay": 0.5},
         "max_forgetting": "0%",
     }
-    offered = candidates(grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
     goal = plan_goal.cheapest_plan(target, source, question)
-    _, of_source = plan_goal.domains_of(goal, menu(offered), None)
+    _, of_source = plan_goal.domains_of(goal, menu(OFFERED), None)
     _, limit = goal.problem.constraints
     planned = limit.log_losses(goal.choice.log_tokens, goal.choice.replay)
     other = limit.log_losses(np.log(2e9), 0.5)
     np.testing.assert_allclose(of_source.goal[:, 0], planned - other, rtol=1e-9)
     made = anchors(
-        target, offered, question, 2e19, source=source, checks=0, max_picks=2
+        target, OFFERED, question, 2e19, source=source, checks=0, max_picks=2
     )
     assert made.picks
     assert made.goal_sd_after < made.goal_sd_before

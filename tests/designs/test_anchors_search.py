@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw._designs import criteria, gaussian, search
+from bayeslaw._designs import gaussian, search
+from known.purchases import criteria_of
 
 
 def random_problem(seed: int):
@@ -29,16 +30,7 @@ def random_problem(seed: int):
     offer = gaussian.Offer(
         cost, rng.integers(0, checkpoints, runs), extra, loadings, noise, 1
     )
-    rows = rng.standard_normal((2, coordinates))
-    some = np.ones(2)
-    goals = [
-        criteria.Variance(rows),
-        criteria.Information(rows.T @ rows / 0.3),
-        criteria.Information(None),
-    ]
-    goal = [*goals, criteria.Saving(0.3 * rows, 0.2 * some, some, 1.5 * some, 100.0)][
-        seed % 4
-    ]
+    goal = criteria_of(rng.standard_normal((2, coordinates)))[seed % 4]
     least = (cost[:, 0] + extra[offer.checkpoint]).min()
     budget = least + (cost[:, -1].sum() + extra.sum() - least) * rng.uniform(0.05, 0.6)
     return offer, goal, search.Limits(budget, 1, 99)
@@ -65,10 +57,13 @@ def test_the_search_finds_at_least_95_percent_of_the_best_gain(seed):
     assert goal.value(gaussian.precision_of(offer, found)) >= 0.95 * best
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_gains_on_offer_are_differences_of_values(seed):
+@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("seed", range(2))
+def test_gains_on_offer_are_differences_of_values(seed, kind):
     """Batched gains of every run up to every stop against the value of the set with it."""
-    offer, goal, _ = random_problem(seed)
+    offer, *_ = random_problem(seed)
+    rows = np.random.default_rng(seed).standard_normal((2, offer.coordinates))
+    goal = criteria_of(rows)[kind]
     had = gaussian.precision_of(offer, [(0, 0), (2, 0)])
     gains = goal.gains(had, offer)
     for run, stop in itertools.product(*map(range, offer.cost.shape)):

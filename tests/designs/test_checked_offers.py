@@ -86,7 +86,7 @@ def test_next_checks_them_before_what_was_measured_is_fitted(
 def test_the_command_reads_budget_and_goal_before_checkpoints_are_forecast(
     words, told, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(buying, "_candidates", lambda *_: pytest.fail("too early"))
+    monkeypatch.setattr(buying, "read_candidates", lambda *_: pytest.fail("too early"))
     fit = saved.save_fit(tmp_path / "fit.nc")
     saved.runs().to_csv(tmp_path / "runs.csv", index=False)
     if "--goal" not in words:
@@ -171,7 +171,7 @@ def test_short_runs_of_the_planned_model_pay_no_checkpoint(tmp_path, further, is
         goal=[],
         **further,
     )
-    offered = buying._candidates(options, (), {"N": 7e9, "ptpp": 300 / 7})
+    offered = buying.read_candidates(options, (), {"N": 7e9, "ptpp": 300 / 7})
     paid = offered.set_index("N")["checkpoint_cost"]
     assert paid[3e9] == pytest.approx(6 * 3e9 * 43 * 3e9)
     assert bool(paid[7e9] == 0) == is_free
@@ -187,5 +187,5 @@ def test_runs_for_a_plan_are_made_of_the_target_s_rows(tmp_path):
     options = buying.AnchorsOptions(
         candidates=path, offer=["N=1B", "atpp=1"], goal=[], source=["s.nc"]
     )
-    offered = buying._candidates(options, (), {"N": 7e9, "ptpp": 43.0})
+    offered = buying.read_candidates(options, (), {"N": 7e9, "ptpp": 43.0})
     assert list(offered["loss_before"]) == [3.5]

@@ -52,6 +52,13 @@ def given(covariance, known):
     return covariance - link @ np.linalg.solve(covariance[np.ix_(known, known)], link.T)
 
 
+def view_of(draws) -> evidence.Domain:
+    """What draws say of the rows and, in the last column, of the goal."""
+    batch, sizes = np.zeros(DRAWS, int), np.ones(RUNS * STOPS)
+    at = np.array([-1])
+    return evidence.Domain(draws[:, :-1], draws[:, -1:], at, NOISE, batch, sizes)
+
+
 def problem(seed: int):
     """The menu, what is had of two runs, and covariances before: of the law at all rows
     and the goal, and of the rows' errors.
@@ -62,25 +69,19 @@ def problem(seed: int):
     had[[0, 3, 4] if seed % 2 else [1, 8]] = True  # in the middle of a run, too
     loadings = 0.02 * rng.standard_normal((RUNS * STOPS + 1, RANK))
     law = loadings @ loadings.T
-    sizes = np.ones(RUNS * STOPS)
-    nothing = np.zeros((DRAWS, RUNS * STOPS))
-    view = evidence.Domain(
-        "target", nothing, nothing[:, :1], np.array([-1]), NOISE, np.zeros(DRAWS, int), sizes
-    )  # fmt: skip
-    errors = np.zeros((RUNS * STOPS, RUNS * STOPS))
-    for run, block in enumerate(evidence._compute_error_covariance(whole, [view])):
+    size = RUNS * STOPS
+    nothing = np.zeros((DRAWS, size + 1))
+    errors = np.zeros((size, size))
+    for run, block in enumerate(
+        evidence.gaussian(whole, [view_of(nothing)]).offer.noise
+    ):
         rows = whole.rows[run]
         errors[np.ix_(rows, rows)] = block
     # what the draws say once the rows that are had are fitted
-    size = RUNS * STOPS
     both = np.block([[law, law[:, :size]], [law[:size], law[:size, :size] + errors]])
     left = given(both, size + 1 + np.flatnonzero(had))[: size + 1, : size + 1]
-    draws = exact_draws(left, rng)
-    view = evidence.Domain(
-        "target", draws[:, :size], draws[:, size:], np.array([-1]), NOISE, np.zeros(DRAWS, int), sizes
-    )  # fmt: skip
     budget = rng.uniform(0.1, 0.5) * whole.price(np.ones(size, bool))
-    return whole, had, view, law, errors, budget
+    return whole, had, view_of(exact_draws(left, rng)), law, errors, budget
 
 
 def goal_variance(law, errors, rows) -> float:

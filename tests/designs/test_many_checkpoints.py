@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bayeslaw._designs import criteria, gaussian, search
+from known.purchases import criteria_of
 
 RNG = np.random.default_rng(8)
 COORDINATES, EFFECTS, RUNS, STOPS, CHECKPOINTS = 4, 2, 9, 3, 4
@@ -35,14 +36,7 @@ def offers():
 def goals(coordinates: int):
     rows = np.zeros((2, coordinates))
     rows[:, :COORDINATES] = [[1.0, -0.5, 0.2, 2.0], [0.3, 1.0, 0.0, -1.0]]
-    one = np.ones(2)
-    return [
-        criteria.Variance(rows),
-        criteria.Information(None),
-        criteria.Information(rows.T @ rows / 0.3),
-        criteria.Choosing(rows, 0.4 * one),
-        criteria.Saving(0.3 * rows, 0.2 * one, one, 1.5 * one, 100.0),
-    ]
+    return criteria_of(rows)
 
 
 @pytest.mark.parametrize(

@@ -11,28 +11,19 @@ from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._designs.evidence import covariance, less_drift
 from bayeslaw._posteriors.draws import all_draws
 from known import saved
+from known.pool import pool
 
 LAWS = ["chinchilla"]
 BUDGET = 2e20
 
 
-def pool(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A measured pool of a separable law, .3% of noise, and a goal ten times as dear."""
-    grid = [
-        (n, d) for n in np.geomspace(5e7, 2e9, 6) for d in np.geomspace(1e9, 4e10, 6)
-    ]
-    runs = pd.DataFrame(grid, columns=["N", "D"])
-    goal = pd.DataFrame({"N": [5e9, 8e9], "D": [1e11, 2e11]})
-    settings = pd.concat([runs, goal], ignore_index=True)
-    both = bayeslaw.simulate("chinchilla", design=settings, noise=0.003, seed=seed)
-    both["cost"] = 6 * both["N"] * both["D"]
-    measured = both.iloc[: len(runs)].set_index(pd.RangeIndex(100, 100 + len(runs)))
-    return measured, both.iloc[len(runs) :].reset_index(drop=True)
-
-
 @pytest.fixture(scope="module")
 def measured_pool():
-    return pool()
+    """A measured pool of a separable law, .3% of noise, and a goal ten times as dear."""
+    runs = pool()
+    runs["cost"] = 6 * runs["N"] * runs["D"]
+    offered, goal = (runs[runs["split"] == part] for part in ("train", "test"))
+    return offered.set_index(pd.RangeIndex(100, 136)), goal.reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")
@@ -336,9 +327,9 @@ LIMIT, SIZE = 2.2, 8e9
 
 
 @pytest.fixture(scope="module")
-def planned_pool():
+def planned_pool(measured_pool):
     """A pool measured on two domains, of which the second never binds."""
-    offered, _ = pool()
+    offered, _ = measured_pool
     second = bayeslaw.simulate("chinchilla", design=offered, noise=0.003, seed=5)
     return offered.assign(source_loss=0.9 * second["loss"].to_numpy())
 

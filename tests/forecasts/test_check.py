@@ -140,6 +140,25 @@ def test_power_scaled_draws_are_those_of_the_scaled_posterior(power):
         ), component
 
 
+def test_a_chain_weighs_what_its_draws_do():
+    """Chains that lie apart, as where they disagree: each draw by its own density."""
+    draws = np.random.default_rng(0).normal(size=(2, 2000)) + np.array([[0.0], [1.0]])
+    log_prior = stats.norm.logpdf(draws, 0, 1)
+    groups = {
+        "posterior": {"mean": draws},
+        "log_prior": {"mean": log_prior},
+        "log_likelihood": {"log_loss": log_prior[..., None]},
+    }
+    fit = bayeslaw.Fit(bayeslaw.law("chinchilla"), from_dict(groups))
+    weight = sensitivity.scaled_weights(fit, "prior", 1.25).reshape(2, -1)
+    by_hand = np.exp(0.25 * log_prior)
+    share = by_hand.sum(axis=1) / by_hand.sum()
+    assert abs(share[0] - 0.5) > 0.02
+    assert weight.sum(axis=1) == pytest.approx(share, rel=1e-3)
+    alike = sensitivity.scaled_weights(fit, "prior", 1.0)
+    assert alike == pytest.approx(np.full(4000, 1 / 4000))
+
+
 @pytest.mark.parametrize(
     ("prior_sd", "n", "expected"), [(0.05, 2, True), (5.0, 50, False), (0.3, 40, False)]
 )

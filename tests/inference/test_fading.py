@@ -101,5 +101,5 @@ def test_noise_of_small_runs_is_larger_in_forecasts_anchors_and_updates(fit):
     short, long = np.sqrt(np.diag(foreseen.own_covariance))
     assert short / long == pytest.approx(size[0], rel=1e-6)
     offered = runs.drop(columns="loss").assign(cost=1.0)
-    domain = domain_of(fit, menu(offered), offered.tail(1), None)
+    domain = domain_of(fit, menu(offered), offered.tail(1))
     np.testing.assert_allclose(domain.error_size, size)

@@ -21,12 +21,12 @@ from pool_study import scores
 from resumable import study
 
 import bayeslaw
-from bayeslaw._designs.appraisal import appraise_picks
+from bayeslaw._designs.appraisal import Market, appraise_picks
 from bayeslaw._designs.buying.campaign import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import next_runs
-from bayeslaw._designs.criteria import Criterion, Variance
-from bayeslaw._designs.evidence import domain_of, gaussian
-from bayeslaw._designs.gaussian import Offer, Pick
+from bayeslaw._designs.criteria import Criterion
+from bayeslaw._designs.gaussian import Offer, Pick, precision_of
+from bayeslaw._designs.goals.goal import forecast_goal
 from bayeslaw._designs.menu import menu
 from bayeslaw._designs.search import Limits, choose, greedy
 
@@ -41,7 +41,7 @@ def two_ahead(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
     cost of both.
     """
     picks: list[Pick] = []
-    precision, left = np.eye(offer.coordinates), limits.budget
+    precision, left = precision_of(offer, []), limits.budget
     while True:
         free = _unsold(offer, picks)
         gains = criterion.gains(precision, offer)
@@ -91,16 +91,15 @@ def bought(*, pool: str, budget: float, seed: int) -> list[dict]:
     has_first = offered.index.isin(first.runs["row"])
     known = what_is_known(offered, has_first, laws, seed)
     unsold = prices.without(has_first)
-    approximation = gaussian(unsold, [domain_of(known, unsold, goal, None)])
+    market = Market.of(unsold, forecast_goal(known, goal, "variance", unsold))
     left = amount - prices.price(has_first)
     limits = Limits(left, 1, len(unsold.cost))
     rows = []
     for way, buy in WAYS.items():
         began = time.process_time()
-        picks = buy(approximation.offer, Variance(approximation.goals), limits)
+        picks = buy(market.offer, market.criterion, limits)
         spent = time.process_time() - began
-        aim = Variance(approximation.goals)
-        sds = appraise_picks(approximation, aim, picks)[0].sds
+        sds = appraise_picks(market, picks).sds
         own = has_first.copy()
         for run, stop in picks:
             own[unsold.rows[run, : stop + 1]] = True

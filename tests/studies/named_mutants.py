@@ -419,10 +419,6 @@ REASONS: dict[tuple[str, str], str] = {
     (f"{_ANCHORS}/search.py", "max -> min"): "which short menus are searched more",
     (f"{_ANCHORS}/search.py", "0.75 -> 1.5"): "one of five searches that begin",
     (
-        f"{_ANCHORS}/evidence.py",
-        "np.zeros -> np.ones",
-    ): "equal: every row is given its checkpoint after",
-    (
         "bayeslaw/_inference/diagnostics.py",
         "rhat <= MAX_RHAT -> (rhat < MAX_RHAT)",
     ): "equal: no R-hat is a limit exactly",

@@ -284,7 +284,7 @@ def _d_optimal(
     (D-optimal).
     """
     unmeasured = offered.drop(columns="loss")
-    domain = domain_of(from_priors(laws, unmeasured, seed), prices, goal, None)
+    domain = domain_of(from_priors(laws, unmeasured, seed), prices, goal)
     approximation = gaussian(prices, [domain])
     limits = Limits(amount, 1, len(prices.cost))
     picks = choose(approximation.offer, Information(None), limits)

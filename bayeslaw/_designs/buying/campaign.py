@@ -6,7 +6,7 @@ next: a forecast, or a plan that is made again after every batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._costs.costs import Costs
-from bayeslaw._designs.evidence import Domain, domain_of
-from bayeslaw._designs.goals.goal import GainName, Goal, asked_of, gain_for
+from bayeslaw._designs.evidence import as_read, domain_of
+from bayeslaw._designs.goals.goal import GainName, Goal, forecast_goal
 from bayeslaw._designs.goals.plan import (
     can_save,
     check_keywords,
@@ -35,7 +35,6 @@ from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._tables import fitting
-from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -69,29 +68,31 @@ class NextArguments:
         wanted = self.laws if domain == TARGET else self.source_laws
         return laws_for(self.table(domain), wanted)
 
+    @property
+    def losses(self) -> dict[str, str]:
+        """Columns of the losses that are measured for a run, by domain."""
+        if isinstance(self.goal, pd.DataFrame):
+            return {TARGET: "loss"}
+        return {TARGET: "loss", FORGETTING: "source_loss"}
+
     @cached_property
     def bought(self) -> pd.DataFrame:
         """Rows bought so far with their losses, checked."""
-        return _read_measured(self.candidates, self.measured, losses_of(self.goal))
+        return _read_measured(self.candidates, self.measured, [*self.losses.values()])
 
-
-def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
-    """Name the columns of the losses that are measured for a run, by domain."""
-    if isinstance(goal, pd.DataFrame):
-        return {TARGET: "loss"}
-    return {TARGET: "loss", FORGETTING: "source_loss"}
-
-
-def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
-    """Convert a table to the columns that the laws of a domain read."""
-    return table if domain == TARGET else of_source(table)
+    def measured_in(self, domain: str) -> pd.DataFrame:
+        """Select the candidates with a measured loss in a domain, as its laws read
+        them.
+        """
+        column = self.losses[domain]
+        gave = self.bought.dropna(subset=column)
+        return self.table(domain).loc[gave["row"]].assign(loss=gave[column].to_numpy())
 
 
 def _read_measured(
-    offered: pd.DataFrame, measured: pd.DataFrame | None, columns: Mapping[str, str]
+    offered: pd.DataFrame, measured: pd.DataFrame | None, losses: list[str]
 ) -> pd.DataFrame:
     """Read rows and losses, and check that every row is among the candidates."""
-    losses = [*columns.values()]
     if measured is None or not len(measured):
         return pd.DataFrame({"row": [], **{column: [] for column in losses}})
     for column in ("row", *losses):
@@ -155,38 +156,28 @@ def goal_now(
     campaign: NextArguments, posteriors: Mapping[str, Posterior], offered: Menu
 ) -> Goal:
     """Build the goal from the present posteriors, by domain, before the next batch."""
-    if isinstance(campaign.goal, pd.DataFrame):
-        view = _build_view(posteriors[TARGET], offered, campaign.goal, TARGET)
+    target, goal = posteriors[TARGET], campaign.goal
+    is_known = not any(is_prior_only(p) for p in posteriors.values())
+    if isinstance(goal, pd.DataFrame):
+        gain = campaign.gain or "variance"
         # with few runs one law is fitted, so they cannot tell yet which law is right
-        is_one_law = len(posteriors[TARGET].pieces()) == 1
-        gain = gain_for(campaign.gain, campaign.goal, False)
-        gain = "variance" if gain == "law" and is_one_law else gain
-        is_begun = not is_prior_only(posteriors[TARGET])
-        return asked_of(
-            view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun
-        )
+        if gain == "law" and len(target.pieces()) == 1:
+            gain = "variance"
+        return forecast_goal(target, goal, gain, offered, may_be_settled=is_known)
     # With priors alone no plan is made: the first runs narrow the losses where it may
     # be.
-    if not any(is_prior_only(p) for p in posteriors.values()):
-        plan = present_plan(posteriors[TARGET], posteriors[FORGETTING], campaign.goal)
+    if is_known:
+        plan = present_plan(target, posteriors[FORGETTING], goal)
         if plan.is_possible:
             domains = domains_of(plan, offered, None)
             is_priced = plan.is_reached and can_save(plan, domains)
             return Goal(domains, "plan" if is_priced else "variance", plan=plan)
         # no draw keeps the limits: perhaps the posterior is still wrong
-    region = planned_region(campaign.goal, campaign.candidates)
+    region = planned_region(goal, campaign.candidates)
     views = [
-        _build_view(posteriors[name], offered, region, name) for name in posteriors
+        domain_of(p, offered, region, None, name) for name, p in posteriors.items()
     ]
     return Goal(views, "variance")
-
-
-def _build_view(
-    posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
-) -> Domain:
-    menu_of_domain = replace(offered, table=as_read(offered.table, domain))
-    view = domain_of(posterior, menu_of_domain, as_read(goal, domain), None)
-    return replace(view, name=domain)
 
 
 def planned_region(

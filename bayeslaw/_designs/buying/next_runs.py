@@ -24,18 +24,16 @@ from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import InJson
 from bayeslaw._costs.costs import format_days
-from bayeslaw._designs.appraisal import Appraisal, appraise_picks
+from bayeslaw._designs.appraisal import Appraisal, Market, appraise_picks
 from bayeslaw._designs.buying.campaign import (
     NextArguments,
-    as_read,
     fewest,
     goal_now,
-    losses_of,
     planned_region,
     what_is_known,
 )
 from bayeslaw._designs.criteria import Choosing
-from bayeslaw._designs.evidence import gaussian
+from bayeslaw._designs.evidence import as_read
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.goal import CHOSEN, KINDS, GainName, gain_for, read_goal
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
@@ -146,7 +144,7 @@ class NextRuns(InJson):
 
     def table(self) -> pd.DataFrame:
         """Show a line for each row to measure."""
-        table = self.runs.drop(columns=[*losses_of(self.campaign.goal).values()])
+        table = self.runs.drop(columns=[*self.campaign.losses.values()])
         counts = [c for c in ("N", "D", "U") if c in table]
         table[counts] = table[counts].map(format_count)
         table["cost"] = [f"{cost:.3g}" for cost in table["cost"]]
@@ -237,24 +235,23 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     True
     """
     candidates, goal = arguments.candidates, arguments.goal
-    columns = losses_of(goal)
-    losses = [*columns.values()]
-    gain = gain_for(arguments.gain, goal, FORGETTING in columns)
+    losses = arguments.losses
+    gain = gain_for(arguments.gain, goal, FORGETTING in losses)
     if arguments.batch is not None:
         check_count("batch", arguments.batch)
     for table in (candidates, goal):
         if isinstance(table, pd.DataFrame):
             check_repeated(table.columns)
     check_rows(candidates)
-    if arguments.source_laws is not None and FORGETTING not in columns:
+    if arguments.source_laws is not None and FORGETTING not in losses:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
-    offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
+    offered = as_runs(candidates.drop(columns=[*losses.values()], errors="ignore"))
     if isinstance(goal, pd.DataFrame):
         goal = goal.drop(columns="loss", errors="ignore")
     goal, costs = read_goal(goal, arguments.costs)
     campaign = replace(arguments, candidates=offered, goal=goal, costs=costs, gain=gain)
     # the laws of each domain, restated at the given reference run
-    found = [campaign.laws_of(domain) for domain in columns]
+    found = [campaign.laws_of(domain) for domain in losses]
     placed = at_reference(list(chain(*found)), arguments.reference or {})
     count = len(found[0])
     campaign = replace(campaign, laws=placed[:count], source_laws=placed[count:])
@@ -265,7 +262,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         tables["the goal's table"] = goal
     else:
         planned_region(goal, offered)
-    for name in columns:
+    for name in losses:
         laws = campaign.laws_of(name)
         for what, table in tables.items():
             read = covariates_read(laws, there=table)
@@ -290,7 +287,7 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     the budget, and decide whether to stop.
     """
     measured, costs = campaign.bought, campaign.costs
-    losses = losses_of(campaign.goal)
+    losses = campaign.losses
     runtime.start()
     bought = campaign.candidates.index.isin(measured["row"])
     posteriors = {name: _build_posterior(campaign, bought, name) for name in losses}
@@ -298,7 +295,6 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     offered = menu(campaign.candidates, costs)
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
-    choice = None if aim.options is None else aim.options.now()
     unsold = offered.without(bought)
     # The best list for the rest of the budget. Runs that cost a trifle are not offered,
     # as long as other runs are affordable.
@@ -306,17 +302,19 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
     dear = np.where(unsold.cost < TRIFLE * campaign.budget, np.inf, unsold.cost)
     if (dear <= remaining).any():
         unsold = replace(unsold, cost=dear)
-    approximation = gaussian(unsold, aim.domains)
-    offer, criterion = approximation.offer, aim.criterion(approximation)
-    picks: list[Pick] = []
+    market = Market.of(unsold, aim)
+    offer, picks = market.offer, []
     if (offer.cost <= remaining).any():
-        picks = choose(offer, criterion, Limits(remaining, 1, len(offer.cost)))
-    rest, _ = appraise_picks(approximation, criterion, picks)
-    is_worthwhile = bool(rest.sds[-1] <= (1 - LEAST_FALL) * rest.sds[0])
-    if isinstance(criterion, Choosing):
-        is_worthwhile = bool(rest.gain.sum() >= LEAST_FALL * criterion.total)
+        limits = Limits(remaining, 1, len(offer.cost))
+        picks = choose(offer, market.criterion, limits)
+    rest = appraise_picks(market, picks)
+    choice = None if aim.options is None else aim.options.now()
     unsure = rest.sds[0] if choice is None else choice["regret"]
-    stop = why_stop(campaign, aim.gain, unsure, rest, is_known, is_worthwhile)
+    if is_known and unsure <= campaign.enough:
+        within = KINDS[aim.gain].shown(campaign.enough)
+        stop = f"the goal is known to within the {within} asked for"
+    else:
+        stop = _why_not_buy(campaign, market, rest, is_known)
     # What to buy now: cheap runs go first, since their results may change the choice of
     # expensive ones. If only priors are known, the runs that a first fit needs.
     ordered = sorted(picks, key=lambda pick: offer.cost[pick])
@@ -329,17 +327,6 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
         count = min(max(within, needed), count)
     now = ordered[: min(count, campaign.batch or count)]
     gave_none = measured[[*losses.values()]].isna().any(axis=1)
-    plan = None
-    if aim.plan is not None:
-        tokens = math.exp(aim.plan.choice.log_tokens)
-        problem = aim.plan.problem
-        plan = {
-            "tokens": tokens,
-            "replay": float(aim.plan.choice.replay),
-            "flops": problem.costs.flops_per_token(problem.N) * tokens,
-            "reaches": aim.plan.is_reached,
-            "margin": float(aim.plan.choice.margin),
-        }
     return NextRuns(
         runs=_list_rows(offered, unsold, now, losses.values()),
         goal_sd=rest.sds[0],
@@ -351,7 +338,7 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
         failed=measured["row"][gave_none].tolist(),
         posterior=posteriors[TARGET],
         source=posteriors.get(FORGETTING),
-        plan=plan,
+        plan=None if aim.plan is None else aim.plan.describe_now(),
         choice=choice,
         gain=aim.gain,
         campaign=campaign,
@@ -362,15 +349,12 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
 def _build_posterior(
     campaign: NextArguments, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
-    column = losses_of(campaign.goal)[domain]
-    gave = campaign.bought.dropna(subset=column)
     candidates, laws = campaign.table(domain), campaign.laws_of(domain)
-    if not len(gave):
+    measured = campaign.measured_in(domain)
+    if measured.empty:
         return from_priors(laws, candidates, campaign.seed)
-    losses = gave[column]
-    measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
     # runs on offer stay in the table, so that all batches share compiled programs
-    unmeasured = candidates[~bought].assign(loss=float(losses.median()))
+    unmeasured = candidates[~bought].assign(loss=float(measured["loss"].median()))
     table = pd.concat([measured, unmeasured], ignore_index=True)
     is_measured = np.arange(len(table)) < len(measured)
     return what_is_known(table, is_measured, laws, campaign.seed)
@@ -381,37 +365,25 @@ def _find_odd_runs(
 ) -> list[Any]:
     """Find measured runs with losses outside their forecasts."""
     odd = []
-    for domain, column in losses_of(campaign.goal).items():
-        gave = campaign.bought.dropna(subset=column)
-        posterior = posteriors[domain]
-        if not len(gave) or is_prior_only(posterior):
+    for domain, posterior in posteriors.items():
+        runs = campaign.measured_in(domain)
+        if runs.empty or is_prior_only(posterior):
             continue
-        runs = campaign.table(domain).loc[gave["row"]].reset_index(drop=True)
-        draws = posterior.log_loss(runs, noise=True, seed=campaign.seed)
+        settings = runs.drop(columns="loss").reset_index(drop=True)
+        draws = posterior.log_loss(settings, noise=True, seed=campaign.seed)
         # share of the forecast on the far side of the measured loss, times two sides
-        above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
+        above = (draws > np.log(runs["loss"].to_numpy())).mean(axis=0)
         surprise = 2 * np.minimum(above, 1 - above)
-        odd += gave["row"][surprise < ODD].tolist()
+        odd += runs.index[surprise < ODD].tolist()
     return list(dict.fromkeys(odd))
 
 
-def why_stop(
-    campaign: NextArguments,
-    gain: GainName,
-    unsure: float,
-    rest: Appraisal,
-    is_known: bool,
-    is_worthwhile: bool,
+def _why_not_buy(
+    campaign: NextArguments, market: Market, rest: Appraisal, is_known: bool
 ) -> str:
-    """Give the reason why nothing more is bought, or an empty text.
-
-    ``unsure``: the measure of uncertainty that must fall to ``enough``. ``rest``: the
-    best list for the rest of the budget. ``is_worthwhile``: whether its gain is more
-    than a trifle of the possible gain.
+    """Give the reason why the best list for the rest of the budget is not bought, or an
+    empty text.
     """
-    if is_known and unsure <= campaign.enough:
-        within = KINDS[gain].shown(campaign.enough)
-        return f"the goal is known to within the {within} asked for"
     if not rest.picks and not len(campaign.bought):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
@@ -419,14 +391,17 @@ def why_stop(
         )
     if not rest.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
-    saved, cost = rest.gain.sum(), rest.cost.sum()
-    if gain == "plan" and saved < campaign.least * cost:
+    gain, cost = rest.gain.sum(), rest.cost.sum()
+    if market.goal.gain == "plan" and gain < campaign.least * cost:
         unit = "FLOPs" if campaign.costs is None else "in money"
         return (
-            f"what the rest of the budget pays for would save the plan {saved:.2g} "
+            f"what the rest of the budget pays for would save the plan {gain:.2g} "
             f"{unit} and cost {cost:.2g}"
         )
-    if is_known and not is_worthwhile:
+    hardly_lower = rest.sds[-1] > (1 - LEAST_FALL) * rest.sds[0]
+    if isinstance(market.criterion, Choosing):
+        hardly_lower = gain < LEAST_FALL * market.criterion.total
+    if is_known and hardly_lower:
         return "what the rest of the budget pays for would hardly lower it"
     return ""
 
@@ -437,16 +412,12 @@ def _list_rows(
     """List the rows of the candidates that these picks measure, in order, with the
     row's label and the cost of its run up to the row.
     """
+    exists = offered.rows >= 0
+    costs = np.zeros(len(offered.table))
+    costs[offered.rows[exists]] = offered.cost[exists]
+    every = offered.table.assign(cost=costs, **dict.fromkeys(losses, math.nan))
     measured = [unsold.measured_by(pick) for pick in picks]
     places = np.concatenate([np.zeros(0, int), *measured])
-    costs = np.zeros(len(offered.table))
-    exists = offered.rows >= 0
-    costs[offered.rows[exists]] = offered.cost[exists]
-    table = offered.table.iloc[places].copy()
-    table["cost"] = costs[places]
-    labels = offered.table.index[places]
-    if "row" in table:
-        table = table.drop(columns="row")
-    table.insert(0, "row", labels)
-    to_fill_in = dict.fromkeys(losses, math.nan)
-    return table.assign(**to_fill_in).reset_index(drop=True)
+    table = every.iloc[places].drop(columns="row", errors="ignore")
+    table.insert(0, "row", offered.table.index[places])
+    return table.reset_index(drop=True)

@@ -16,11 +16,10 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.criteria import Choosing, Criterion, Information, Variance
-from bayeslaw._designs.evidence import Domain, Gaussian, domain_of
-from bayeslaw._designs.gaussian import Pick, precision_of
+from bayeslaw._designs.evidence import Domain, domain_of
+from bayeslaw._designs.goals.plan import PlanGoal, cheapest_plan, domains_of, saving
 from bayeslaw._designs.menu import Menu
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
@@ -30,8 +29,6 @@ from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-    from bayeslaw._designs.goals.plan import PlanGoal
 
 GainName = Literal[
     "variance", "information", "parameters", "plan", "best", "law", "optimum"
@@ -87,17 +84,14 @@ class Goal:
     options: OptionDraws | None = None
     plan: PlanGoal | None = None
 
-    def criterion(self, approximation: Gaussian) -> Criterion:
-        """Choose the criterion that values runs."""
-        rows = approximation.goals
+    def criterion(self, rows: Float[np.ndarray, "goal coordinate"]) -> Criterion:
+        """Choose the criterion that values runs, from the loadings of the goals."""
         if self.gain == "plan":
-            from bayeslaw._designs.goals.plan import saving
-
             assert self.plan is not None
             return saving(self.plan, self.domains, rows)
         if self.gain == "best":
-            (domain,) = self.domains
-            return Choosing.between(rows, domain.goal.mean(axis=0))
+            assert self.options is not None
+            return Choosing.between(rows, self.options.worse.mean(axis=0))
         if self.gain == "parameters":
             return Information(None)
         if self.gain == "information":
@@ -163,22 +157,19 @@ def goal_of(
     limited losses.
     """
     if not isinstance(goal, Mapping):
-        domain = domain_of(posterior, offered, goal, run_length)
-        return asked_of(domain, posterior, goal, gain)
-    from bayeslaw._designs.goals import plan
-
-    cheapest = plan.cheapest_plan(posterior, sources, goal)
-    if gain == "plan" and not cheapest.is_reached:
+        return forecast_goal(posterior, goal, gain, offered, run_length)
+    plan = cheapest_plan(posterior, sources, goal)
+    if gain == "plan" and not plan.is_reached:
         gain = "variance"
-    domains = plan.domains_of(cheapest, offered, run_length)
-    return Goal(domains, gain, plan=cheapest)
+    return Goal(domains_of(plan, offered, run_length), gain, plan=plan)
 
 
-def asked_of(
-    domain: Domain,
+def forecast_goal(
     posterior: Posterior,
     goal: pd.DataFrame,
     gain: GainName,
+    offered: Menu,
+    run_length: float | None = None,
     *,
     may_be_settled: bool = False,
 ) -> Goal:
@@ -187,6 +178,7 @@ def asked_of(
 
     ``may_be_settled``: whether earlier runs may have fixed the optimum already.
     """
+    domain = domain_of(posterior, offered, goal, run_length)
     if gain == "best":
         return _ask_best_recipe(domain, columns_read(posterior), goal)
     if gain == "law":
@@ -287,54 +279,6 @@ def _ask_right_law(domain: Domain, posterior: Posterior) -> Goal:
     nowhere = np.full(len(different), -1)
     options = OptionDraws(different, is_other)
     return Goal([replace(domain, goal=is_other, at=nowhere)], "law", options)
-
-
-def foresee_choice(
-    goal: Goal,
-    approximation: Gaussian,
-    picks: Sequence[Pick],
-    seed: int,
-    outcomes: int = 20_000,
-) -> dict[str, Any] | None:
-    """Find the option that is best on average, the probability that it is the best, and
-    its regret. For recipes, simulated outcomes also give both numbers after the runs.
-    None if there is nothing to choose.
-    """
-    if goal.options is None:
-        return None
-    now = goal.options.now()
-    if goal.gain != "best":
-        return now
-    # In principal coordinates the posterior is a standard normal. Split it into the
-    # part that the runs reveal and the remaining part.
-    rows = approximation.goals
-    covariance = np.linalg.inv(precision_of(approximation.offer, picks).marginal)
-    rng = generator(seed, Stream.CHOICES)
-    mean = goal.options.worse.mean(axis=0)
-    learned = np.eye(len(covariance)) - covariance
-    posterior_mean = mean + _draw_losses(rows, learned, outcomes, rng)
-    truth = posterior_mean + _draw_losses(rows, covariance, outcomes, rng)
-    chosen = np.argmin(posterior_mean, axis=1)
-    lost = truth[np.arange(outcomes), chosen] - truth.min(axis=1)
-    return now | {
-        "chance_after": float(np.mean(chosen == np.argmin(truth, axis=1))),
-        "regret_after": float(lost.mean()),
-    }
-
-
-def _draw_losses(
-    rows: Float[np.ndarray, "option coordinate"],
-    covariance: Float[np.ndarray, "coordinate coordinate"],
-    count: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "outcome option"]:
-    """Draw losses of options with these loadings on coordinates of this covariance,
-    shape (outcome, option).
-    """
-    # an eigenvalue may be below zero by rounding
-    values, vectors = np.linalg.eigh(rows @ covariance @ rows.T)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return rng.standard_normal((count, len(rows))) @ root.T
 
 
 # -- where the optimum lies ------------------------------------------------------------

@@ -15,10 +15,10 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import COST_LIMITS
-from bayeslaw._designs.appraisal import ReweightedDraws
 from bayeslaw._designs.criteria import Saving
 from bayeslaw._designs.evidence import Domain, checkpoints_of, view_candidates
 from bayeslaw._designs.menu import Menu
+from bayeslaw._designs.reweighting import ReweightedDraws
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments import NAMES, PlanArguments
@@ -55,6 +55,10 @@ class PlanGoal(NamedTuple):
     choice: Choice
 
     @property
+    def tokens(self) -> float:
+        return math.exp(self.choice.log_tokens)
+
+    @property
     def flops(self) -> float:
         return self.flops_of(self.choice)
 
@@ -89,8 +93,31 @@ class PlanGoal(NamedTuple):
         """Compute the FLOPs of a choice, infinite if it does not reach the confidence."""
         if choice.margin < 0:
             return math.inf
-        tokens = math.exp(choice.log_tokens)
-        return self.problem.costs.flops_per_token(self.problem.N) * tokens
+        return self.flops_per_token * math.exp(choice.log_tokens)
+
+    @property
+    def flops_per_token(self) -> float:
+        return self.problem.costs.flops_per_token(self.problem.N)
+
+    def describe_now(self) -> dict[str, Any]:
+        """Describe the present choice, and whether and how far it reaches the
+        confidence.
+        """
+        return {
+            "tokens": self.tokens,
+            "replay": float(self.choice.replay),
+            "flops": self.flops_per_token * self.tokens,
+            "reaches": self.is_reached,
+            "margin": float(self.choice.margin),
+        }
+
+    def describe_saving(self, saved: float) -> dict[str, float]:
+        """Describe the plan's cost now, and after runs save so much of its price."""
+        after = self.flops - saved / self.price_per_flop
+        record = {"flops_before": self.flops, "flops_after": after}
+        if self.problem.costs.has_money:
+            record |= {"money_before": self.price, "money_after": self.price - saved}
+        return record
 
 
 def cheapest_plan(
@@ -161,7 +188,7 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     problem, choice = goal.problem, goal.choice
     model = pd.DataFrame([{"N": problem.N, "ptpp": problem.ptpp}], dtype=float)
     at = checkpoints_of(offered, model)
-    planned = {"D": math.exp(choice.log_tokens), "replay": choice.replay}
+    planned = {"D": goal.tokens, "replay": choice.replay}
     domains = []
     for constraint in problem.constraints:
         means = {
@@ -175,12 +202,13 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
         run = pd.DataFrame([means | planned])
-        view = view_candidates(
-            constraint.parts, constraint.name, table, run, run_length
-        )
         log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
         excess = log_loss - constraint.log_limit - constraint.noise
-        domains.append(replace(view, goal=excess[:, None], at=at))
+        domains.append(
+            view_candidates(
+                constraint.parts, table, run, excess[:, None], at, run_length
+            )
+        )
     return domains
 
 
