@@ -53,6 +53,7 @@ def average(
     row = {
         "weight": 1.0,
         "coverage": 0.9,
+        "mae": 0.01,
         "interval_score90": 0.03,
         "failed_stages": "",
         "rhat": 1.0,
@@ -104,6 +105,11 @@ JUDGED = {
         "calibration",
         "look",
     ),
+    "largest models that fall off": (
+        {"bias": 0.03, "mae": 0.03},
+        "calibration",
+        "look",
+    ),
     "a large misfit": ({"misfit": 0.1}, "misfit", "look"),
 }
 
@@ -116,6 +122,33 @@ def test_a_fault_is_found_by_its_check(fault):
     assert review[name].next
     others = [check for check in review.checks if check.name != name]
     assert all(check.verdict == "pass" for check in others)
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        {"bias": -0.03, "mae": 0.03},  # they lie above
+        {"bias": 0.03, "mae": 0.04},  # on both sides
+        {"bias": 0.009, "mae": 0.009, "runs": "exact"},  # by under a percent
+        {"bias": 0.011, "mae": 0.011},  # the law misses its runs by a quarter of that
+        {"bias": 0.03, "mae": 0.03, "runs": "tiny"},
+        {"bias": 0.03, "mae": 0.03, "folds": "D >= 28B"},  # no larger model is left out
+    ],
+)
+def test_a_fall_is_told_only_of_larger_models_below_all_else(judged):
+    """Reasons that it is none, and what a fall means."""
+    told = bayeslaw.review(average(bias=0.03, mae=0.03))["calibration"].reason
+    assert "3.0% below what smaller ones forecast" in told
+    assert "a part of the evaluation set was trained on" in told
+    noise = 1e-4 if judged.get("runs") == "exact" else NOISE
+    runs = bayeslaw.simulate("chinchilla", seed=1, noise=noise)
+    if judged.get("runs") == "tiny":
+        runs["N"] = runs["N"] / 1e4
+    scores = {name: judged[name] for name in ("bias", "mae")}
+    posterior = average(runs=runs, **scores)
+    folds = judged.get("folds", FOLDS)
+    posterior = replace(posterior, attrs={**posterior.attrs, "folds": folds})
+    assert "trained on" not in bayeslaw.review(posterior)["calibration"].reason
 
 
 def test_a_law_that_explains_nothing_fails():

@@ -1,5 +1,6 @@
 """Draws of a power law in tokens as a posterior, and a run of such a law: what following a run is tried on."""
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ class Reads(NamedTuple):
 
     covariates: tuple[str, ...]
     first_steps: float = 0.0
+
+    def columns_in(self, there: Container[str]) -> list[str]:
+        return list(self.covariates)
 
 
 class PowerLaws:

@@ -36,6 +36,9 @@ from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import AXES, values_along
 from bayeslaw._tables.fitting import losses, of_fitted_domains
 
+LARGE = 1e7  # parameters from which on laws miss models by .1-1%
+FALL = 0.01  # of losses below forecasts from smaller models that is worth a word
+
 
 class Evidence(NamedTuple):
     """Further evidence for a review of posteriors.
@@ -218,6 +221,16 @@ def _review_calibration(
     failed = [text for text in rows["failed_stages"] if text]
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
+    # averages that were saved before lack the column
+    bias = float(np.dot(shares, rows.get("bias", np.zeros(len(rows)))))
+    if _falls_off(posterior, left_out, bias, float(np.dot(shares, rows["mae"]))):
+        reason += (
+            f"; losses of the largest models lie {bias:.1%} below what smaller ones "
+            "forecast, and the law misses its own runs by less than a fifth of that: it "
+            "bends, or a part of the evaluation set was trained on"
+        )
+        todo = "leave near-duplicates of the training text out of the evaluation"
+        return Finding("calibration", "look", reason, todo)
     if count < FEW:
         return Finding("calibration", "look", f"{reason}: too few to tell", todo)
     if coverage >= TRUSTED_COVERAGE and not failed:
@@ -225,6 +238,19 @@ def _review_calibration(
     # 90% intervals that hold under half of the runs mislead
     verdict = "fail" if coverage < 0.5 else "look"
     return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
+
+
+def _falls_off(
+    posterior: Fit | Average, left_out: LeftOut, bias: float, mae: float
+) -> bool:
+    """Tell whether losses of the largest models that are left out fall off what the
+    others forecast: all on this side, by over 1% and five times what the law misses.
+    """
+    runs = posterior.runs
+    if "N" not in runs or runs["N"].min() < LARGE or bias < max(FALL, 0.9 * mae):
+        return False
+    are_larger = [fold.reach(runs, "N") > 1 for fold in left_out.folds]
+    return any(are_larger) and bias > 5 * posterior.goodness.miss
 
 
 def _review_held_out(

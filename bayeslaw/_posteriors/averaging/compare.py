@@ -100,7 +100,7 @@ class Comparing:
 # columns of a comparison, with the law's name
 SCORES = {
     "name errors sampler failed_stages reason": str,
-    "score weight probability coverage mae interval_score90 drift": float,
+    "score weight probability coverage mae bias interval_score90 drift": float,
     "rhat ess divergences draws": float,
 }
 
@@ -112,8 +112,8 @@ class Comparison(Shown):
     ``weights``: stacking weights, shape (law,). ``probabilities``: probability that
     each law forecasts unseen stages best, shape (law,) (`best_probabilities`).
     ``folds``: names of the left-out stages. ``table``: score, weight, probability,
-    coverage, mae, interval score, drift (per e-fold), errors and sampler of each law,
-    in order of weight, and the reason if a law with a worse score has more weight.
+    coverage, mae, bias (above 0: forecasts too high), interval score, drift (per
+    e-fold), errors and sampler of each law, in order of weight, and the reason if a law with a worse score has more weight.
     """
 
     judged: tuple[Judged, ...]
@@ -165,7 +165,8 @@ class Comparison(Shown):
                 "weight": float(weights[i]),
                 "probability": float(self.probabilities[i]),
                 "coverage": judged.mean_score("inside"),
-                "mae": judged.mean_score("error"),
+                "mae": judged.mean_score("error", np.abs),
+                "bias": judged.mean_score("error"),
                 "interval_score90": judged.mean_score("interval"),
                 "drift": float(np.mean(judged.tau)),
                 "errors": judged.errors,

@@ -88,8 +88,8 @@ class Setting(NamedTuple):
 
 class HeldOutScore(NamedTuple):
     """Scores of a law's forecasts of one held-out stage: log density; whether a run is
-    inside the 90% interval; relative error of the median; interval score of the 90%
-    interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007); and
+    inside the 90% interval; relative error of the median, above 0 if it is too high;
+    interval score of the 90% interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007); and
     the `run_slope` of its errors.
     """
 
@@ -125,9 +125,9 @@ class Judged:
     divergences: int
     draws: int
 
-    def mean_score(self, name: str) -> float:
-        """Average a field of `HeldOutScore` over all held-out runs."""
-        parts = [getattr(score, name) for score in self.held_out]
+    def mean_score(self, name: str, of: Callable = np.asarray) -> float:
+        """Average a field of `HeldOutScore`, or ``of`` it, over all held-out runs."""
+        parts = [of(getattr(score, name)) for score in self.held_out]
         if not parts:
             return float("nan")
         return float(np.concatenate(parts).mean())
@@ -358,7 +358,7 @@ def _score_stage(
     return HeldOutScore(
         density=np.log(np.mean(densities, axis=0) + 1e-300),
         inside=(low <= y) & (y <= high),
-        error=np.abs(np.exp(middle - y) - 1),
+        error=np.exp(middle - y) - 1,
         interval=interval_score(low, high, y),
         slope=run_slope(y - mean.mean(0), groups.get("run"), tokens),
     )
