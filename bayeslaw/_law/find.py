@@ -182,9 +182,10 @@ def law_from_origin(
     if kind == "setting":
         parts = json.loads(place)
         base = law_from_origin(parts["law"], parts["origin"], columns)
-        turns = parts.get("turns", False)
-        swept = parts.get("swept")
-        law = with_setting(base, parts["column"], parts["at"], swept, turns)
-        # in older fits a run must have the setting, and the misfit is along it, too
-        return law if "swept" in parts else replace(law, tuned=base.tuned)
+        if "swept" not in parts:
+            raise LawError(
+                f"{name} was saved by an earlier version, whose misfit was along the "
+                "setting, too; fit again"
+            )
+        return with_setting(base, parts["column"], parts["at"], parts["swept"])
     return law_by_name(name, share_domains(columns or ()))

@@ -14,7 +14,6 @@ import bayeslaw
 from bayeslaw import LawError, RunTableError, RunTableWarning
 from bayeslaw._law.recipe import law_of, recipe_of
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
-from bayeslaw._tables import fitting
 from bayeslaw.cli.app import app
 
 E, A, B, ALPHA, BETA = 1.8, 480.0, 2085.0, 0.35, 0.37
@@ -280,26 +279,13 @@ def test_the_best_batch_turns_with_the_rate(most):
     np.testing.assert_allclose(best["bs"].draws, at_rate, rtol=2e-3)
 
 
-def test_a_law_saved_before_runs_could_be_tuned_needs_the_setting():
-    """Its origin does not say where the sweep ends, and its misfit is along the rate."""
-    recipe = recipe_of(bayeslaw.find_law("chinchilla+lr"))
-    assert law_of(recipe).tuned == ("lr",)
-    before = law_of(
-        {**recipe, "origin": recipe["origin"].replace(', "swept": null', "")}
-    )
-    assert before.tuned == ()
-    with pytest.raises(RunTableError, match="needs column 'lr'"):
-        fitting.covariates(before, pd.DataFrame([GOAL]))
-
-
-def test_a_law_saved_before_settings_turned_is_read_as_it_was():
-    """Its origin does not say that they do."""
+def test_a_law_of_an_earlier_version_is_refused_with_what_to_do():
+    """Its origin does not say where the sweep ends."""
     recipe = recipe_of(bayeslaw.find_law("chinchilla+lr+bs"))
-    assert "bs_turn_lr" in law_of(recipe).parameters
-    before = recipe["origin"].replace(', "turns": true', "")
-    priors = {n: p for n, p in recipe["priors"].items() if n != "bs_turn_lr"}
-    read = law_of({**recipe, "origin": before, "priors": priors})
-    assert "bs_turn_lr" not in read.parameters
+    assert law_of(recipe).tuned == ("lr", "bs")
+    before = recipe["origin"].replace(', "swept": null', "")
+    with pytest.raises(LawError, match="by an earlier version"):
+        law_of({**recipe, "origin": before})
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,6 @@ def with_setting(
     column: str,
     at: Mapping[str, float],
     swept: Sequence[float] | None = None,
-    turns: bool = True,
 ) -> Law:
     """Add the term of a setting to a law.
 
@@ -163,9 +162,6 @@ def with_setting(
     swept
         Ends of the sweep. The setting of a run without the column lies between them;
         without ``swept`` it is the best one, wherever that is.
-    turns
-        Whether its best moves with the law's other settings; in fits that were saved
-        before they did, it does not.
 
     Raises
     ------
@@ -182,7 +178,7 @@ def with_setting(
         raise LawError(f"law {law.name!r} reads {column!r} already")
     priors = SettingPriors()
     moving = {c: value for c, value in at.items() if c != column}
-    others = tuple(t.basis for t in law.terms if isinstance(t.basis, Bowl)) * turns
+    others = tuple(t.basis for t in law.terms if isinstance(t.basis, Bowl))
     ends = None if swept is None else (float(swept[0]), float(swept[1]))
     bowl = Bowl(column, tuple(moving.items()), others, ends)
     run = ", ".join(f"{c} {value:g}" for c, value in moving.items())
@@ -206,7 +202,6 @@ def with_setting(
     )
     medians = {e.name: e.prior.median for e in exponents}
     parts = {"law": law.name, "origin": law.origin, "column": column, "at": dict(at)}
-    parts |= {"turns": True} if others else {}
     parts |= {"swept": ends}
     return replace(
         law,
