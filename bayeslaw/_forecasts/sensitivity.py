@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.programs import compiled
 from bayeslaw._inference.diagnostics import pareto_smoothed
-from bayeslaw._law.law import Law, as_arrays, covariates_read
+from bayeslaw._law.law import Law, covariates_read
 from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.levels import TOLERANCE
 
@@ -232,22 +234,13 @@ def gate_or_floor(
     if beyond.empty:
         return None
     columns = fitting.covariates(law, beyond)
-    here = as_arrays(columns)
-    there = {**here, "ptpp": jnp.full(len(beyond), last)}
-
-    def of_draw(
-        draw: dict[str, Float[jax.Array, ""]],
-    ) -> dict[str, Float[jax.Array, ""]]:
-        """Compute the mean change of each term since the last fitted stage, in nats."""
-        now, before = (law.contributions(x, draw) for x in (here, there))
-        return {k: jnp.mean(now[k] - before[k]) for k in now}
-
-    draws = {name: jnp.asarray(values[name]) for name in law.priors}
-    changes = jax.jit(jax.vmap(of_draw))(draws)
-    sizes = {k: np.abs(np.asarray(v)) for k, v in changes.items() if np.any(v != 0)}
+    of_law = {name: np.asarray(values[name]) for name in law.priors}
+    changes = jax.device_get(_compute_changes(law, columns, last, of_law))
+    sizes = {k: np.abs(v) for k, v in changes.items() if np.any(v != 0)}
     total = sum(sizes.values())
-    middle = {name: np.median(values[name], axis=0) for name in law.priors}
-    noise = np.mean(values["sigma"]) * np.mean(law.loss(columns, middle))
+    middle = {name: np.median(v, axis=0, keepdims=True) for name, v in of_law.items()}
+    losses = np.exp(over_draws(LogLoss(law), middle, columns))
+    noise = np.mean(values["sigma"]) * np.mean(losses)
     if len(sizes) < 2 or np.mean(total) < noise:
         return None
     shares = {k: np.quantile(v / total, [0.05, 0.95]) for k, v in sizes.items()}
@@ -263,3 +256,22 @@ def gate_or_floor(
         f"the term of {widest} makes {low:.0%} to {high:.0%} "
         f"and {other_terms} the rest (90% interval)"
     )
+
+
+@compiled(static_argnums=0)
+def _compute_changes(
+    law: Law,
+    covariates: Mapping[str, Float[AnyArray, " run"]],
+    last: Float[AnyArray, ""],
+    draws: Mapping[str, Float[AnyArray, " draw"]],
+) -> dict[str, Float[jax.Array, " draw"]]:
+    """Compute the mean change of each term since the last fitted stage, in nats, by
+    draw.
+    """
+    at_last = {**covariates, "ptpp": jnp.full_like(covariates["ptpp"], last)}
+
+    def of_draw(draw: Mapping[str, Any]) -> dict[str, Float[jax.Array, ""]]:
+        now, before = (law.contributions(x, draw) for x in (covariates, at_last))
+        return {k: jnp.mean(now[k] - before[k]) for k in now}
+
+    return jax.vmap(of_draw)(draws)

@@ -346,12 +346,12 @@ class SampledConstraint:
                 rows = part.rows[first : first + size]
                 places = _filled(np.arange(first, first + len(rows)), size)
                 values, fixed = (
-                    {
-                        name: jnp.asarray(
-                            np.asarray(x, float)[places] if np.ndim(x) else x
-                        )
-                        for name, x in of.items()
-                    }
+                    jax.device_put(
+                        {
+                            name: np.asarray(x, float)[places] if np.ndim(x) else x
+                            for name, x in of.items()
+                        }
+                    )
                     for of in (part.piece.values, part.fixed)
                 )
                 batches.append((part.piece.log_loss, values, fixed, rows))

@@ -9,7 +9,7 @@ and D forecasts them. It is fitted to the existing checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from bayeslaw._posteriors.posterior import (
     Posterior,
     along_tokens,
     columns_read,
+    map_over_draws,
     without_prefix,
 )
 from bayeslaw._tables.runs import NUMERIC, as_runs
@@ -175,7 +176,7 @@ class Chain:
                 name: leaf[:, codes] if name.endswith(f":{ERROR}") else leaf
                 for name, leaf in draws.piece.values.items()
             }
-            log_loss[draws.rows] = replace(draws.piece, values=values).at(table)
+            log_loss[draws.rows] = map_over_draws(draws.piece.log_loss, values, table)
         return log_loss + self._draw_noise(runs, seed) if noise else log_loss
 
     def _join_draws(self, checkpoints: int | None) -> list[Draws]:

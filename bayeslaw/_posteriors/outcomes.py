@@ -14,7 +14,6 @@ from scipy.special import gammaln
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._inference.noise import GAUSSIAN, RunNoise
-from bayeslaw._inference.table import padded_size
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._tables.proposals import it_has
@@ -42,13 +41,10 @@ def log_losses(
     names the table.
     """
     log_loss = np.empty((_count(parts), len(table)))
-    # repeat the last row up to one of a few sizes, so that tables share compiled
-    # programs
-    padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
     for part in parts:
         names = part.piece.columns_in(table)
-        columns = {name: _column(table, name, what)[padded] for name in names}
-        log_loss[part.rows] = part.piece.at(columns)[:, : len(table)]
+        columns = {name: _column(table, name, what) for name in names}
+        log_loss[part.rows] = part.piece.at(columns)
     bad = ~np.isfinite(log_loss).all(axis=0)
     if bad.any():
         row = table.index[np.flatnonzero(bad)[0]]

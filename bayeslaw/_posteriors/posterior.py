@@ -17,6 +17,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Draw = Mapping[str, Array]
 # names of leaves: the misfit's weights, and log loss per unit of distance by side
 WEIGHTS, DRIFT = "misfit", "drift"
+ROWS = 64  # rows of a table that are evaluated together
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,7 @@ class Piece:
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "draw run"]:
         """Evaluate the law's log loss at runs with these columns, shape (draw, run)."""
-        log_losses = over_draws(self.log_loss)
-        return np.asarray(log_losses(dict(self.values), covariates))
+        return over_draws(self.log_loss, self.values, covariates)
 
     def error_size(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
@@ -211,17 +212,60 @@ def _sum_at(
     return beside_misfit(tokens) + misfit(tokens)
 
 
-def over_draws(log_loss: Callable) -> Callable:
-    """Compile a piece's log loss, mapped over draws, at a table: shape (draw, run)."""
-    return partial(_over_draws, log_loss)
+@one_thread()
+def over_draws(
+    log_loss: Callable,
+    draws: Mapping[str, Float[np.ndarray, "draw ..."]],
+    covariates: Mapping[str, Float[np.ndarray, " run"]],
+) -> Float[np.ndarray, "draw run"]:
+    """Evaluate a piece's log loss of each draw at a table of runs, shape (draw, run).
+
+    Of a `LogLoss` only the law is compiled, so that all fits of a law share its
+    programs. Misfit and drift, which are linear in a draw's weights, are matrix
+    products.
+    """
+    if not isinstance(log_loss, LogLoss):
+        return _map_in_blocks(log_loss, draws, covariates)
+    law = log_loss.law
+    columns = {c: covariates[c] for c in law.columns_in(covariates)}
+    of_law = {name: draws[name] for name in law.priors}
+    value = _map_in_blocks(LogLoss(law), of_law, columns)
+    if log_loss.process is not None:
+        value += draws[WEIGHTS] @ log_loss.process.features(columns, np).T
+    if log_loss.training_range is not None:
+        value += draws[DRIFT] @ log_loss.beyond(columns).T
+    return value
+
+
+def _map_in_blocks(
+    log_loss: Callable,
+    draws: Mapping[str, Float[np.ndarray, "draw ..."]],
+    covariates: Mapping[str, Float[np.ndarray, " run"]],
+) -> Float[np.ndarray, "draw run"]:
+    """Map a function over draws at blocks of rows of one size, so that tables share a
+    compiled program.
+    """
+    rows = max(len(column) for column in covariates.values())
+    count = len(next(iter(draws.values())))
+    values = np.empty((count, rows))
+    for first in range(0, rows, ROWS):
+        # the last row is repeated up to the size
+        block = np.minimum(np.arange(first, first + ROWS), rows - 1)
+        columns = {name: np.asarray(x)[block] for name, x in covariates.items()}
+        evaluated = np.asarray(map_over_draws(log_loss, dict(draws), columns))
+        values[:, first : first + ROWS] = evaluated[:, : rows - first]
+    return values
 
 
 @compiled(static_argnums=0)
-def _over_draws(
+def map_over_draws(
     log_loss: Callable,
     draws: Draw,
     covariates: Mapping[str, Float[AnyArray, " run"]],
 ) -> Float[Array, "draw run"]:
+    """Map a piece's log loss over draws, shape (draw, run), by a program for each number
+    of runs. Leaves may have an axis of runs.
+    """
     return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
 
@@ -21,7 +20,7 @@ from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import Draws, pair_draws, take_draws
-from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
+from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._tables.rates.areas import COLUMNS, LAMBDA, Areas, areas
 
 if TYPE_CHECKING:
@@ -260,15 +259,16 @@ class WeightedDomain(NamedTuple):
             if by_draw:
                 shape = (self.pairs, points)
                 inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
-                log_loss = partial(_over_draws_and_rows, piece.log_loss)
+                of_piece = np.asarray(
+                    _over_draws_and_rows(piece.log_loss, dict(piece.values), inputs)
+                )
             else:
                 of_one_shape = np.broadcast_arrays(*inputs.values())
                 inputs = dict(zip(inputs, of_one_shape, strict=True))
-                log_loss = over_draws(piece.log_loss)
-            of_piece = np.exp(np.asarray(log_loss(dict(piece.values), inputs)))
+                of_piece = piece.at(inputs)
             if losses is None:
                 losses = np.empty((self.pairs, of_piece.shape[1]))
-            losses[rows] = of_piece
+            losses[rows] = np.exp(of_piece)
         assert losses is not None
         if not np.isfinite(losses).all():
             raise PlanError(

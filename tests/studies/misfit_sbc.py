@@ -56,8 +56,7 @@ def simulate_one(law: Law, x: dict, right: bool, seed: int) -> dict[str, float]:
     values = {n: np.asarray(v)[index] for n, v in drawn.values.items()}
     misfit = learn_misfit(law, values, TrainingRuns(x, y, Sharing()), seed=seed)
     learned = misfit.at(runs)
-    of_law = over_draws(LogLoss(law))({n: values[n] for n in law.priors}, runs)
-    log_losses = np.asarray(of_law) + learned
+    log_losses = over_draws(LogLoss(law), values, runs) + learned
 
     def size(along_runs: np.ndarray) -> np.ndarray:
         return np.sqrt(np.mean(along_runs[..., :-2] ** 2, axis=-1))

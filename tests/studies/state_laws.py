@@ -236,9 +236,7 @@ def scores(law: Law, runs: pd.DataFrame, independent: bool) -> list[dict]:
             whole if held.all() else posterior(law, table, x, ~held, starts)
         )
         at = {c: v[held] for c, v in x.items()}
-        mean = np.asarray(
-            over_draws(LogLoss(law))({n: draws[n] for n in law.priors}, at)
-        )
+        mean = over_draws(LogLoss(law), draws, at)
         own = [
             draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws
         ]

@@ -345,8 +345,7 @@ class FittedLaw:
 def _log_losses(
     law: Law, draws: DrawsByName, columns: RunColumns
 ) -> Float[np.ndarray, "draw run"]:
-    of_law = {name: np.asarray(draws[name]) for name in law.priors}
-    return np.asarray(over_draws(LogLoss(law))(of_law, columns))
+    return over_draws(LogLoss(law), draws, columns)
 
 
 # -- replicates of any inference -------------------------------------------------------

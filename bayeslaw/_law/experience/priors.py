@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_many
+from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import generator
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.experience.tables import (
@@ -29,11 +29,13 @@ from bayeslaw._law.experience.tables import (
     TableFits,
     learned,
 )
-from bayeslaw._law.law import Law, as_arrays
+from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
 
 KINDS = {
     "web-text": "web text",
@@ -243,11 +245,18 @@ def _compute_floors(
     """Compute for each draw of the shares the floor at which the law agrees with the
     measured losses (median over runs), shape (draw,).
     """
-    at_one = as_arrays(shares)
-    at_one[floor] = jnp.ones(len(shares[floor]))
-    columns = as_arrays(measured.covariates)
-    relative = jax.vmap(partial(law.loss, columns))(at_one)
+    at_one = {**shares, floor: np.ones(len(shares[floor]))}
+    relative = _evaluate_losses(law, dict(measured.covariates), at_one)
     return np.median(measured.losses / np.asarray(relative), axis=1)
+
+
+@compiled(static_argnums=0)
+def _evaluate_losses(
+    law: Law,
+    covariates: Mapping[str, Float[AnyArray, " run"]],
+    values: Mapping[str, Float[AnyArray, " draw"]],
+) -> Float[AnyArray, "draw run"]:
+    return jax.vmap(partial(law.loss, covariates))(values)
 
 
 def as_learned(
@@ -334,12 +343,19 @@ def _restate_contributions(
     """Restate contributions at the reference run of ``target``, which is the same law;
     each of shape (draw,).
     """
-    arrays = as_arrays(values)
-    coefficients = law.coefficients(arrays)
-    target_run = as_arrays(target.reference)
-    restated = dict(values)
-    for term in law.terms:
-        if term.in_nats:
-            basis = term.basis(target_run, arrays)
-            restated[term.site] = np.asarray(coefficients[term.coefficient] * basis)
-    return restated
+    restated = _evaluate_contributions(law, dict(values), dict(target.reference))
+    return {**values, **{site: np.asarray(draws) for site, draws in restated.items()}}
+
+
+@compiled(static_argnums=0)
+def _evaluate_contributions(
+    law: Law,
+    values: Mapping[str, Float[AnyArray, " draw"]],
+    run: Mapping[str, Float[AnyArray, ""]],
+) -> dict[str, Float[AnyArray, " draw"]]:
+    coefficients = law.coefficients(values)
+    return {
+        term.site: coefficients[term.coefficient] * term.basis(run, values)
+        for term in law.terms
+        if term.in_nats
+    }

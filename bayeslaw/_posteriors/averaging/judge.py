@@ -46,7 +46,7 @@ from bayeslaw._posteriors.fits.misfit import (
     with_misfit,
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
-from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
+from bayeslaw._posteriors.posterior import LogLoss, over_draws
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -285,16 +285,14 @@ def _forecast_stage(
         law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
     )
     x = training.covariates
-    of_law = {name: values[name] for name in law.priors}
-    mean = np.asarray(over_draws(LogLoss(law))(of_law, dict(x)))[:, stage.held]
     rows = {c: v[stage.held] for c, v in x.items()}
-    if process is not None:
-        mean = mean + values[WEIGHTS] @ process.features(rows, np).T
+    formula = LogLoss(law, process)
+    mean = over_draws(formula, values, rows)
     trained = training_range({c: v[stage.kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
     groups = {k: code[stage.held] for k, code in training.sharing.groups.items()}
-    size = LogLoss(law, process).error_size(rows)
+    size = formula.error_size(rows)
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
         mean,

@@ -65,8 +65,7 @@ def goodness(
     draws = len(next(iter(values.values())))
     index = np.linspace(0, draws - 1, min(24, draws)).astype(int)
     of_law = {name: np.asarray(values[name])[index] for name in law.priors}
-    log_losses = over_draws(LogLoss(law))(of_law, dict(x))
-    residuals = y - np.asarray(log_losses).mean(axis=0)
+    residuals = y - over_draws(LogLoss(law), of_law, x).mean(axis=0)
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)
     # What the rows of a checkpoint, or run, have in common: the means of their

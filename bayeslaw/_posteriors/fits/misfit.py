@@ -108,14 +108,11 @@ def learn_misfit(
     if process is None:
         return None
     of_law = {name: np.asarray(values[name]) for name in law.priors}
-    log_losses = over_draws(LogLoss(law))
 
     def means(block: slice) -> Float[np.ndarray, "draw row"]:
         """Compute the log loss of a slice of the draws, shape (draw, row)."""
         part = {name: draws[block] for name, draws in of_law.items()}
-        # computed at all runs: another number of runs would compile another program
-        everywhere = np.asarray(log_losses(part, dict(runs.covariates)))
-        return everywhere if kept is None else everywhere[:, kept]
+        return over_draws(LogLoss(law), part, judged.covariates)
 
     # The basis and the groups at the runs. Points along one run have correlated errors;
     # the rows are transformed so that errors are independent.
