@@ -119,7 +119,7 @@ def check_question(
         )
     if missing:
         raise PlanError(
-            f"what to plan for lacks: {'; '.join(missing)}; give each beside N "
+            f"what to plan for lacks: {'; '.join(dict.fromkeys(missing))}; give each beside N "
             f"(--plan {missing[0].split()[0]}=...)"
         )
     # the planner itself checks the numbers, with stand-ins for the posteriors

@@ -1,7 +1,10 @@
 """What the page says of a plan that lies beyond all runs that were left out."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import bayeslaw
 from bayeslaw import Plan
 from bayeslaw._report.planned import beyond_left_out
 
@@ -42,3 +45,20 @@ def test_replay_beyond_the_fitted_runs_is_untested():
     (ends,) = place(0.9, None, 1.0, low=0.0, high=0.0).values()
     said = beyond_left_out(planned({"replay": ends}))
     assert said == ("replay 0.9 (fitted from 0 to 0)",)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_plan_of_laws_without_stages_has_a_page(tmp_path):
+    """Without ptpp in table and question, as for a checkpoint whose tokens nobody told."""
+    parts = []
+    for seed, domain in ((1, "target"), (2, "source")):
+        runs = bayeslaw.simulate("dcpt", seed=seed, noise=0.002)
+        levels = np.sort(runs["D"].unique())[::7]
+        part = runs[runs["D"].isin(levels)][["N", "D", "replay", "loss"]]
+        parts.append(part.assign(domain=domain))
+    question = {"N": 8e9, "max_target_loss": 2.2, "max_forgetting": 0.05}
+    question |= {"baseline_loss": 2.0, "draws": 200}
+    made = bayeslaw.report(
+        pd.concat(parts), tmp_path, law="dcpt", question=question, quick=True
+    )
+    assert "own 200 draws for N = 8B:" in " ".join(made.path.read_text().split())
