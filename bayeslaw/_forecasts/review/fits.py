@@ -29,14 +29,13 @@ from bayeslaw._posteriors.averaging.compare import compare
 from bayeslaw._posteriors.averaging.distance import doubts
 from bayeslaw._posteriors.averaging.folds import Fold, folds_named
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.fits.goodness import explains_little
+from bayeslaw._posteriors.fits.goodness import are_large, explains_little
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.pairs import check_posteriors, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import AXES, values_along
 from bayeslaw._tables.fitting import losses, of_fitted_domains
 
-LARGE = 1e7  # parameters from which on laws miss models by .1-1%
 FALL = 0.01  # of losses below forecasts from smaller models that is worth a word
 
 
@@ -247,7 +246,7 @@ def _falls_off(
     others forecast: all on this side, by over 1% and five times what the law misses.
     """
     runs = posterior.runs
-    if "N" not in runs or runs["N"].min() < LARGE or bias < max(FALL, 0.9 * mae):
+    if not are_large(runs) or bias < max(FALL, 0.9 * mae):
         return False
     are_larger = [fold.reach(runs, "N") > 1 for fold in left_out.folds]
     return any(are_larger) and bias > 5 * posterior.goodness.miss

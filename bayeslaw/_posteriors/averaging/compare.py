@@ -113,7 +113,8 @@ class Comparison(Shown):
     each law forecasts unseen stages best, shape (law,) (`best_probabilities`).
     ``folds``: names of the left-out stages. ``table``: score, weight, probability,
     coverage, mae, bias (above 0: forecasts too high), interval score, drift (per
-    e-fold), errors and sampler of each law, in order of weight, and the reason if a law with a worse score has more weight.
+    e-fold), errors and sampler of each law, in order of weight, and the reason if a law
+    with a worse score has more weight.
     """
 
     judged: tuple[Judged, ...]

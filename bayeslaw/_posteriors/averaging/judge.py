@@ -89,8 +89,8 @@ class Setting(NamedTuple):
 class HeldOutScore(NamedTuple):
     """Scores of a law's forecasts of one held-out stage: log density; whether a run is
     inside the 90% interval; relative error of the median, above 0 if it is too high;
-    interval score of the 90% interval, relative to the loss (width + 20 x miss; Gneiting and Raftery 2007); and
-    the `run_slope` of its errors.
+    interval score of the 90% interval, relative to the loss (width + 20 x miss; Gneiting
+    and Raftery 2007); and the `run_slope` of its errors.
     """
 
     density: Float[np.ndarray, " run"]

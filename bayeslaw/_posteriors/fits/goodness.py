@@ -82,8 +82,6 @@ def goodness(
             shrunk = means * between / (between + noise / counts)
             beside = residuals - shrunk.to_numpy()
     with_effects = explained_share(beside, y)
-    # models from 10M parameters on are missed by .1-1%
-    is_large = "N" in runs and bool((runs["N"] >= 1e7).all())
     doubts = []
     # with fewer than two rows for each parameter, a law fits anything
     has_enough = len(runs) >= 2 * len(law.priors)
@@ -99,7 +97,7 @@ def goodness(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
             f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
         )
-    elif miss > (0.03 if is_large else LARGE_MISS):
+    elif miss > (0.03 if are_large(runs) else LARGE_MISS):
         doubts.append(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
@@ -117,6 +115,11 @@ def goodness(
     if len(runs) <= len(law.free_priors) and not doubts:
         explained = with_effects = np.nan
     return Goodness(explained, miss, tuple(doubts), with_effects)
+
+
+def are_large(runs: pd.DataFrame) -> bool:
+    """Tell whether all models have 10M parameters or more: laws miss them by .1-1%."""
+    return "N" in runs and bool((runs["N"] >= 1e7).all())
 
 
 def explained_share(
