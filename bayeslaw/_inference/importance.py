@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -27,22 +26,18 @@ from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
-    at_each,
     error_start,
-    from_vector,
-    hessian,
     potential,
     sites_of,
     to_vector,
-    whitening,
 )
 from bayeslaw._inference.diagnostics import (
     TRUSTED_K,
     by_weight,
     pareto_smoothed,
 )
+from bayeslaw._inference.modes import Peak, find_peaks
 from bayeslaw._inference.noise import error_names, error_values
-from bayeslaw._inference.point import Objective, least_cost
 from bayeslaw._inference.table import Padded, at_once
 from bayeslaw._law.law import Law
 
@@ -132,15 +127,15 @@ class Approximation(NamedTuple):
 
     ``vectors``: coordinates, shape (draw, coordinate); ``values``: the law's values and
     those of the error (``sigma``, ``dof``, ...), each of shape (draw,); ``weight``:
-    shape (draw,), sum 1; ``k``: Pareto k-hat; ``mode``: coordinates of the mode, a
-    start for similar tables, shape (coordinate,).
+    shape (draw,), sum 1; ``k``: Pareto k-hat; ``peak``: normal approximation where
+    most of the mass is, a start for chains.
     """
 
     vectors: Float[np.ndarray, "draw coordinate"]
     values: dict[str, Float[np.ndarray, " draw"]]
     weight: Float[np.ndarray, " draw"]
     k: float
-    mode: Float[np.ndarray, " coordinate"]
+    peak: Peak
 
     @property
     def ess(self) -> float:
@@ -214,20 +209,16 @@ def approximate(
     """
     amis = AMIS.of(np.shape(starts)[1])
     evaluate = _evaluate_once if level == ONCE else _evaluate
-    nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
-    minima = [_minimise(law, table, points, start) for start in _drop_similar(nearer)]
-    mode, height = min(minima, key=lambda minimum: minimum[1])
-    if not np.isfinite(height):
-        nowhere = np.zeros((0, len(mode)))
-        return Approximation(nowhere, {}, np.zeros(0), np.inf, mode)
+    peaks = find_peaks(law, table, points, starts)
+    if not np.isfinite(peaks[0].log_mass):
+        nowhere = np.zeros((0, np.shape(starts)[1]))
+        return Approximation(nowhere, {}, np.zeros(0), np.inf, peaks[0])
     rng = generator(seed)
-    # Laplace: near the mode the posterior is about normal with the inverse curvature as
-    # covariance; a Student-t of that scale covers its tails.
-    scale = whitening(hessian(law, table, points, mode))
-    proposal = around(mode, scale, amis.dof)
+    proposal = mixture_of(peaks, amis.dof)
     if visited is not None:
         chain_vectors = np.asarray(visited)
         alike = np.full(len(chain_vectors), 1 / len(chain_vectors))
+        proposal = mixture_of(peaks[:1], amis.dof)
         proposal = fitted_to(chain_vectors, alike, proposal, rng, amis)
 
     def evaluate_law(vectors: np.ndarray) -> tuple[np.ndarray, dict]:
@@ -235,7 +226,7 @@ def approximate(
         return np.asarray(log_p), values
 
     rounds, weight, k = sample_adaptively(evaluate_law, proposal, rng, enough, amis)
-    return Approximation(rounds.vectors, rounds.values, weight, k, mode)
+    return Approximation(rounds.vectors, rounds.values, weight, k, peaks[0])
 
 
 def sample_adaptively(
@@ -347,16 +338,13 @@ class Mixture(NamedTuple):
     dof: float
 
 
-def around(
-    centre: Float[np.ndarray, " coordinate"],
-    root: Float[np.ndarray, "coordinate coordinate"],
-    dof: float,
-) -> Mixture:
-    """Make a mixture of one component."""
+def mixture_of(peaks: Sequence[Peak], dof: float) -> Mixture:
+    """Make a mixture with a component for each peak, by its mass."""
+    masses = np.exp([peak.log_mass - peaks[0].log_mass for peak in peaks])
     return Mixture(
-        share=np.ones(1),
-        centre=centre[None],
-        root=root[None],
+        share=masses / masses.sum(),
+        centre=np.stack([peak.centre for peak in peaks]),
+        root=np.stack([peak.root for peak in peaks]),
         dof=dof,
     )
 
@@ -572,72 +560,3 @@ def _evaluate_vectors(
 _evaluate = compiled(_evaluate_vectors, static_argnums=0, level=OFTEN)
 # for Form 3 it takes .2 CPU s to compile and 5 ms a round; the other takes 1 s and 3 ms
 _evaluate_once = compiled(_evaluate_vectors, static_argnums=0, many=60_000)
-
-
-def _least_squares(
-    law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
-) -> Float[np.ndarray, " coordinate"]:
-    """Improve a start by least squares of the residuals and the priors; keep the start
-    if the density is not higher. The step costs a hundredth of a Newton step.
-    """
-    z = from_vector(law, table.shared, x)
-    sigma = float(np.exp(z["sigma"]))
-    objective = Objective.posterior(sigma)
-    optimum, _ = least_cost(
-        law,
-        table,
-        points,
-        {name: v[None] for name, v in z.items()},
-        objective,
-    )
-    moved = np.asarray(to_vector(law, table.shared, z | optimum))
-    heights, _ = at_each(law, table, points, np.stack([x, moved]))
-    return moved if heights[1] < heights[0] else x
-
-
-def _drop_similar(
-    vectors: Sequence[Float[np.ndarray, " coordinate"]], tolerance: float = 1e-3
-) -> list[Float[np.ndarray, " coordinate"]]:
-    distinct: list[np.ndarray] = []
-    for vector in vectors:
-        is_close = partial(np.allclose, vector, rtol=tolerance, atol=tolerance)
-        if not any(map(is_close, distinct)):
-            distinct.append(vector)
-    return distinct
-
-
-def _minimise(
-    law: Law,
-    table: Padded,
-    points: ContrastPoints,
-    x: Float[np.ndarray, " coordinate"],
-    *,
-    steps: int = 100,
-    longest: float = 10.0,
-    tolerance: float = 1e-6,
-) -> tuple[Float[np.ndarray, " coordinate"], float]:
-    """Minimise the negative log density by Newton steps along its axes of curvature,
-    with the sign of negative curvatures reversed.
-
-    ``longest``: largest norm of a step; ``tolerance``: gain in log density below which
-    a step is the last.
-    """
-    # shares of a step, all tried at once
-    shares = 0.3 ** np.arange(7.0)
-    heights, slopes = at_each(law, table, points, x[None])
-    height, slope = float(heights[0]), slopes[0]
-    for _ in range(steps):
-        scale = whitening(hessian(law, table, points, x))
-        # scale scale' is the inverse of the curvature with eigenvalues made positive,
-        # so steps also lead downhill from a saddle (Nocedal and Wright 2006, section
-        # 3.4).
-        move = scale @ (scale.T @ slope)
-        # Where the density is flat, a Newton step can leave the plausible region.
-        move *= min(1.0, longest / max(np.linalg.norm(move), 1e-300))
-        tried = x - shares[:, None] * move
-        heights, slopes = at_each(law, table, points, tried)
-        best = int(np.argmin(heights))
-        if not heights[best] < height - tolerance:
-            break
-        x, height, slope = tried[best], float(heights[best]), slopes[best]
-    return x, height

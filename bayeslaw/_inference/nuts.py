@@ -27,12 +27,11 @@ from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
     error_start,
-    hessian,
     potential,
     sites_of,
     to_vector,
-    whitening,
 )
+from bayeslaw._inference.modes import find_peaks
 from bayeslaw._inference.noise import error_values
 from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import Law
@@ -188,28 +187,14 @@ ONE_TABLE = Program(
 def prepare(
     law: Law, table: Padded, points: ContrastPoints, seed: int
 ) -> WhitenedPosterior:
-    """Find the posterior's mode from many starts and the coordinates that whiten it."""
+    """Find where most of the posterior's mass is, from many starts, and the coordinates
+    that whiten it.
+    """
     z, noise = point.posterior_mode(law, table, points, seed=seed)
     error = error_start(table.shared, np.log(noise))
-    centre = to_vector(law, table.shared, z | error)
-    return whitened_at(
-        law,
-        table,
-        points,
-        np.asarray(centre),
-    )
-
-
-def whitened_at(
-    law: Law,
-    table: Padded,
-    points: ContrastPoints,
-    centre: Float[np.ndarray, " coordinate"],
-) -> WhitenedPosterior:
-    """Whiten the posterior's coordinates by its curvature at a vector."""
-    curvature = hessian(law, table, points, centre)
-    scale = whitening(curvature)
-    return WhitenedPosterior(table, points, centre=centre, scale=scale)
+    start = np.asarray(to_vector(law, table.shared, z | error))
+    peak = find_peaks(law, table, points, start[None])[0]
+    return WhitenedPosterior(table, points, centre=peak.centre, scale=peak.root)
 
 
 def _by_chain(f: Callable, chains: int) -> Callable:

@@ -17,7 +17,8 @@ from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight
-from bayeslaw._inference.importance import AMIS, around, sample_adaptively
+from bayeslaw._inference.importance import AMIS, mixture_of, sample_adaptively
+from bayeslaw._inference.modes import Peak
 from bayeslaw._tables.rows.naming import check_repeated
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ def _draw_curves(
     mode = min(modes, key=lambda optimum: optimum.fun)
     amis = AMIS(draws=max(2 * draws, 8000))
     root = np.linalg.cholesky(2 * np.asarray(mode.hess_inv))
-    proposal = around(mode.x, root, amis.dof)
+    proposal = mixture_of([Peak(mode.x, root, 0.0)], amis.dof)
     rounds, weights, k_hat = sample_adaptively(
         lambda z: (log_density(z), {}), proposal, rng, 4 * draws, amis
     )

@@ -10,6 +10,7 @@ from scipy import stats
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference import importance, nuts
+from bayeslaw._inference.modes import Peak
 
 PRIOR_DRAWS = 4_000_000
 FAR = {"N": 3e10, "D": 1e12}
@@ -137,6 +138,6 @@ def test_a_proposal_is_fitted_to_draws_along_a_line(seed):
     rng = np.random.default_rng(seed)
     along, weight = rng.standard_t(1, 40), rng.dirichlet(np.full(40, 0.3))
     vectors = 5 + np.outer(along, np.linspace(1, 2, 20))
-    before = importance.around(np.zeros(20), np.eye(20), 5.0)
+    before = importance.mixture_of([Peak(np.zeros(20), np.eye(20), 0.0)], 5.0)
     mixture = importance.fitted_to(vectors, weight, before, rng, importance.AMIS())
     assert np.isfinite(importance.log_density_of(mixture, vectors)).all()

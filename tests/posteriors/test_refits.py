@@ -15,6 +15,7 @@ from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._inference import importance as weighted
 from bayeslaw._inference import nuts
+from bayeslaw._inference.modes import Peak
 from bayeslaw._posteriors.fits import refits as module
 from known.problems import problem
 
@@ -93,10 +94,15 @@ def test_chains_take_over_where_weights_are_poor(runs, monkeypatch, k, ess, is_t
     """From a k-hat of .7, or below the effective draws that are asked for."""
     weight = np.r_[np.full(ess, 1 / ess), np.zeros(10)]
     values = {"sigma": np.ones(len(weight))}
-    vectors = np.zeros((len(weight), 3)), values, weight, k, np.zeros(3)
+    vectors = (
+        np.zeros((len(weight), 3)),
+        values,
+        weight,
+        k,
+        Peak(np.zeros(3), np.eye(3), 0.0),
+    )
     poor = weighted.Approximation(*vectors)
     monkeypatch.setattr(module, "approximate", lambda *given, **more: poor)
-    monkeypatch.setattr(module, "whitened_at", lambda *given: None)
     chains = {"sigma": np.ones(3)}, {"sampler": "NUTS"}
     monkeypatch.setattr(module, "draw", lambda *given, **more: chains)
     asked = weighted.Importance(min_ess=50)

@@ -26,7 +26,7 @@ from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
-from bayeslaw._inference.nuts import NUTS, draw, prepare, whitened_at
+from bayeslaw._inference.nuts import NUTS, WhitenedPosterior, draw, prepare
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.candidates import law_for
@@ -79,7 +79,8 @@ def refit(
         }
         return Refit(approximation.resample(importance.draws, seed), note)
     sampler = nuts if isinstance(nuts, NUTS) else NUTS(**nuts)
-    posterior = whitened_at(law, table, points, np.asarray(approximation.mode))
+    peak = approximation.peak
+    posterior = WhitenedPosterior(table, points, peak.centre, peak.root)
     return Refit(*draw(law, posterior, sampler, seed=seed))
 
 
