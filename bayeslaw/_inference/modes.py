@@ -1,14 +1,14 @@
 """Find the modes of a posterior, and approximate its mass around them by normals
 (Laplace).
 
-A mode is not where the mass is if few checkpoints share an effect. The density is
-highest where this effect has scale 0 and the law passes through all checkpoints; but it
-does so in a thin sheet. Most of the mass has an effect and room for the law.
+With few rows for the coordinates, a mode is not where the mass is. The density is highest
+where the error's scales are small and the law passes through all rows and checkpoints, in
+a thin sheet. Most of the mass has wider errors, and room for the law.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 EFFECT = "tau_checkpoint"
-# scales of the effect at which the mass is looked for, in sds of its prior
-EFFECT_SCALES = (0.1, 0.25, 0.5, 1.0)
+# scales of the effect of checkpoints at which the mass is looked for, in sds of its prior
+EFFECTS = (0.25, 0.5, 1.0)
+# factors by which errors are wider than at the mode, at which the mass is looked for
+LEAST_WIDER, MOST_WIDER = 1.1, 2.5
+SIGMA_SD = 0.35  # of the log of the error's scale, in a peak at which it is held
 LIGHT = 0.01  # peaks with a smaller share of the mass are left out
 
 
@@ -57,46 +60,78 @@ def find_peaks(
     points: ContrastPoints,
     starts: Float[AnyArray, "start coordinate"],
 ) -> list[Peak]:
-    """Approximate the posterior around its mode and, if the effect of checkpoints has
-    scale 0 there, at some other scales of it. The heaviest peak is first. If the density
-    is undefined at all starts, the only peak has mass 0.
+    """Approximate the posterior around its mode, and at wider errors. The heaviest peak
+    is first. If the density is undefined at all starts, the only peak has mass 0.
     """
     nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
     minima = [_minimise(law, table, points, start) for start in _drop_similar(nearer)]
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
         return [Peak(mode, np.eye(len(mode)), -np.inf)]
-    curvature = hessian(law, table, points, mode)
-    peaks = [_build_peak(mode, height, curvature)]
-    names = site_names(law, table.shared)
-    if EFFECT in names:
-        peaks += _find_peaks_with_effect(law, table, points, mode, names.index(EFFECT))
+    peaks = [_build_peak(mode, height, hessian(law, table, points, mode))]
+    peaks += _find_peaks_at_wider_errors(law, table, points, mode)
     peaks.sort(key=lambda peak: -peak.log_mass)
     least = peaks[0].log_mass + np.log(LIGHT)
     return [peak for peak in peaks if peak.log_mass > least]
 
 
-def _find_peaks_with_effect(
+def _find_peaks_at_wider_errors(
     law: Law,
     table: Padded,
     points: ContrastPoints,
     mode: Float[np.ndarray, " coordinate"],
-    place: int,
 ) -> list[Peak]:
-    """Find the highest density at each of some scales of the effect, whose coordinate is
-    at ``place``; nothing if the mode itself has an effect.
+    """Find the highest density where the scale of rows' errors is wider than at the
+    mode, and the effect of checkpoints has one of some scales.
     """
-    _, sd = ERROR.tau_checkpoint.args
-    scales = sd * np.array(EFFECT_SCALES)
-    peaks, vector = [], mode.copy()
-    for scale in scales:
-        vector[place] = scale
-        vector, height = _minimise(law, table, points, vector, held=place)
-        curvature = _hold(hessian(law, table, points, vector), place)
-        # as wide as half of the way to the next scale
-        curvature[place, place] = (scale / 2) ** -2
-        peaks.append(_build_peak(vector, height, curvature))
+    names = site_names(law, table.shared)
+    rows = np.count_nonzero(np.asarray(table.weight))
+    # as an unbiased variance is wider than that of the best fit
+    room = max(rows - len(mode), 0)
+    wider = min(np.sqrt(rows / room) if room else np.inf, MOST_WIDER)
+    if wider < LEAST_WIDER:
+        return []
+    sigma = names.index("sigma")
+    held = [
+        {sigma: Held(mode[sigma] + share * np.log(wider), SIGMA_SD)}
+        for share in (0.5, 1.0)
+    ]
+    if EFFECT in names:
+        _, prior_sd = ERROR.tau_checkpoint.args
+        # a sd is half of the way to the next scale
+        scales = [Held(share * prior_sd, share * prior_sd / 2) for share in EFFECTS]
+        effect = names.index(EFFECT)
+        held = [of_rows | {effect: scale} for of_rows in held for scale in scales]
+    peaks, centre = [], mode
+    for coordinates in held:
+        peaks.append(_find_peak_at(law, table, points, centre, coordinates))
+        centre = peaks[-1].centre
     return peaks
+
+
+class Held(NamedTuple):
+    """A coordinate that is not searched: its value, and its sd in the peak found."""
+
+    value: float
+    sd: float
+
+
+def _find_peak_at(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    start: Float[np.ndarray, " coordinate"],
+    held: Mapping[int, Held],
+) -> Peak:
+    """Find the highest density with some coordinates held, by their places."""
+    places = list(held)
+    values, sds = np.array(list(held.values())).T
+    vector = start.copy()
+    vector[places] = values
+    centre, height = _minimise(law, table, points, vector, places)
+    curvature = _hold(hessian(law, table, points, centre), places)
+    curvature[places, places] = sds**-2.0
+    return _build_peak(centre, height, curvature)
 
 
 def _build_peak(
@@ -110,13 +145,14 @@ def _build_peak(
 
 
 def _hold(
-    curvature: Float[np.ndarray, "coordinate coordinate"], place: int
+    curvature: Float[np.ndarray, "coordinate coordinate"], places: Sequence[int]
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Make a coordinate independent of the others, with curvature 1."""
-    held = curvature.copy()
-    held[place, :] = held[:, place] = 0.0
-    held[place, place] = 1.0
-    return held
+    """Make coordinates independent of the others, with curvature 1."""
+    at = list(places)
+    alone = curvature.copy()
+    alone[at, :] = alone[:, at] = 0.0
+    alone[at, at] = 1.0
+    return alone
 
 
 def _least_squares(
@@ -156,7 +192,7 @@ def _minimise(
     table: Padded,
     points: ContrastPoints,
     x: Float[np.ndarray, " coordinate"],
-    held: int | None = None,
+    places: Sequence[int] = (),
     *,
     steps: int = 100,
     longest: float = 10.0,
@@ -165,7 +201,7 @@ def _minimise(
     """Minimise the negative log density by Newton steps along its axes of curvature,
     with the sign of negative curvatures reversed.
 
-    ``held``: place of a coordinate that stays as it is; ``longest``: largest norm of a step; ``tolerance``: gain in log density below which
+    ``places``: of coordinates that stay as they are; ``longest``: largest norm of a step; ``tolerance``: gain in log density below which
     a step is the last.
     """
     # shares of a step, all tried at once
@@ -173,9 +209,8 @@ def _minimise(
     heights, slopes = at_each(law, table, points, x[None])
     height, slope = float(heights[0]), slopes[0]
     for _ in range(steps):
-        curvature = hessian(law, table, points, x)
-        if held is not None:
-            curvature, slope[held] = _hold(curvature, held), 0.0
+        curvature = _hold(hessian(law, table, points, x), places)
+        slope[list(places)] = 0.0
         scale = whitening(curvature)
         # scale scale' is the inverse of the curvature with eigenvalues made positive,
         # so steps also lead downhill from a saddle (Nocedal and Wright 2006, section

@@ -184,15 +184,20 @@ ONE_TABLE = Program(
 )
 
 
+def start_near_mode(
+    law: Law, table: Padded, points: ContrastPoints, seed: int
+) -> Float[np.ndarray, " coordinate"]:
+    """Find coordinates near the posterior's mode from many starts, shape (coordinate,)."""
+    z, noise = point.posterior_mode(law, table, points, seed=seed)
+    error = error_start(table.shared, np.log(noise))
+    return np.asarray(to_vector(law, table.shared, z | error))
+
+
 def prepare(
     law: Law, table: Padded, points: ContrastPoints, seed: int
 ) -> WhitenedPosterior:
-    """Find where most of the posterior's mass is, from many starts, and the coordinates
-    that whiten it.
-    """
-    z, noise = point.posterior_mode(law, table, points, seed=seed)
-    error = error_start(table.shared, np.log(noise))
-    start = np.asarray(to_vector(law, table.shared, z | error))
+    """Find where most of the posterior's mass is, and the coordinates that whiten it."""
+    start = start_near_mode(law, table, points, seed)
     peak = find_peaks(law, table, points, start[None])[0]
     return WhitenedPosterior(table, points, centre=peak.centre, scale=peak.root)
 

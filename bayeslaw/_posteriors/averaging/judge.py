@@ -35,7 +35,7 @@ from bayeslaw._inference.discrepancy.learning import TRIES
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import RunNoise
-from bayeslaw._inference.nuts import NUTS, prepare
+from bayeslaw._inference.nuts import NUTS, start_near_mode
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
@@ -216,7 +216,7 @@ def _posterior(
     has_weight = weights > 0
     at = coordinates.contrast_points(law, {c: v[has_weight] for c, v in x.items()})
     if starts is None:
-        vectors = prepare(law, part, at, seed).centre[None]
+        vectors = start_near_mode(law, part, at, seed)[None]
     else:
         vectors = starts_near(law, part, at, *starts)
     return refit(

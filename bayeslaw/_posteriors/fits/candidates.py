@@ -85,7 +85,10 @@ def _add_swept(laws: Sequence[Law], runs: pd.DataFrame) -> list[str]:
     runs differ that are alike in all else.
     """
     names = [law.name for law in laws]
-    alike = None if len(runs) <= HANDFUL else alike_but_settings(runs)
+    # several laws are weighed by left-out stages; of a handful of rows, too few stay for
+    # the parameters of a setting
+    is_open = len(laws) == 1 or len(runs) > HANDFUL
+    alike = alike_but_settings(runs) if is_open else None
     if alike is None or alike.beside or not alike.tunable:
         return names
     size = middle_size({c: runs[c].to_numpy(float) for c in ("N",) if c in runs})

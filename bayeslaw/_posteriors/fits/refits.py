@@ -26,7 +26,7 @@ from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
-from bayeslaw._inference.nuts import NUTS, WhitenedPosterior, draw, prepare
+from bayeslaw._inference.nuts import NUTS, WhitenedPosterior, draw, start_near_mode
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.candidates import law_for
@@ -191,8 +191,10 @@ def _find_start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
     workers would wait.
     """
     with one_thread():
-        posterior = prepare(problem.law, problem.table, problem.points, problem.seed)
-    return np.asarray(posterior.centre)[None]
+        start = start_near_mode(
+            problem.law, problem.table, problem.points, problem.seed
+        )
+    return start[None]
 
 
 def _refit_some(
