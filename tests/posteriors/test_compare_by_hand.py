@@ -17,8 +17,8 @@ from bayeslaw._inference.discrepancy import drift
 from bayeslaw._posteriors.averaging import average as averaging
 from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging import judge as judging
-from bayeslaw._posteriors.averaging.folds import default_axes, folds
 from bayeslaw._posteriors.fits.refits import Refit
+from bayeslaw._tables.holdouts import largest_stages
 from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")
@@ -88,16 +88,16 @@ def calls(monkeypatch):
 def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
     """Neither the sampler nor the misfit nor the range knows of the runs left out."""
     fitted = np.arange(16) != 4
-    stages = [s.among(fitted) for s in folds(runs[fitted], ["N", "D"], 5)]
+    stages = largest_stages(runs[fitted], ["N", "D"], 5)
+    left_out = [(stage.name, fitted & stage.is_held(runs)) for stage in stages]
     setting = judging.Setting(seed=2)
-    result = judging.judge(LAW, runs, fitted, stages, setting, lambda: None)
-    known = [fitted, *(stage.kept for stage in stages)]
+    result = judging.judge(LAW, runs, fitted, left_out, setting, lambda: None)
+    known = [fitted, *(fitted & stage.is_kept(runs) for stage in stages)]
     for call, kept in zip(calls[:3], known, strict=True):
         np.testing.assert_array_equal(call["weight"][:16], kept)
         assert call["weight"][16:].sum() == 0
         np.testing.assert_array_equal(call["kept"], kept)
         np.testing.assert_array_equal(call["points"]["N"], runs["N"][kept])
-    assert not any((s.held & s.kept).any() or s.held[4] for s in stages)
     # the largest size lies an octave beyond the runs kept, the most tokens two
     for call, axis, octaves in zip(calls[3:], ("N", "D"), (1, 2), strict=True):
         above = 2 * result.training_range.axes.index(axis)
@@ -374,61 +374,6 @@ def test_an_average_forecasts_each_law_with_its_own_drift_and_noise():
     assert stats.kstest(noise[:, 0] / 0.01, stats.t(6).cdf).pvalue > 0.01
 
 
-# -- stages ----------------------------------------------------------------------------
-
-
-def test_the_largest_level_is_held_out_where_enough_is_left():
-    table = pd.DataFrame({"N": [1.0] * 8 + [2.0] * 4})
-    (fold,) = folds(table, ["N"])
-    np.testing.assert_array_equal(fold.held, table["N"] == 2.0)
-    np.testing.assert_array_equal(fold.kept, table["N"] == 1.0)
-    assert folds(table.iloc[1:], ["N"]) == []  # 7 rows are left, under 8
-    assert len(folds(table, ["N"], 8)) == 1
-    assert folds(table, ["N"], 9) == []
-    long = pd.DataFrame({"N": [1.0] * 29 + [2.0] * 71})
-    assert folds(long, ["N"]) == []  # 29% are left
-    assert len(folds(pd.DataFrame({"N": [1.0] * 30 + [2.0] * 70}), ["N"])) == 1
-    assert folds(pd.DataFrame({"N": [1.0] * 20}), ["N"]) == []
-
-
-def test_many_levels_are_cut_into_six_bins():
-    x = np.geomspace(1.0, 100.0, 24)
-    (fold,) = folds(pd.DataFrame({"D": x}), ["D"])
-    np.testing.assert_array_equal(fold.held, np.arange(24) >= 20)
-    twelve = np.repeat(np.geomspace(1.0, 100.0, 12), 2)
-    (fold,) = folds(pd.DataFrame({"D": twelve}), ["D"])
-    assert fold.held.sum() == 2
-
-
-def test_a_single_curve_leaves_out_its_two_and_three_largest_levels_too():
-    """One run, one level ahead, says little of how a law goes astray farther on."""
-    curve = pd.DataFrame({"N": 1e9, "D": np.geomspace(200, 204_800, 11)})
-    stages = folds(curve, default_axes(curve))
-    assert [stage.held.sum() for stage in stages] == [1, 2, 3]
-    assert all(stage.held[-1] for stage in stages)
-    # eight are needed to fit
-    assert [stage.held.sum() for stage in folds(curve[1:], ["D"])] == [1, 2]
-    assert len(folds(pd.concat([curve, curve]), ["D"])) == 1
-
-
-def test_products_and_stages_that_are_the_same_count_once():
-    grid = pd.DataFrame({"N": np.repeat([1e8, 1e9], 8), "D": np.tile([1e9, 4e9], 8)})
-    assert default_axes(grid) == ["N", "D", "D/N", "N*D"]
-    assert default_axes(grid[["N"]]) == ["N"]
-    assert default_axes(grid.assign(N=1e8)) == ["D", "D/N", "N*D"]
-    assert default_axes(grid.assign(ptpp=grid["N"])) == ["ptpp", "N", "D", "D/N", "N*D"]
-    (by_size,) = folds(grid, ["N"])
-    again = folds(grid.assign(ptpp=grid["N"]), ["ptpp", "N"])
-    assert [stage.column for stage in again] == ["ptpp"]
-    assert (folds(grid, ["N*D"])[0].held == (grid["N"] * grid["D"] >= 4e18)).all()
-    assert (folds(grid, ["D/N"])[0].held == (grid["D"] / grid["N"] >= 40)).all()
-    assert by_size.name == "N >= 1B"
-    part = np.arange(20) < 16
-    wide = by_size.among(part)
-    np.testing.assert_array_equal(wide.held, np.r_[by_size.held, np.zeros(4, bool)])
-    np.testing.assert_array_equal(wide.kept, np.r_[by_size.kept, np.zeros(4, bool)])
-
-
 # -- a whole comparison, judged by a stand-in ------------------------------------------
 
 
@@ -441,8 +386,8 @@ def test_chances_count_groups_of_runs_and_weights_stages(
     fitted = np.arange(16) != 5
     held, rng = [], np.random.default_rng(9)
 
-    def stand_in(law, table, known, stages, setting, tick):
-        held[:] = [stage.held for stage in stages]
+    def stand_in(law, table, known, left_out, setting, tick):
+        held[:] = [is_held for _, is_held in left_out]
         scores = [
             judging.HeldOutScore(
                 rng.normal(0, 0.3, n), np.ones(n, bool), *np.ones((2, n))

@@ -52,8 +52,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         *COMPARED,
         "tests/law/test_own_laws.py",
     ),
-    "bayeslaw/_posteriors/averaging/folds.py": (
+    "bayeslaw/_tables/holdouts.py": (
         *COMPARED,
+        "tests/tables/test_holdouts.py",
         "tests/forecasts/test_stages_check.py",
     ),
     "bayeslaw/_posteriors/averaging/average.py": (
@@ -113,7 +114,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "if coverage50 < 0.3:", "if coverage50 < 0.2:"),
     (_CHECK, "STRETCH_LIMIT = 3.0", "STRETCH_LIMIT = 4.0"),
     (_CHECK, "level: float = 0.05", "level: float = 0.01"),
-    (_CHECK, "FEW = 5", "FEW = 4"),
+    ("bayeslaw/_tables/holdouts.py", "FEW = 5", "FEW = 4"),
     (_CHECK, "point_metrics(law, y)", "point_metrics(new, y)"),
     (
         _CHECK,
@@ -252,7 +253,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "drifts = draw_drift(result.tau, result.drift_prior, int(draws), drift_rng)",
         "pass",
     ),
-    (f"{_AVERAGING}/folds.py", "held = x >= levels[-most]", "held = x <= levels[0]"),
+    (
+        "bayeslaw/_tables/holdouts.py",
+        "is_held = x >= levels[-most]",
+        "is_held = x <= levels[0]",
+    ),
     (
         "bayeslaw/_posteriors/fits/refits.py",
         "if approximation.is_trusted(importance.min_ess):",
@@ -399,8 +404,8 @@ REASONS: dict[tuple[str, str], str] = {
         "6.0 -> 12.0",
     ): "a point of a grid of degrees of freedom: its neighbours tell as much",
     (
-        f"{_AVERAGING}/folds.py",
-        "value >= largest_count -> (value > largest_count)",
+        "bayeslaw/_tables/holdouts.py",
+        "level >= 1000000000000000.0 -> (level > 1000000000000000.0)",
     ): "how a budget is written at exactly that count",
     (
         "bayeslaw/_inference/noise.py",

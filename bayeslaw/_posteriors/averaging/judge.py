@@ -38,7 +38,6 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
@@ -50,6 +49,9 @@ from bayeslaw._posteriors.posterior import LogLoss, over_draws
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+    # name of each left-out stage, and which runs are in it
+    LeftOut = Sequence[tuple[str, Bool[np.ndarray, " run"]]]
 
 SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or run
 
@@ -140,12 +142,12 @@ def judge(
     law: Law,
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
-    stages: Sequence[Fold],
+    left_out: LeftOut,
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
-    """Fit one law to ``runs[fitted]``, and score its forecasts of each stage from the
-    other runs. Masks keep the table's shape, so compiled programs are reused.
+    """Fit one law to ``runs[fitted]``, and score its forecasts of each left-out stage
+    from the other runs. Masks keep the table's shape, so compiled programs are reused.
     """
     training = TrainingRuns.of(law, runs, setting.independent)
     x, y = training.covariates, training.y
@@ -167,19 +169,22 @@ def judge(
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     noise = float(np.median(whole["sigma"]))
     forecasts, failed = [], []
-    for stage in stages:
+    for name, held in left_out:
+        kept = fitted & ~held
         draws, fold_notes = _posterior(
             law,
             table,
             x,
-            weights * stage.kept,
+            weights * kept,
             (starts, noise),
             setting.seed,
             OF_A_STAGE,
         )
         if fold_notes["rhat"] > MAX_RHAT:
-            failed.append(stage.name)
-        forecasts.append(_forecast_stage(law, draws, training, stage, setting, power))
+            failed.append(name)
+        forecasts.append(
+            _forecast_stage(law, draws, training, kept, held, setting, power)
+        )
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
@@ -276,22 +281,23 @@ def _forecast_stage(
     law: Law,
     draws: dict[str, Float[np.ndarray, " draw"]],
     training: TrainingRuns,
-    stage: Fold,
+    kept: Bool[np.ndarray, " run"],
+    held: Bool[np.ndarray, " run"],
     setting: Setting,
     power: float | None,
 ) -> Forecast:
     """Learn the misfit without a left-out stage, and evaluate law and misfit there."""
     process, values = _add_misfit(
-        law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
+        law, draws, training, kept, setting, OF_A_STAGE.tries, power
     )
     x = training.covariates
-    rows = {c: v[stage.held] for c, v in x.items()}
+    rows = {c: v[held] for c, v in x.items()}
     formula = LogLoss(law, process)
     mean = over_draws(formula, values, rows)
-    trained = training_range({c: v[stage.kept] for c, v in x.items()})
+    trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
-    groups = {k: code[stage.held] for k, code in training.sharing.groups.items()}
+    groups = {k: code[held] for k, code in training.sharing.groups.items()}
     size = formula.error_size(rows)
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
@@ -299,9 +305,9 @@ def _forecast_stage(
         values,
         away,
         groups,
-        training.y[stage.held],
+        training.y[held],
         size,
-        row_sd[stage.held],
+        row_sd[held],
         rows.get("D"),
     )
 
