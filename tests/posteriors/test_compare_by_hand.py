@@ -87,11 +87,10 @@ def calls(monkeypatch):
 
 def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
     """Neither the sampler nor the misfit nor the range knows of the runs left out."""
-    fitted = np.arange(16) != 4
+    fitted = ~np.isin(np.arange(16), [4, 15])
     stages = largest_stages(runs[fitted], ["N", "D"], 5)
-    left_out = [(stage.name, fitted & stage.is_held(runs)) for stage in stages]
     setting = judging.Setting(seed=2)
-    result = judging.judge(LAW, runs, fitted, left_out, setting, lambda: None)
+    result = judging.judge(LAW, runs, fitted, stages, setting, lambda: None)
     known = [fitted, *(fitted & stage.is_kept(runs) for stage in stages)]
     for call, kept in zip(calls[:3], known, strict=True):
         np.testing.assert_array_equal(call["weight"][:16], kept)
@@ -102,6 +101,8 @@ def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
     for call, axis, octaves in zip(calls[3:], ("N", "D"), (1, 2), strict=True):
         above = 2 * result.training_range.axes.index(axis)
         np.testing.assert_allclose(call["distance"][:, above], octaves * np.log(2))
+    # three of the four runs in each stage are among the fitted ones
+    assert [len(score.density) for score in result.held_out] == [3, 3]
     # R-hat of the second posterior, the first stage's, is over 1.01
     assert result.failed == (stages[0].name,)
     np.testing.assert_array_equal(
@@ -386,8 +387,8 @@ def test_chances_count_groups_of_runs_and_weights_stages(
     fitted = np.arange(16) != 5
     held, rng = [], np.random.default_rng(9)
 
-    def stand_in(law, table, known, left_out, setting, tick):
-        held[:] = [is_held for _, is_held in left_out]
+    def stand_in(law, table, known, stages, setting, tick):
+        held[:] = [known & stage.is_held(table) for stage in stages]
         scores = [
             judging.HeldOutScore(
                 rng.normal(0, 0.3, n), np.ones(n, bool), *np.ones((2, n))
@@ -402,7 +403,6 @@ def test_chances_count_groups_of_runs_and_weights_stages(
     )
     laws = ["chinchilla", "coupled"]
     made = comparing.compare_part(runs, fitted, laws, settings)
-    assert not any(each[5] for each in held)
     stacking = comparing.Stacking.of(15)
     expected = comparing.weigh(made.judged, ["N", "D"], stacking)
     np.testing.assert_array_equal(made.weights, expected)

@@ -38,13 +38,11 @@ from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
-from bayeslaw._tables.holdouts import default_axes, largest_stages
+from bayeslaw._tables.holdouts import HoldOut, default_axes, largest_stages
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Real, Shaped
-
-    from bayeslaw._posteriors.averaging.judge import LeftOut
 
 
 class Stacking(NamedTuple):
@@ -318,23 +316,20 @@ def compare_part(
             f"{', '.join(axes) or 'any column'}: add levels or runs, "
             "hold out another column, or name one law"
         )
-    # runs that are not fitted are in no stage
-    left_out = [(stage.name, np.zeros(len(runs), bool)) for stage in stages]
-    for stage, (_, is_held) in zip(stages, left_out, strict=True):
-        is_held[fitted] = stage.is_held(table)
-    judged = _judge_all(chosen, runs, fitted, left_out, settings)
+    judged = _judge_all(chosen, runs, fitted, stages, settings)
     weights = weigh(judged, [stage.axis for stage in stages], Stacking.of(len(table)))
     # runs that share an error count as one when it is asked which law is best
     shared = shared_error(runs)
     groups = np.arange(len(runs))
     if shared.kind is not None and not settings.independent:
         groups = np.asarray(shared.group.code)
+    groups = groups[fitted]
     none = groups[:0]  # there may be no stages to join
     densities = [
         np.concatenate([none, *(score.density for score in result.held_out)])
         for result in judged
     ]
-    blocks = np.concatenate([none, *(groups[is_held] for _, is_held in left_out)])
+    blocks = np.concatenate([none, *(groups[stage.is_held(table)] for stage in stages)])
     return Comparison(
         tuple(judged),
         among(informed(chosen), weights),
@@ -410,16 +405,16 @@ def _judge_all(
     laws: Sequence[Law],
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
-    left_out: LeftOut,
+    stages: Sequence[HoldOut],
     settings: Comparing,
 ) -> list[Judged]:
     executor, progress = settings.executor, settings.progress
     setting = Setting(settings.independent, settings.discrepancy, settings.seed)
-    jobs = [(law, runs, fitted, left_out, setting) for law in laws]
+    jobs = [(law, runs, fitted, stages, setting) for law in laws]
     if executor is not None and not isinstance(executor, ThreadPoolExecutor):
         return spread(_judge_one, jobs, executor, progress)
     # compiling and computing release Python's lock, so laws run in parallel threads
-    total, lock, done = len(laws) * (1 + len(left_out)), Lock(), count(1)
+    total, lock, done = len(laws) * (1 + len(stages)), Lock(), count(1)
 
     def tick() -> None:
         with lock:

@@ -46,12 +46,10 @@ from bayeslaw._posteriors.fits.misfit import (
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
+from bayeslaw._tables.holdouts import HoldOut
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
-
-    # name of each left-out stage, and which runs are in it
-    LeftOut = Sequence[tuple[str, Bool[np.ndarray, " run"]]]
 
 SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or run
 
@@ -142,12 +140,12 @@ def judge(
     law: Law,
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
-    left_out: LeftOut,
+    stages: Sequence[HoldOut],
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
-    """Fit one law to ``runs[fitted]``, and score its forecasts of each left-out stage
-    from the other runs. Masks keep the table's shape, so compiled programs are reused.
+    """Fit one law to ``runs[fitted]``, and score its forecasts of each stage from the
+    other runs. Masks keep the table's shape, so compiled programs are reused.
     """
     training = TrainingRuns.of(law, runs, setting.independent)
     x, y = training.covariates, training.y
@@ -156,35 +154,39 @@ def judge(
         errors = errors.independent
     table = pad(x, y, errors)
     weights = training.row_weights if setting.discrepancy else np.ones(len(y))
-    whole, notes = _posterior(
-        law, table, x, weights * fitted, None, setting.seed, OF_THE_TABLE
-    )
-    process, values = _add_misfit(
-        law, whole, training, fitted, setting, OF_THE_TABLE.tries
-    )
+
+    def fit_rows(
+        rows: Bool[np.ndarray, " run"],
+        effort: PosteriorEffort,
+        starts: tuple[list[dict], float] | None = None,
+        power: float | None = None,
+    ) -> tuple[Refit, LogLoss, dict[str, Float[np.ndarray, "draw ..."]]]:
+        """Draw the law's posterior given some rows, and learn its misfit from them."""
+        drawn = _posterior(law, table, x, weights * rows, starts, setting.seed, effort)
+        misfit = None
+        if setting.discrepancy:
+            options = {"power": power, "seed": setting.seed, "tries": effort.tries}
+            misfit = learn_misfit(law, drawn.values, training, rows, **options)
+        process = None if misfit is None else misfit.process
+        return drawn, LogLoss(law, process), with_misfit(drawn.values, misfit)
+
+    whole, formula, values = fit_rows(fitted, OF_THE_TABLE)
+    process = formula.process
     power = process.fading.power if process and process.fading else None
     tick()
     # Fits without a stage start from three draws of the whole table's posterior, which
     # lie near the mode: a search from many starts is not needed.
-    starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
-    noise = float(np.median(whole["sigma"]))
+    near = [{name: whole.values[name][i] for name in law.priors} for i in range(3)]
+    starts = near, float(np.median(whole.values["sigma"]))
     forecasts, failed = [], []
-    for name, held in left_out:
-        kept = fitted & ~held
-        draws, fold_notes = _posterior(
-            law,
-            table,
-            x,
-            weights * kept,
-            (starts, noise),
-            setting.seed,
-            OF_A_STAGE,
-        )
-        if fold_notes["rhat"] > MAX_RHAT:
-            failed.append(name)
-        forecasts.append(
-            _forecast_stage(law, draws, training, kept, held, setting, power)
-        )
+    for stage in stages:
+        kept, held = np.zeros((2, len(runs)), bool)
+        kept[fitted] = stage.is_kept(runs[fitted])
+        held[fitted] = stage.is_held(runs[fitted])
+        below, formula, draws = fit_rows(kept, OF_A_STAGE, starts, power)
+        if below.note["rhat"] > MAX_RHAT:
+            failed.append(stage.name)
+        forecasts.append(_forecast_stage(formula, draws, training, kept, held))
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
@@ -201,7 +203,7 @@ def judge(
         tuple(_score_stage(forecast, tau, prior, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
-        **notes,
+        **whole.note,
     )
 
 
@@ -235,31 +237,6 @@ def _posterior(
     )
 
 
-def _add_misfit(
-    law: Law,
-    draws: dict[str, Float[np.ndarray, " draw"]],
-    training: TrainingRuns,
-    kept: Bool[np.ndarray, " row"],
-    setting: Setting,
-    tries: int,
-    power: float | None = None,
-) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
-    """Learn the misfit of each draw from the kept rows, and add its weights to the draws."""
-    if not setting.discrepancy:
-        return None, draws
-    misfit = learn_misfit(
-        law,
-        draws,
-        training,
-        kept,
-        power=power,
-        seed=setting.seed,
-        tries=tries,
-    )
-    process = None if misfit is None else misfit.process
-    return process, with_misfit(draws, misfit)
-
-
 class Forecast(NamedTuple):
     """Forecast of a held-out stage: ``mean`` log loss without noise and drift; ``draws``,
     all leaves; ``away``, distances beyond the training runs; ``groups``, each run's group
@@ -278,21 +255,15 @@ class Forecast(NamedTuple):
 
 
 def _forecast_stage(
-    law: Law,
-    draws: dict[str, Float[np.ndarray, " draw"]],
+    formula: LogLoss,
+    values: dict[str, Float[np.ndarray, "draw ..."]],
     training: TrainingRuns,
     kept: Bool[np.ndarray, " run"],
     held: Bool[np.ndarray, " run"],
-    setting: Setting,
-    power: float | None,
 ) -> Forecast:
-    """Learn the misfit without a left-out stage, and evaluate law and misfit there."""
-    process, values = _add_misfit(
-        law, draws, training, kept, setting, OF_A_STAGE.tries, power
-    )
+    """Evaluate law and misfit, learned without a left-out stage, at its runs."""
     x = training.covariates
     rows = {c: v[held] for c, v in x.items()}
-    formula = LogLoss(law, process)
     mean = over_draws(formula, values, rows)
     trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
