@@ -71,13 +71,13 @@ def calls(monkeypatch):
     def learn(law, values, training, kept, *, power, seed, tries):
         seen[-1] |= {"kept": kept}
 
-    def score(forecast, *rest, inner=judging._score_stage):
+    def score(forecast, *rest, inner=judging.score_stage):
         seen.append({"distance": forecast.away})
         return inner(forecast, *rest)
 
     monkeypatch.setattr(judging, "refit", refit)
     monkeypatch.setattr(judging, "learn_misfit", learn)
-    monkeypatch.setattr(judging, "_score_stage", score)
+    monkeypatch.setattr(judging, "score_stage", score)
     monkeypatch.setattr(judging.coordinates, "contrast_points", lambda law, x: x)
     prepared = SimpleNamespace(centre=np.zeros(3))
     monkeypatch.setattr(judging, "prepare", lambda *given: prepared)
@@ -126,7 +126,7 @@ def score(y, draws=40_000, away=0.0, **shared):
     distance = np.array([[away, 0.0]] * 2)
     given = (mean, values, distance, same, np.array(y), np.ones(2), np.zeros(2))
     rng = np.random.default_rng(0)
-    return judging._score_stage(judging.Forecast(*given), SURE, CENTRED, rng)
+    return judging.score_stage(judging.Forecast(*given), SURE, CENTRED, rng)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share(draws):
     }
     y, away = np.array([0.51, 0.6, 0.72]), rng.random((3, 2))
     given = (mean, values, away, groups, y, np.ones(3), np.zeros(3))
-    miss = judging._measure_miss(judging.Forecast(*given))
+    miss = judging.measure_miss(judging.Forecast(*given))
     np.testing.assert_allclose(miss.residual, y - mean.mean(axis=0))
     # a heavy tail's variance is taken as twice its square scale at most
     tails = np.minimum(values["dof"] / (values["dof"] - 2), 2.0)

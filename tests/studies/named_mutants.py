@@ -207,15 +207,19 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "self.max_flops / (2 * self.costs.flops_per_token(N))",
     ),
     # compare, average
-    (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),
     (
         f"{_AVERAGING}/judge.py",
-        "law, draws, training, stage.kept, setting, OF_A_STAGE.tries",
-        "law, draws, training, stage.kept | True, setting, OF_A_STAGE.tries",
+        "law, table, x, weights * rows, starts",
+        "law, table, x, weights, starts",
     ),
     (
         f"{_AVERAGING}/judge.py",
-        "training_range({c: v[stage.kept] for",
+        "drawn.values, training, rows, **options",
+        "drawn.values, training, rows | True, **options",
+    ),
+    (
+        f"{_AVERAGING}/judge.py",
+        "training_range({c: v[kept] for",
         "training_range({c: v for",
     ),
     (
@@ -232,8 +236,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/judge.py", "RunNoise.of(draws).of_new_run()", "RunNoise.of(draws)"),
     (
         f"{_AVERAGING}/judge.py",
-        'fold_notes["rhat"] > MAX_RHAT',
-        'fold_notes["rhat"] > 2',
+        'below.note["rhat"] > MAX_RHAT',
+        'below.note["rhat"] > 2',
     ),
     (
         f"{_AVERAGING}/compare.py",

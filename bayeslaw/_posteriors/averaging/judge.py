@@ -162,7 +162,9 @@ def judge(
         power: float | None = None,
     ) -> tuple[Refit, LogLoss, dict[str, Float[np.ndarray, "draw ..."]]]:
         """Draw the law's posterior given some rows, and learn its misfit from them."""
-        drawn = _posterior(law, table, x, weights * rows, starts, setting.seed, effort)
+        drawn = draw_posterior(
+            law, table, x, weights * rows, starts, setting.seed, effort
+        )
         misfit = None
         if setting.discrepancy:
             options = {"power": power, "seed": setting.seed, "tries": effort.tries}
@@ -190,7 +192,7 @@ def judge(
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
-    misses = [_measure_miss(forecast) for forecast in forecasts]
+    misses = [measure_miss(forecast) for forecast in forecasts]
     prior = DriftPriors().of(trained)
     tau = draw_scales(misses, prior, rng)
     return Judged(
@@ -200,14 +202,14 @@ def judge(
         tau,
         prior,
         trained,
-        tuple(_score_stage(forecast, tau, prior, rng) for forecast in forecasts),
+        tuple(score_stage(forecast, tau, prior, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
         **whole.note,
     )
 
 
-def _posterior(
+def draw_posterior(
     law: Law,
     table: Padded,
     x: Mapping[str, Float[np.ndarray, " row"]],
@@ -283,7 +285,7 @@ def _forecast_stage(
     )
 
 
-def _measure_miss(forecast: Forecast) -> Miss:
+def measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
@@ -315,7 +317,7 @@ def _measure_miss(forecast: Forecast) -> Miss:
     return Miss(residual, covariance, away)
 
 
-def _score_stage(
+def score_stage(
     forecast: Forecast,
     tau: Float[np.ndarray, "scale_draw side"],
     prior: DriftPrior,
