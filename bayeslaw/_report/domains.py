@@ -24,7 +24,8 @@ from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.pages.single import round_columns
-from bayeslaw._tables.holdouts import SAME, HoldOut, axis_values
+from bayeslaw._tables.holdouts import HoldOut, axis_values
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.rows.shares import share_columns
 
 if TYPE_CHECKING:

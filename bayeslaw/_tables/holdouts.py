@@ -17,7 +17,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import axis_product, is_share, powers_of
 from bayeslaw._tables.beyond import INSIDE
-from bayeslaw._tables.rows.levels import TOLERANCE, at_levels
+from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MIN_ROWS = 8  # least rows to fit
 FEW = 5  # with fewer held-out runs, coverage says nothing
 MOST = 3  # most hold-outs of one table that test a plan
-SAME = 0.01  # relative difference up to which levels are equal, because people round
 FROM = " >= "  # in a stage's name, between the axis and the smallest held-out level
 WORDS = {
     "N": "{} parameters",

@@ -29,7 +29,7 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law.columns import LOSSES_BEFORE, powers_of
+from bayeslaw._law.columns import powers_of, starts_from_losses
 from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
@@ -349,7 +349,7 @@ def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
     24% off above it; the law of the checkpoint's losses was 5% off. Both had forecast
     the left-out stages equally well (docs/state_laws.md).
     """
-    starts = np.array([bool(LOSSES_BEFORE.keys() & law.covariates) for law in laws])
+    starts = np.array([starts_from_losses(law.covariates) for law in laws])
     return starts if starts.any() else ~starts
 
 
