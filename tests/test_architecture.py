@@ -32,8 +32,7 @@ PROTOCOL = {  # what rooms above the posteriors may know of them
     "bayeslaw._posteriors.posterior", "bayeslaw._posteriors.draws", "bayeslaw._posteriors.chain",
     "bayeslaw._posteriors.pairs", "bayeslaw._posteriors.outcomes", "bayeslaw._posteriors.answer",
     "bayeslaw._base.streams", "bayeslaw._posteriors.repetition", "bayeslaw._posteriors.accuracy",
-    "bayeslaw._posteriors.averaging.folds", "bayeslaw._posteriors.averaging.loading",
-    "bayeslaw._posteriors.averaging.checkpoint",
+    "bayeslaw._posteriors.averaging.loading", "bayeslaw._posteriors.averaging.checkpoint",
     "bayeslaw._posteriors.averaging.distance", "bayeslaw._law.columns",
 }  # fmt: skip
 ABOVE = (

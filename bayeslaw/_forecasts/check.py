@@ -23,6 +23,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
+from bayeslaw._tables.holdouts import FEW
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
-FEW = 5  # with fewer held-out runs, coverage says nothing
 TRUSTED_COVERAGE = 0.8  # of 90% intervals
 
 STRETCH_LIMIT = 3.0  # if more would be needed, the law itself is wrong
@@ -170,7 +170,7 @@ def check(
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     inside = {f"{p:g}": within(new, y, p) for p in LEVELS}
-    misses = standardised_misses(y, low, point, high)
+    misses = standardised_misses(new, y)
     worst = worst_group(runs, inside["0.9"])
     of_law = point_metrics(law, y)
     intervals = {name: _find_interval(draws) for name, draws in of_law.items()}
@@ -288,14 +288,12 @@ class RunGroup(NamedTuple):
 
 
 def standardised_misses(
-    y: Float[np.ndarray, " run"],
-    low: Float[np.ndarray, " run"],
-    point: Float[np.ndarray, " run"],
-    high: Float[np.ndarray, " run"],
+    draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"]:
-    """Compute the distance of each log loss from its forecast's median, relative to the
-    half of its 90% interval on that side.
+    """Compute the distance of each log loss from the median of its draws, relative to
+    the half of their 90% interval on that side.
     """
+    low, point, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=0)
     return np.abs(y - point) / np.where(y > point, high - point, point - low)
 
 

@@ -13,7 +13,12 @@ import pandas as pd
 
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._costs.costs import Costs
-from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    LOSSES_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    starts_from_losses,
+)
 from bayeslaw._plans.constraint import Constraint, says_rise
 from bayeslaw._plans.question import FORGETTING, TARGET, Budget, Model
 from bayeslaw._posteriors.accuracy import AccuracyLink
@@ -189,8 +194,7 @@ def with_kept_losses(
     (target,), (source,) = targets.values(), sources.values()
     wanted = {column for column in missing if column not in covariates}
     reads_before = any(
-        set(LOSSES_BEFORE) & set(piece.covariates)
-        for piece in pieces[next(iter(sources))]
+        starts_from_losses(piece.covariates) for piece in pieces[next(iter(sources))]
     )
     if reads_before and not has_baseline and baselines is None:
         wanted.add(SOURCE_LOSS_BEFORE)

@@ -34,6 +34,7 @@ from bayeslaw._posteriors.posterior import (
     map_over_draws,
     without_prefix,
 )
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
@@ -425,9 +426,9 @@ def is_of_model(
     """Tell which runs are of a model, at its stage if that is known, up to rounding;
     shape (run,).
     """
-    same = (runs["N"] / N - 1).abs() < 0.01
+    same = (runs["N"] / N - 1).abs() < SAME
     if ptpp is not None:
-        same &= (runs["ptpp"] / ptpp - 1).abs() < 0.01
+        same &= (runs["ptpp"] / ptpp - 1).abs() < SAME
     return same.to_numpy()
 
 

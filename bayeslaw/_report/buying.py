@@ -17,10 +17,11 @@ from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
-from bayeslaw._posteriors.averaging.folds import stage_axis
 from bayeslaw._posteriors.chain import is_of_model
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior, columns_read
+from bayeslaw._tables.holdouts import stage_axis
+from bayeslaw._tables.rows.levels import SAME
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -36,7 +37,6 @@ class Rule(NamedTuple):
     pilots: int = 3  # token budgets of the plan's own model
     saving: float = 0.01  # share of the plan's cost to be saved beyond the runs' own
     errors: float = 2.0  # number of its standard errors that a gain must exceed
-    same: float = 0.01  # relative difference of equal levels, because people round
     # Least probability of the most probable choice, if there is no plan. Below one half,
     # its forecasts are most likely over a limit; narrower ones would be, too.
     hope: float = 0.5
@@ -289,7 +289,7 @@ def on_offer(
     ``planned``: ``N``, ``ptpp``, ``D`` and ``replay`` of the plan. ``costs``: prices,
     if runs are paid in money.
     """
-    same = 1 + RULE.same
+    same = 1 + SAME
     smaller = [n for n in runs["N"].unique() if n <= same * planned["N"]]
     if not smaller:
         return None
@@ -300,7 +300,7 @@ def on_offer(
     nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[: RULE.replays]
     replays = sorted(shares[nearest].tolist())
     most, end = float(runs["D"].max()), float(planned["D"])
-    is_longer = most < (1 - RULE.same) * end
+    is_longer = most < (1 - SAME) * end
     tokens = np.geomspace(most, end, 3) if is_longer else np.array([end])
 
     def offer(size: float, stage: float, D: Float[np.ndarray, " run"]) -> pd.DataFrame:
@@ -334,7 +334,7 @@ def _pilot_tokens(
         return np.unique(np.geomspace(min(least, most), most, RULE.pilots))
     longest = runs["D"][is_of_model(runs, planned["N"], planned["ptpp"])].max()
     # NaN: at another stage only, so the checkpoint must be trained first
-    if not longest < (1 - RULE.same) * most:
+    if not longest < (1 - SAME) * most:
         return np.array([])
     return np.geomspace(longest, most, RULE.pilots + 2)[1:-1]
 
@@ -348,9 +348,8 @@ def _choose_stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -
     levels = runs["ptpp"] * (runs["N"] if are_tokens else 1.0)
     wanted = planned["ptpp"] * (planned["N"] if are_tokens else 1.0)
     stage = min(wanted, float(levels.max())) / (size if are_tokens else 1.0)
-    of_size = runs.loc[runs["N"] == size, "ptpp"]
-    same = of_size[np.abs(of_size / stage - 1) < RULE.same]
-    return float(same.iloc[0]) if len(same) else stage
+    there = runs["ptpp"][is_of_model(runs, size, stage)]
+    return float(there.iloc[0]) if len(there) else stage
 
 
 def _first_costs(offered: pd.DataFrame) -> np.ndarray:

@@ -14,18 +14,18 @@ import pandas as pd
 
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._forecasts.check import Check, check
-from bayeslaw._forecasts.checking.holdouts import SAME, HoldOut
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.columns import SHARE
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import Comparing, law_of_few
-from bayeslaw._posteriors.averaging.folds import axis_values
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.pages.single import round_columns
+from bayeslaw._tables.holdouts import HoldOut, axis_values
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.rows.shares import share_columns
 
 if TYPE_CHECKING:
@@ -150,22 +150,6 @@ class PageSetting:
         return self.hold_outs[0]
 
 
-@dataclass(frozen=True)
-class Split:
-    """Runs of a domain, and the mask of the held-out ones, shape (run,)."""
-
-    runs: pd.DataFrame
-    is_held: Bool[np.ndarray, " run"]
-
-    @property
-    def held(self) -> pd.DataFrame:
-        return self.runs[self.is_held]
-
-    @property
-    def fitted(self) -> pd.DataFrame:
-        return self.runs[~self.is_held]
-
-
 class Tested(NamedTuple):
     """A hold-out, and the check of its forecast, or the reason why there is none."""
 
@@ -278,7 +262,7 @@ def judge(
     name: str,
     judged: Fit | Average,
     final: Fit | Average | None,
-    runs: Split,
+    runs: pd.DataFrame,
     setting: PageSetting,
 ) -> DomainResult:
     """Forecast and check the held-out runs, and draw the pictures.
@@ -286,10 +270,11 @@ def judge(
     ``judged``: posterior that has not seen the held-out runs. ``final``: posterior of
     all runs; None if nothing is planned.
     """
-    rows = forecast(judged, runs.held, seed=setting.seed)
-    result = check(judged, runs.held, seed=setting.seed)
+    held = runs[setting.main.is_held(runs)]
+    rows = forecast(judged, held, seed=setting.seed)
+    result = check(judged, held, seed=setting.seed)
     posterior = final or judged
-    fitted = runs.runs if final else runs.fitted
+    fitted = runs if final else runs[setting.main.is_kept(runs)]
     is_average = isinstance(posterior, Average)
     # Pictures of terms and exponents need one law. Of an average they show the
     # heaviest.
@@ -297,21 +282,21 @@ def judge(
 
     # in the order of the page: pictures of the held-out runs come first
     pictures = [
-        figures.best_sizes(posterior, runs.runs, setting.unit),
-        figures.calibration(runs.held, rows, result, setting.unit),
-        figures.width_parts(judged, runs.held),
+        figures.best_sizes(posterior, runs, setting.unit),
+        figures.calibration(held, rows, result, setting.unit),
+        figures.width_parts(judged, held),
         figures.law_weights(posterior) if is_average else None,
     ]
     # pictures of one law alone, for readers who want details
     inside = [
         figures.misfits(posterior, fitted, main.law),
-        figures.term_contributions(main, runs.runs, setting.unit),
+        figures.term_contributions(main, runs, setting.unit),
         figures.exponent_intervals(main, {}),
     ]
     printed = numbers = None
-    if {"N", "D"} <= set(runs.runs):
-        unseen = _forecast_with_curves(judged, runs.held, runs.runs, setting.seed)
-        main_name = setting.main.name
+    if {"N", "D"} <= set(runs):
+        unseen = _forecast_with_curves(judged, held, runs, setting.seed)
+        main_name = setting.main.words
         printed = figures.forecast_grid(
             *unseen,
             title=f"{name}: {main_name}, held out",
@@ -327,7 +312,7 @@ def judge(
             levels = axis_values(fitted, setting.main.axis)
             is_last = levels >= (1 - SAME) * np.nanmax(levels)
         last = fitted[is_last]
-        seen = _forecast_with_curves(posterior, last, runs.runs, setting.seed)
+        seen = _forecast_with_curves(posterior, last, runs, setting.seed)
         numbers = panels(unseen, seen)
     return DomainResult(
         name=name,

@@ -38,7 +38,6 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._forecasts.check import Check, check
-from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._law.law import covariates_read
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
@@ -51,7 +50,6 @@ from bayeslaw._report.domains import (
     LOSS_UNIT,
     DomainResult,
     PageSetting,
-    Split,
     Tested,
     fit_laws,
     judge,
@@ -79,6 +77,7 @@ from bayeslaw._report.summary import (
     verdict_of,
 )
 from bayeslaw._tables import fitting
+from bayeslaw._tables.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
 
@@ -452,21 +451,20 @@ def _fit_all(
     # the chains of a single law take all cores, so these fits run one after another
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(parts)
-    splits = {
-        (name, hold_out.axis): Split(runs, hold_out.is_held(runs))
-        for hold_out in setting.hold_outs
-        for name, runs in parts.items()
-    }
     # the fits for the plan come first; the plan is made while the others are judged
     planned = parts if refit else {}
     fitted = {(name, FINAL): np.ones(len(runs), bool) for name, runs in planned.items()}
-    fitted |= {key: ~split.is_held for key, split in splits.items()}
+    fitted |= {
+        (name, hold_out.axis): hold_out.is_kept(runs)
+        for hold_out in setting.hold_outs
+        for name, runs in parts.items()
+    }
 
     def drawn(name: str) -> DomainResult:
         main, *further = setting.hold_outs
         judged = fits[name, main.axis].result()
         final = fits[name, FINAL].result() if refit else None
-        domain = judge(name, judged, final, splits[name, main.axis], setting)
+        domain = judge(name, judged, final, parts[name], setting)
         beside = [_test_further(name, hold_out) for hold_out in further]
         stages.finish((name, "drawn"))
         return replace(domain, tested=(*domain.tested, *beside)) if beside else domain
@@ -475,7 +473,7 @@ def _fit_all(
         """Test a further hold-out, which the page can do without."""
         try:
             judged = fits[name, hold_out.axis].result()
-            held = splits[name, hold_out.axis].held
+            held = parts[name][hold_out.is_held(parts[name])]
             return Tested(hold_out, check(judged, held, seed=setting.seed))
         except BayeslawError as error:
             return Tested(hold_out, None, reason_of(error))

@@ -16,7 +16,12 @@ from bayeslaw._base.arguments import meant
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE, share_domains
+from bayeslaw._law.columns import (
+    LOSSES_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    share_domains,
+    starts_from_losses,
+)
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, as_arrays, covariates_read
 from bayeslaw._plans.mixing.problem import MixtureArguments, pose
@@ -208,7 +213,7 @@ def _find_without_baseline(
     covariates = keywords.get("covariates") or {}
     if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in covariates:
         return []
-    readers = [law.name for law in source if set(LOSSES_BEFORE) & set(law.covariates)]
+    readers = [law.name for law in source if starts_from_losses(law.covariates)]
     if readers or keywords.get("baseline_tokens") is not None:
         return readers
     return [law.name for law in source if _diverges_without_tokens(law)]

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
-from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, Check
-from bayeslaw._forecasts.checking.holdouts import HoldOut
+from bayeslaw._forecasts.check import TRUSTED_COVERAGE, Check
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
+from bayeslaw._tables.holdouts import FEW, HoldOut
 
 # from the best verdict to the worst, and what it answers
 TRUST = {
@@ -59,7 +59,7 @@ class Judged(NamedTuple):
         """Name the hold-out, unless it is the main one or passed."""
         if self.is_main or self.verdict == "trust":
             return ""
-        return self.hold_out.name
+        return self.hold_out.words
 
     @property
     def although(self) -> str:

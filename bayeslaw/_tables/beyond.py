@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import axis_product, powers_of
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Distance(NamedTuple):
         cls,
         values: Float[np.ndarray, " run"],
         fitted: Float[np.ndarray, " fitted"],
-        rounding: float = 0.01,
+        rounding: float = SAME,
     ) -> Distance:
         """Measure the farthest of some values, within a tolerance for rounding."""
         low, high = float(fitted.min()), float(fitted.max())
@@ -78,7 +79,7 @@ class Distance(NamedTuple):
         """Tell whether left-out runs lay as far beyond the others' largest value, by a
         factor of ``reached``. Nothing is left out below the smallest.
         """
-        return self.is_inside or 1 < self.times <= 1.01 * reached
+        return self.is_inside or 1 < self.times <= (1 + SAME) * reached
 
     def phrase(self, column: str) -> str:
         """Describe the place of a value outside in words."""
@@ -208,7 +209,7 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
         return None
     low, high = float(fitted.min()), float(fitted.max())
     times = _count_times_less(new, low, high)
-    outside = times > 1.01  # tolerance for rounded values
+    outside = times > 1 + SAME
     if not outside.any():
         return None
     worst = float(new[np.argmax(times)])

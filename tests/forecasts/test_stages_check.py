@@ -1,7 +1,6 @@
 """What stages left out say of the next one: numbers by hand, and each stage as one would forecast it oneself."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,6 @@ import pytest
 import bayeslaw
 from bayeslaw import LawError, RunTableError, StagesCheck
 from bayeslaw._forecasts.checking.stages import Stage
-from bayeslaw._posteriors.averaging.folds import upper_stages
 from known import saved
 from known.updates import grown, lines, old_fit
 
@@ -90,30 +88,6 @@ def test_failed_fits_and_stages_not_left_out_are_named():
     some = StagesCheck("ptpp", check.stages, ("ptpp 31 (3 runs)",))
     assert "not left out: ptpp 31 (3 runs)" in some.sentence()
     assert "<table" in some._repr_html_()
-
-
-def test_upper_stages_are_forecast_from_all_below():
-    runs = pd.DataFrame({"N": [4e8, 1e8, 2e8, 1e8, 4e8], "D": np.arange(1, 6) * 1e9})
-    second, third = upper_stages(runs, "N")
-    assert (second.name, third.name) == ("N 200M", "N 400M")
-    assert second.kept.tolist() == [False, True, False, True, False]
-    assert second.held.tolist() == [False, False, True, False, False]
-    assert third.kept.tolist() == [False, True, True, True, False]
-    assert third.held.tolist() == [True, False, False, False, True]
-    assert upper_stages(runs[runs["N"] == 1e8], "N") == []
-
-
-def test_a_column_of_many_levels_is_cut_into_bins():
-    runs = pd.DataFrame({"D": np.arange(1.0, 61.0)[::-1]})
-    bins = upper_stages(runs, "D")
-    assert len(bins) == 5  # six, less the first
-    assert [int(b.held.sum()) for b in bins] == [10] * 5
-    for low, high in pairwise(bins):
-        assert (high.kept == (low.kept | low.held)).all()
-    assert bins[-1].kept.sum() == 50
-    assert len({b.name for b in bins}) == 5
-    assert bins[0].name == "D 10.8 to 20.7"
-    assert bins[-1].name == "D >= 50.2"
 
 
 # -- of a fit --------------------------------------------------------------------------

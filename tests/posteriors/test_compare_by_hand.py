@@ -17,8 +17,8 @@ from bayeslaw._inference.discrepancy import drift
 from bayeslaw._posteriors.averaging import average as averaging
 from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging import judge as judging
-from bayeslaw._posteriors.averaging.folds import default_axes, folds
 from bayeslaw._posteriors.fits.refits import Refit
+from bayeslaw._tables.holdouts import largest_stages
 from bayeslaw.cli.app import app
 
 LAW = bayeslaw.law("chinchilla")
@@ -71,13 +71,13 @@ def calls(monkeypatch):
     def learn(law, values, training, kept, *, power, seed, tries):
         seen[-1] |= {"kept": kept}
 
-    def score(forecast, *rest, inner=judging._score_stage):
+    def score(forecast, *rest, inner=judging.score_stage):
         seen.append({"distance": forecast.away})
         return inner(forecast, *rest)
 
     monkeypatch.setattr(judging, "refit", refit)
     monkeypatch.setattr(judging, "learn_misfit", learn)
-    monkeypatch.setattr(judging, "_score_stage", score)
+    monkeypatch.setattr(judging, "score_stage", score)
     monkeypatch.setattr(judging.coordinates, "contrast_points", lambda law, x: x)
     prepared = SimpleNamespace(centre=np.zeros(3))
     monkeypatch.setattr(judging, "prepare", lambda *given: prepared)
@@ -87,21 +87,22 @@ def calls(monkeypatch):
 
 def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
     """Neither the sampler nor the misfit nor the range knows of the runs left out."""
-    fitted = np.arange(16) != 4
-    stages = [s.among(fitted) for s in folds(runs[fitted], ["N", "D"], 5)]
+    fitted = ~np.isin(np.arange(16), [4, 15])
+    stages = largest_stages(runs[fitted], ["N", "D"], 5)
     setting = judging.Setting(seed=2)
     result = judging.judge(LAW, runs, fitted, stages, setting, lambda: None)
-    known = [fitted, *(stage.kept for stage in stages)]
+    known = [fitted, *(fitted & stage.is_kept(runs) for stage in stages)]
     for call, kept in zip(calls[:3], known, strict=True):
         np.testing.assert_array_equal(call["weight"][:16], kept)
         assert call["weight"][16:].sum() == 0
         np.testing.assert_array_equal(call["kept"], kept)
         np.testing.assert_array_equal(call["points"]["N"], runs["N"][kept])
-    assert not any((s.held & s.kept).any() or s.held[4] for s in stages)
     # the largest size lies an octave beyond the runs kept, the most tokens two
     for call, axis, octaves in zip(calls[3:], ("N", "D"), (1, 2), strict=True):
         above = 2 * result.training_range.axes.index(axis)
         np.testing.assert_allclose(call["distance"][:, above], octaves * np.log(2))
+    # three of the four runs in each stage are among the fitted ones
+    assert [len(score.density) for score in result.held_out] == [3, 3]
     # R-hat of the second posterior, the first stage's, is over 1.01
     assert result.failed == (stages[0].name,)
     np.testing.assert_array_equal(
@@ -125,7 +126,7 @@ def score(y, draws=40_000, away=0.0, **shared):
     distance = np.array([[away, 0.0]] * 2)
     given = (mean, values, distance, same, np.array(y), np.ones(2), np.zeros(2))
     rng = np.random.default_rng(0)
-    return judging._score_stage(judging.Forecast(*given), SURE, CENTRED, rng)
+    return judging.score_stage(judging.Forecast(*given), SURE, CENTRED, rng)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share(draws):
     }
     y, away = np.array([0.51, 0.6, 0.72]), rng.random((3, 2))
     given = (mean, values, away, groups, y, np.ones(3), np.zeros(3))
-    miss = judging._measure_miss(judging.Forecast(*given))
+    miss = judging.measure_miss(judging.Forecast(*given))
     np.testing.assert_allclose(miss.residual, y - mean.mean(axis=0))
     # a heavy tail's variance is taken as twice its square scale at most
     tails = np.minimum(values["dof"] / (values["dof"] - 2), 2.0)
@@ -374,61 +375,6 @@ def test_an_average_forecasts_each_law_with_its_own_drift_and_noise():
     assert stats.kstest(noise[:, 0] / 0.01, stats.t(6).cdf).pvalue > 0.01
 
 
-# -- stages ----------------------------------------------------------------------------
-
-
-def test_the_largest_level_is_held_out_where_enough_is_left():
-    table = pd.DataFrame({"N": [1.0] * 8 + [2.0] * 4})
-    (fold,) = folds(table, ["N"])
-    np.testing.assert_array_equal(fold.held, table["N"] == 2.0)
-    np.testing.assert_array_equal(fold.kept, table["N"] == 1.0)
-    assert folds(table.iloc[1:], ["N"]) == []  # 7 rows are left, under 8
-    assert len(folds(table, ["N"], 8)) == 1
-    assert folds(table, ["N"], 9) == []
-    long = pd.DataFrame({"N": [1.0] * 29 + [2.0] * 71})
-    assert folds(long, ["N"]) == []  # 29% are left
-    assert len(folds(pd.DataFrame({"N": [1.0] * 30 + [2.0] * 70}), ["N"])) == 1
-    assert folds(pd.DataFrame({"N": [1.0] * 20}), ["N"]) == []
-
-
-def test_many_levels_are_cut_into_six_bins():
-    x = np.geomspace(1.0, 100.0, 24)
-    (fold,) = folds(pd.DataFrame({"D": x}), ["D"])
-    np.testing.assert_array_equal(fold.held, np.arange(24) >= 20)
-    twelve = np.repeat(np.geomspace(1.0, 100.0, 12), 2)
-    (fold,) = folds(pd.DataFrame({"D": twelve}), ["D"])
-    assert fold.held.sum() == 2
-
-
-def test_a_single_curve_leaves_out_its_two_and_three_largest_levels_too():
-    """One run, one level ahead, says little of how a law goes astray farther on."""
-    curve = pd.DataFrame({"N": 1e9, "D": np.geomspace(200, 204_800, 11)})
-    stages = folds(curve, default_axes(curve))
-    assert [stage.held.sum() for stage in stages] == [1, 2, 3]
-    assert all(stage.held[-1] for stage in stages)
-    # eight are needed to fit
-    assert [stage.held.sum() for stage in folds(curve[1:], ["D"])] == [1, 2]
-    assert len(folds(pd.concat([curve, curve]), ["D"])) == 1
-
-
-def test_products_and_stages_that_are_the_same_count_once():
-    grid = pd.DataFrame({"N": np.repeat([1e8, 1e9], 8), "D": np.tile([1e9, 4e9], 8)})
-    assert default_axes(grid) == ["N", "D", "D/N", "N*D"]
-    assert default_axes(grid[["N"]]) == ["N"]
-    assert default_axes(grid.assign(N=1e8)) == ["D", "D/N", "N*D"]
-    assert default_axes(grid.assign(ptpp=grid["N"])) == ["ptpp", "N", "D", "D/N", "N*D"]
-    (by_size,) = folds(grid, ["N"])
-    again = folds(grid.assign(ptpp=grid["N"]), ["ptpp", "N"])
-    assert [stage.column for stage in again] == ["ptpp"]
-    assert (folds(grid, ["N*D"])[0].held == (grid["N"] * grid["D"] >= 4e18)).all()
-    assert (folds(grid, ["D/N"])[0].held == (grid["D"] / grid["N"] >= 40)).all()
-    assert by_size.name == "N >= 1B"
-    part = np.arange(20) < 16
-    wide = by_size.among(part)
-    np.testing.assert_array_equal(wide.held, np.r_[by_size.held, np.zeros(4, bool)])
-    np.testing.assert_array_equal(wide.kept, np.r_[by_size.kept, np.zeros(4, bool)])
-
-
 # -- a whole comparison, judged by a stand-in ------------------------------------------
 
 
@@ -442,7 +388,7 @@ def test_chances_count_groups_of_runs_and_weights_stages(
     held, rng = [], np.random.default_rng(9)
 
     def stand_in(law, table, known, stages, setting, tick):
-        held[:] = [stage.held for stage in stages]
+        held[:] = [known & stage.is_held(table) for stage in stages]
         scores = [
             judging.HeldOutScore(
                 rng.normal(0, 0.3, n), np.ones(n, bool), *np.ones((2, n))
@@ -457,7 +403,6 @@ def test_chances_count_groups_of_runs_and_weights_stages(
     )
     laws = ["chinchilla", "coupled"]
     made = comparing.compare_part(runs, fitted, laws, settings)
-    assert not any(each[5] for each in held)
     stacking = comparing.Stacking.of(15)
     expected = comparing.weigh(made.judged, ["N", "D"], stacking)
     np.testing.assert_array_equal(made.weights, expected)

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError, datasets
-from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._report import page
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.question import check_question
+from bayeslaw._tables.holdouts import HoldOut
 from bayeslaw.cli.app import app
 
 QUESTION = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}

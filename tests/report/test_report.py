@@ -19,7 +19,6 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._forecasts.checking.holdouts import HoldOut, hold_outs
 from bayeslaw._plans import value
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.search import Choice
@@ -27,6 +26,7 @@ from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
 from bayeslaw._report.summary import TRUST
 from bayeslaw._tables.fitting import by_domain
+from bayeslaw._tables.holdouts import HoldOut, hold_outs
 from known.browser import PHONE, chromium, opened
 
 QUESTION = datasets.TABLES[datasets.DEFAULT].question

@@ -63,7 +63,7 @@ def contest(case: str, data: Path, cache: Path) -> list[dict[str, Any]]:
     at = {c: v for c, v in (reference or {}).items() if c in read}
     recorder = Recorder()
     ours = {"learn_misfit": recorder.learn_misfit, "draw_scales": recorder.draw_scales}
-    with replaced(judge, _posterior=partial(kept_posterior, cache), **ours):
+    with replaced(judge, draw_posterior=partial(kept_posterior, cache), **ours):
         compared = bayeslaw.compare(fitted, laws, reference=at, seed=SEED)
     y = np.log(forecast["loss"].to_numpy())
     kind = STATE if starts_from_losses(read) else SIZE

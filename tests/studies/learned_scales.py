@@ -293,7 +293,7 @@ class Recorder:
 
 
 LEARN_MISFIT, DRAW_SCALES = judge.learn_misfit, judge.draw_scales
-FIRST_POSTERIOR, DRIFT_PRIOR = judge._posterior, drift.DriftPriors.of
+FIRST_POSTERIOR, DRIFT_PRIOR = judge.draw_posterior, drift.DriftPriors.of
 SCALE_PRIORS, FADING_POWER = marginal.scale_priors, misfits.fading_power
 
 
@@ -334,7 +334,7 @@ def averaged(case: str, data: Path, cache: Path) -> tuple[Any, pd.DataFrame]:
     forecasts.
     """
     fitted, forecast, reference, laws = CASES[case](data)
-    with replaced(judge, _posterior=partial(kept_posterior, cache)):
+    with replaced(judge, draw_posterior=partial(kept_posterior, cache)):
         found = bayeslaw.average(
             fitted, laws, reference=reference, seed=SEED, on_failure="ignore"
         )
@@ -365,7 +365,7 @@ def judged_alone(table: Table, cache: Path) -> None:
         at = {c: v for c, v in table.reference.items() if c in law.covariates}
         placed = law.with_reference(at) if at else law
         setting = judge.Setting(seed=SEED)
-        with replaced(judge, _posterior=partial(kept_posterior, cache)):
+        with replaced(judge, draw_posterior=partial(kept_posterior, cache)):
             judge.judge(placed, table.runs, everything, [], setting, lambda: None)
 
 

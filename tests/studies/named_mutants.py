@@ -52,8 +52,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         *COMPARED,
         "tests/law/test_own_laws.py",
     ),
-    "bayeslaw/_posteriors/averaging/folds.py": (
+    "bayeslaw/_tables/holdouts.py": (
         *COMPARED,
+        "tests/tables/test_holdouts.py",
         "tests/forecasts/test_stages_check.py",
     ),
     "bayeslaw/_posteriors/averaging/average.py": (
@@ -113,7 +114,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "if coverage50 < 0.3:", "if coverage50 < 0.2:"),
     (_CHECK, "STRETCH_LIMIT = 3.0", "STRETCH_LIMIT = 4.0"),
     (_CHECK, "level: float = 0.05", "level: float = 0.01"),
-    (_CHECK, "FEW = 5", "FEW = 4"),
+    ("bayeslaw/_tables/holdouts.py", "FEW = 5", "FEW = 4"),
     (_CHECK, "point_metrics(law, y)", "point_metrics(new, y)"),
     (
         _CHECK,
@@ -206,15 +207,19 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "self.max_flops / (2 * self.costs.flops_per_token(N))",
     ),
     # compare, average
-    (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),
     (
         f"{_AVERAGING}/judge.py",
-        "law, draws, training, stage.kept, setting, OF_A_STAGE.tries",
-        "law, draws, training, stage.kept | True, setting, OF_A_STAGE.tries",
+        "law, table, x, weights * rows, starts",
+        "law, table, x, weights, starts",
     ),
     (
         f"{_AVERAGING}/judge.py",
-        "training_range({c: v[stage.kept] for",
+        "drawn.values, training, rows, **options",
+        "drawn.values, training, rows | True, **options",
+    ),
+    (
+        f"{_AVERAGING}/judge.py",
+        "training_range({c: v[kept] for",
         "training_range({c: v for",
     ),
     (
@@ -231,8 +236,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/judge.py", "RunNoise.of(draws).of_new_run()", "RunNoise.of(draws)"),
     (
         f"{_AVERAGING}/judge.py",
-        'fold_notes["rhat"] > MAX_RHAT',
-        'fold_notes["rhat"] > 2',
+        'below.note["rhat"] > MAX_RHAT',
+        'below.note["rhat"] > 2',
     ),
     (
         f"{_AVERAGING}/compare.py",
@@ -252,7 +257,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "drifts = draw_drift(result.tau, result.drift_prior, int(draws), drift_rng)",
         "pass",
     ),
-    (f"{_AVERAGING}/folds.py", "held = x >= levels[-most]", "held = x <= levels[0]"),
+    (
+        "bayeslaw/_tables/holdouts.py",
+        "is_held = x >= levels[-most]",
+        "is_held = x <= levels[0]",
+    ),
     (
         "bayeslaw/_posteriors/fits/refits.py",
         "if approximation.is_trusted(importance.min_ess):",
@@ -399,8 +408,8 @@ REASONS: dict[tuple[str, str], str] = {
         "6.0 -> 12.0",
     ): "a point of a grid of degrees of freedom: its neighbours tell as much",
     (
-        f"{_AVERAGING}/folds.py",
-        "value >= largest_count -> (value > largest_count)",
+        "bayeslaw/_tables/holdouts.py",
+        "level >= 1000000000000000.0 -> (level > 1000000000000000.0)",
     ): "how a budget is written at exactly that count",
     (
         "bayeslaw/_inference/noise.py",

@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 
 import bayeslaw
 from bayeslaw._forecasts.sensitivity import few_levels
-from bayeslaw._posteriors.averaging.folds import (
-    default_axes,
-    folds,
-    stages_in_direction,
-)
 from bayeslaw._running.updating.rows import row_changes
 from bayeslaw._tables.fitting import fitted
+from bayeslaw._tables.holdouts import default_axes, largest_stages, stages_in_direction
 from bayeslaw._tables.rows.levels import at_levels
 from known.reading import settings_said
 
@@ -186,7 +182,11 @@ def test_laws_are_compared_as_on_the_values():
 @pytest.mark.parametrize("rounded", BY_ROUNDING)
 def test_the_same_stages_are_left_out_and_rows_found_again(rounded):
     runs, noisy = bayeslaw.read_runs(grid()), bayeslaw.read_runs(rounded(grid()))
-    held = [[f.held.tolist() for f in folds(r, default_axes(r))] for r in (runs, noisy)]
+    held = [
+        [stage.is_held(table).tolist() for stage in largest_stages(table, axes)]
+        for table in (runs, noisy)
+        for axes in [default_axes(table)]
+    ]
     assert held[0] == held[1]
     assert fitted(runs, noisy).all()
     assert fitted(noisy.head(5), runs).sum() == 5
@@ -205,8 +205,9 @@ def test_a_column_computed_after_reading_has_its_levels_too(rounded):
 def test_tokens_per_parameter_have_the_levels_of_tokens_and_sizes():
     sizes = np.repeat([1.03e8, 2.07e8, 5.17e8, 1.13e9], 3)
     runs = grid().head(12).assign(N=sizes, D=np.tile([20.0, 40.0, 80.0], 4) * sizes)
-    (fold,) = folds(bayeslaw.read_runs(runs), ["D/N"])
-    assert fold.held.sum() == 4
+    table = bayeslaw.read_runs(runs)
+    (stage,) = largest_stages(table, ["D/N"])
+    assert stage.is_held(table).sum() == 4
 
 
 def test_a_rate_in_single_precision_is_the_same_setting():

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -25,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.machine import executors, runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
@@ -39,7 +38,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import draws_of
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._posteriors.fits.refits import refit
+from bayeslaw._posteriors.fits.refits import refit, spread
 from bayeslaw._posteriors.posterior import LogLoss, Posterior, over_draws
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -389,19 +388,13 @@ def replicate(
     or an interruption no further replicate is begun.
     """
 
-    def replicate_once(seed: np.random.SeedSequence) -> Ranked:
+    def replicate_once(seed: np.random.SeedSequence) -> list[Ranked]:
         rng = np.random.default_rng(seed)
         truth = inference.draw(rng)
         new = inference.simulate(truth, rng)
-        return inference.rank(truth, new, int(rng.integers(2**31)))
+        return [inference.rank(truth, new, int(rng.integers(2**31)))]
 
     seeds = np.random.SeedSequence(seed).spawn(replicates)
-    calls = [partial(replicate_once, child) for child in seeds]
-    ranked: dict[int, Ranked] = {}
     # compiled programs release Python's lock, so replicates can run in threads
     with runtime.threads() as pool:
-        for i, ranks in executors.as_done(calls, pool):
-            ranked[i] = ranks
-            if progress:
-                progress(len(ranked), replicates)
-    return [ranked[i] for i in range(replicates)]
+        return spread(replicate_once, [(child,) for child in seeds], pool, progress)

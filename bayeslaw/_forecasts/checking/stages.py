@@ -24,18 +24,20 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._base.shown import Shown
-from bayeslaw._forecasts.check import FEW, standardised_misses, widening_factor
-from bayeslaw._posteriors.averaging.folds import (
-    MIN_ROWS,
-    Fold,
-    axis_values,
-    columns_of,
-    default_axes,
-    upper_stages,
-)
+from bayeslaw._forecasts.check import standardised_misses, widening_factor
+from bayeslaw._law.columns import powers_of
 from bayeslaw._posteriors.averaging.loading import as_posterior, refit_like
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables import fitting
+from bayeslaw._tables.holdouts import (
+    FEW,
+    MIN_ROWS,
+    HoldOut,
+    axis_values,
+    default_axes,
+    has_axis,
+    upper_stages,
+)
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
@@ -233,16 +235,17 @@ def check_stages(
     column = _choose_column(table, new, column)
     if column is None:
         return StagesCheck(None, ())
-    folds = upper_stages(table, column)
-    share = Stages(progress, dict.fromkeys(range(len(folds)), 1.0) or {0: 1.0})
+    left_out = upper_stages(table, column)
+    share = Stages(progress, dict.fromkeys(range(len(left_out)), 1.0) or {0: 1.0})
     stages, skipped = [], []
-    for i, fold in enumerate(folds):
+    for i, (name, hold_out) in enumerate(left_out):
         try:
-            below = _refit_below(posterior, fold, seed, share.of(i))
-            stages.append(_score_stage(fold.name, below, table[fold.held], seed))
+            below = _refit_below(posterior, hold_out, seed, share.of(i))
+            held = table[hold_out.is_held(table)]
+            stages.append(_score_stage(name, below, held, seed))
         except (RunTableError, LawError) as error:
             why = str(error).split(";")[0]  # without the advice after the semicolon
-            skipped.append(f"{fold.name} ({why})")
+            skipped.append(f"{name} ({why})")
         share.finish(i)
     if new is not None and _lies_beyond(table, new, column):
         x = axis_values(new, column)
@@ -257,13 +260,13 @@ def _choose_column(
 ) -> str | None:
     """Choose the axis of the stages; None if the runs have one stage only."""
     if asked is not None:
-        needed = columns_of(asked)
-        if not set(needed) <= set(table):
+        if not has_axis(table, asked):
             raise RunTableError(
                 f"column {asked!r} to hold out by is not among the fitted runs'; "
                 f"{it_has(table)}"
             )
-        if not all(pd.api.types.is_numeric_dtype(table[c]) for c in needed):
+        columns = powers_of(asked)
+        if not all(pd.api.types.is_numeric_dtype(table[c]) for c in columns):
             raise RunTableError(
                 f"column {asked!r} has no numbers: hold out by one of "
                 f"{', '.join(default_axes(table))}"
@@ -277,23 +280,23 @@ def _choose_column(
 
 def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
     """Tell whether new runs are a stage above all training runs, with enough rows."""
-    if len(new) < FEW or not set(columns_of(column)) <= set(new):
+    if len(new) < FEW or not has_axis(new, column):
         return False
     return bool(axis_values(new, column).min() > axis_values(table, column).max())
 
 
 def _refit_below(
-    posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
+    posterior: KeptPosterior, stage: HoldOut, seed: int, progress: Progress
 ) -> KeptPosterior:
     """Fit the same laws to the runs below a stage."""
-    kept = posterior.runs[fold.kept]
-    held = int(fold.held.sum())
+    runs = posterior.runs
+    kept, held = runs[stage.is_kept(runs)], int(stage.is_held(runs).sum())
     if held < FEW:
         raise RunTableError(f"{held} runs, and {FEW} are the fewest that tell")
     if len(kept) < MIN_ROWS:
         raise RunTableError(f"{len(kept)} runs below it, and {MIN_ROWS} are needed")
-    if len(np.unique(axis_values(kept, fold.column))) < 2:
-        raise RunTableError(f"column {fold.column!r} has one level only below it")
+    if len(np.unique(axis_values(kept, stage.axis))) < 2:
+        raise RunTableError(f"column {stage.axis!r} has one level only below it")
     with warnings.catch_warnings():
         # warnings about a part of the table do not concern the whole table
         warnings.simplefilter("ignore", RunTableWarning)
@@ -306,13 +309,11 @@ def _refit_below(
 def _score_stage(
     name: str, below: KeptPosterior, held: pd.DataFrame, seed: int
 ) -> Stage:
-    y = fitting.log_losses(held)
     new = below.log_loss(held, noise=True, seed=seed)
-    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
-    misses = standardised_misses(y, low, point, high)
+    misses = standardised_misses(new, fitting.log_losses(held))
     return Stage(
         name,
-        n=len(y),
+        n=len(held),
         coverage90=float(np.mean(misses <= 1.0)),
         stretch=widening_factor(misses),
         failed=bool(below.warnings),

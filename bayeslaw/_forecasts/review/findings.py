@@ -14,7 +14,6 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.shown import InJson, paragraphs, table_html
 from bayeslaw._base.terminal import printable
-from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._tables.beyond import (
     AXES,
     INSIDE,
@@ -22,6 +21,7 @@ from bayeslaw._tables.beyond import (
     distances,
     replay_outside,
 )
+from bayeslaw._tables.holdouts import HoldOut
 
 Verdict = Literal["pass", "look", "fail"]
 VERDICTS: tuple[Verdict, ...] = ("pass", "look", "fail")  # from best to worst
@@ -145,25 +145,25 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
 # -- reach beyond the runs -------------------------------------------------------------
 
 
-def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
-    """Compute the factor by which left-out stages lie beyond the rest, by the axis
-    along which they were left out.
+def times_tested(stages: Sequence[HoldOut]) -> dict[str, float]:
+    """List the factors by which left-out stages lie beyond the rest, by the axis along
+    which they were left out.
     """
-    return {one.column: one.reach(runs) for one in stages if one.column in AXES}
+    return {one.axis: one.times_tested for one in stages if one.axis in AXES}
 
 
 def review_reach(
     runs: pd.DataFrame,
     goal: pd.DataFrame,
-    times_tested: Mapping[str, float],
+    factors: Mapping[str, float],
     fit: str | None = None,
 ) -> Finding:
     """Check how far a goal lies beyond runs, along the axis on which it lies farthest.
 
     It passes inside the runs' range, and beyond it as far as held-out runs tested.
 
-    ``goal``: runs to forecast. ``times_tested``: how far held-out runs reach beyond the
-    largest of the others, a factor by axis. ``fit``: name of a fit of the runs in a
+    ``goal``: runs to forecast. ``factors``: how far held-out runs reach beyond the
+    largest of the others, by axis. ``fit``: name of a fit of the runs in a
     command, if there is one.
     """
     reached = distances(runs, goal, AXES, above=0)
@@ -171,7 +171,7 @@ def review_reach(
     lines: list[str] = []
     verdicts: list[Verdict] = []
     for axis, place in outside.items():
-        tests = times_tested.get(axis, 1.0)
+        tests = factors.get(axis, 1.0)
         words = "nothing held out tests that"
         if tests > INSIDE and place.is_above:
             words = f"runs held out test {math.log(tests):.1f}"

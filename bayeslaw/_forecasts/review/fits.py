@@ -13,21 +13,20 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, check
+from bayeslaw._forecasts.check import TRUSTED_COVERAGE, check
 from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
 from bayeslaw._forecasts.review.findings import (
     Finding,
     Verdict,
     labelled,
     review_reach,
-    tested,
+    times_tested,
     told_range,
 )
 from bayeslaw._forecasts.sensitivity import reasons
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.averaging.compare import compare
-from bayeslaw._posteriors.averaging.distance import doubts
-from bayeslaw._posteriors.averaging.folds import Fold, folds_named
+from bayeslaw._posteriors.averaging.distance import doubts, left_out_stages
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.goodness import are_large, explains_little
 from bayeslaw._posteriors.fits.record import Fit
@@ -35,6 +34,7 @@ from bayeslaw._posteriors.pairs import check_posteriors, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import AXES, values_along
 from bayeslaw._tables.fitting import losses, of_fitted_domains
+from bayeslaw._tables.holdouts import FEW, HoldOut, stages_named
 
 FALL = 0.01  # of losses below forecasts from smaller models that is worth a word
 
@@ -87,7 +87,7 @@ def _review_fit(
         return [*findings, told_range(runs, path)]
     # Held-out runs test the forecast of a goal only up to the distance at which they
     # lie beyond the other runs.
-    times = tested(runs, left_out.folds) if left_out else {}
+    times = times_tested(left_out.stages) if left_out else {}
     if evidence.held_out is not None:
         held_out = of_fitted_domains(runs, evidence.held_out)
         for axis in AXES:
@@ -105,27 +105,22 @@ def _review_fit(
 class LeftOut(NamedTuple):
     """Forecasts of left-out stages by laws."""
 
-    table: pd.DataFrame  # as `Comparison.table`
-    weights: Mapping[str, float]  # of the laws, without zeros
-    names: tuple[str, ...]  # of the stages
-    folds: list[Fold]  # the runs of each stage
+    laws: pd.DataFrame  # as `Comparison.table`, of those with weight
+    stages: list[HoldOut]
 
 
 def _leave_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
     """Take the left-out stages that an average keeps, or leave stages out again if
     asked; None for a fit of a single law otherwise.
     """
-    runs = posterior.runs
     if isinstance(posterior, Average):
-        names = tuple(filter(None, str(posterior.attrs.get("folds", "")).split("; ")))
-        weights = {name: w for name, w in posterior.weights.items() if w > 0}
-        return LeftOut(posterior.table, weights, names, folds_named(runs, names))
+        laws = posterior.table
+        return LeftOut(laws[laws["weight"] > 0], left_out_stages(posterior))
     if not evidence.refit:
         return None
-    smooth = posterior.misfit is not None
+    runs, smooth = posterior.runs, posterior.misfit is not None
     judged = compare(runs, [posterior.law], discrepancy=smooth, seed=evidence.seed)
-    names, weights = judged.folds, {posterior.law.name: 1.0}
-    return LeftOut(judged.table, weights, names, folds_named(runs, names))
+    return LeftOut(judged.table, stages_named(runs, judged.folds))
 
 
 # -- the fit ---------------------------------------------------------------------------
@@ -204,17 +199,18 @@ def _review_calibration(
         reason = "a fit of one law keeps no forecasts of stages left out"
         todo = f"bayeslaw review {path} --refit"
         return Finding("calibration", "look", reason, todo)
-    if not left_out.names:
+    if not left_out.stages:
         reason = "no stage could be left out, so no forecast was tested"
         return Finding("calibration", "look", reason, todo)
     # laws without weight have no draws in the intervals
-    rows = left_out.table.loc[list(left_out.weights)]
-    shares = list(left_out.weights.values())
+    rows = left_out.laws
+    shares = rows["weight"].tolist()
     coverage = float(np.dot(shares, rows["coverage"]))
     score = float(np.dot(shares, rows["interval_score90"]))
-    count = sum(int(stage.held.sum()) for stage in left_out.folds)
+    names = "; ".join(stage.name for stage in left_out.stages)
+    count = sum(int(one.is_held(posterior.runs).sum()) for one in left_out.stages)
     reason = (
-        f"left out in turn ({'; '.join(left_out.names)}), 90% intervals hold "
+        f"left out in turn ({names}), 90% intervals hold "
         f"{coverage:.0%} of {count} runs, interval score {score:.1%} of the loss"
     )
     failed = [text for text in rows["failed_stages"] if text]
@@ -248,7 +244,7 @@ def _falls_off(
     runs = posterior.runs
     if not are_large(runs) or bias < max(FALL, 0.9 * mae):
         return False
-    are_larger = [fold.reach(runs, "N") > 1 for fold in left_out.folds]
+    are_larger = [stage.reach(runs, "N") > 1 for stage in left_out.stages]
     return any(are_larger) and bias > 5 * posterior.goodness.miss
 
 

@@ -17,18 +17,16 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.terminal import quote
-from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review.findings import (
     Finding,
     judged,
     labelled,
     review_reach,
-    tested,
+    times_tested,
 )
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, covariates_read
-from bayeslaw._posteriors.averaging.folds import default_axes, folds
 from bayeslaw._posteriors.fits.candidates import candidate_laws
 from bayeslaw._posteriors.fits.goodness import (
     LARGE_MISS,
@@ -40,6 +38,7 @@ from bayeslaw._posteriors.fits.goodness import (
 )
 from bayeslaw._posteriors.pairs import doubts_of_tables
 from bayeslaw._tables import fitting
+from bayeslaw._tables.holdouts import FEW, default_axes, largest_stages
 from bayeslaw._tables.parts import find_misplaced, find_parts
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
@@ -193,10 +192,13 @@ def _review_domain(
 
     # a stage with enough runs that can be left out, so that forecasts can be tested; as
     # in `average`, enough rows must be left for the largest law
-    stages = folds(runs, default_axes(runs), most)
-    names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
+    stages = largest_stages(runs, default_axes(runs), most)
+    counts = [int(stage.is_held(runs).sum()) for stage in stages]
+    names = "; ".join(
+        f"{stage.name} ({count})" for stage, count in zip(stages, counts, strict=True)
+    )
     trouble = None
-    if not any(stage.held.sum() >= FEW for stage in stages):
+    if not any(count >= FEW for count in counts):
         too_few = f" but too few rows to tell by ({names})" if stages else ""
         trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"
@@ -226,7 +228,7 @@ def _review_domain(
         findings.append(Finding("settings", "look", alike.sentence(), todo))
     findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
     if goal is not None:
-        findings.append(review_reach(runs, goal, tested(runs, stages)))
+        findings.append(review_reach(runs, goal, times_tested(stages)))
     return findings
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -28,21 +29,16 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._law.columns import powers_of, starts_from_losses
 from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.folds import (
-    Fold,
-    columns_of,
-    default_axes,
-    folds,
-)
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
+from bayeslaw._tables.holdouts import HoldOut, default_axes, largest_stages
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -304,36 +300,36 @@ def compare_part(
     is_handful = len(chosen) == 1 and len(table) <= fitting.HANDFUL
     for law in chosen:
         fitting.check_fittable(law, table, handful=is_handful)
-    left_out = settings.hold_out or default_axes(table)
-    axes = [left_out] if isinstance(left_out, str) else list(left_out)
-    missing = [c for axis in axes for c in columns_of(axis) if c not in table]
+    named = settings.hold_out or default_axes(table)
+    axes = [named] if isinstance(named, str) else list(named)
+    missing = [c for axis in axes for c in powers_of(axis) if c not in table]
     if missing:
         raise RunTableError(
             f"column {missing[0]!r} to hold out by is not in the table; "
             f"it has: {', '.join(table.columns)}"
         )
-    in_table = folds(table, axes, max(len(law.free_priors) for law in chosen))
-    if not in_table and len(chosen) > 1:
+    most = max(len(law.free_priors) for law in chosen)
+    stages = largest_stages(table, axes, most)
+    if not stages and len(chosen) > 1:
         raise RunTableError(
             f"nothing can be left out of {len(table)} rows by "
             f"{', '.join(axes) or 'any column'}: add levels or runs, "
             "hold out another column, or name one law"
         )
-    stages = [stage.among(fitted) for stage in in_table]
     judged = _judge_all(chosen, runs, fitted, stages, settings)
-    columns = [stage.column for stage in stages]
-    weights = weigh(judged, columns, Stacking.of(len(table)))
+    weights = weigh(judged, [stage.axis for stage in stages], Stacking.of(len(table)))
     # runs that share an error count as one when it is asked which law is best
     shared = shared_error(runs)
     groups = np.arange(len(runs))
     if shared.kind is not None and not settings.independent:
         groups = np.asarray(shared.group.code)
+    groups = groups[fitted]
     none = groups[:0]  # there may be no stages to join
     densities = [
         np.concatenate([none, *(score.density for score in result.held_out)])
         for result in judged
     ]
-    blocks = np.concatenate([none, *(groups[stage.held] for stage in stages)])
+    blocks = np.concatenate([none, *(groups[stage.is_held(table)] for stage in stages)])
     return Comparison(
         tuple(judged),
         among(informed(chosen), weights),
@@ -353,7 +349,7 @@ def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
     24% off above it; the law of the checkpoint's losses was 5% off. Both had forecast
     the left-out stages equally well (docs/state_laws.md).
     """
-    starts = np.array([bool(LOSSES_BEFORE.keys() & law.covariates) for law in laws])
+    starts = np.array([starts_from_losses(law.covariates) for law in laws])
     return starts if starts.any() else ~starts
 
 
@@ -399,7 +395,7 @@ def law_of_few(runs: pd.DataFrame) -> str | None:
     """
     names = default_laws(runs)
     most = max(len(find_law(name, runs).free_priors) for name in names)
-    can_weigh = len(names) == 1 or folds(runs, default_axes(runs), most)
+    can_weigh = len(names) == 1 or largest_stages(runs, default_axes(runs), most)
     if len(runs) >= most and (can_weigh or len(runs) > fitting.HANDFUL):
         return None
     return "coupled" if "coupled" in names else names[0]
@@ -409,13 +405,13 @@ def _judge_all(
     laws: Sequence[Law],
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
-    stages: Sequence[Fold],
+    stages: Sequence[HoldOut],
     settings: Comparing,
 ) -> list[Judged]:
     executor, progress = settings.executor, settings.progress
     setting = Setting(settings.independent, settings.discrepancy, settings.seed)
+    jobs = [(law, runs, fitted, stages, setting) for law in laws]
     if executor is not None and not isinstance(executor, ThreadPoolExecutor):
-        jobs = [(law, runs, fitted, stages, setting) for law in laws]
         return spread(_judge_one, jobs, executor, progress)
     # compiling and computing release Python's lock, so laws run in parallel threads
     total, lock, done = len(laws) * (1 + len(stages)), Lock(), count(1)
@@ -426,23 +422,15 @@ def _judge_all(
             if progress:
                 progress(now, total)
 
-    def judge_here(law: Law) -> Judged:
-        return judge(law, runs, fitted, stages, setting, tick)
-
     here = contextlib.nullcontext(executor) if executor else runtime.threads()
     with here as pool:
-        return list(pool.map(judge_here, laws))
+        return spread(partial(_judge_one, tick=tick), jobs, pool)
 
 
-def _judge_one(
-    law: Law,
-    runs: pd.DataFrame,
-    fitted: Bool[np.ndarray, " run"],
-    stages: Sequence[Fold],
-    setting: Setting,
-) -> list[Judged]:
+def _judge_one(*job: Any, tick: Callable[[], None] = lambda: None) -> list[Judged]:
+    """Judge one law, here or in another process."""
     runtime.start()
-    return [judge(law, runs, fitted, stages, setting, lambda: None)]
+    return [judge(*job, tick=tick)]
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:

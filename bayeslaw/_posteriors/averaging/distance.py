@@ -11,7 +11,6 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.shown import as_json
-from bayeslaw._posteriors.averaging.folds import axis_values, columns_of, folds_named
 from bayeslaw._posteriors.pairs import (
     doubts_of_tables,
     new_sizes_of_plain_fits,
@@ -21,6 +20,7 @@ from bayeslaw._posteriors.pairs import (
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.before import doubt_baseline
 from bayeslaw._tables.beyond import FAR, Distance, distances, less_data
+from bayeslaw._tables.holdouts import HoldOut, axis_values, has_axis, stages_named
 
 
 def doubts(
@@ -121,12 +121,21 @@ def tested(posteriors: Mapping[str, Posterior], column: str) -> float:
     farthest = []
     for posterior in posteriors.values():
         table, reached = table_of(posterior), [1.0]
-        if table is not None and {*columns_of(column)} <= {*table}:
-            judged = (posterior, getattr(posterior, "posterior", None))  # of a chain
-            names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
-            left_out = "; ".join(filter(None, names)).split("; ")
+        if table is not None and has_axis(table, column):
+            stages = left_out_stages(posterior)
             if axis_values(table, column).max() > 0:
-                folds = folds_named(table, left_out)
-                reached += [fold.reach(table, column) for fold in folds]
+                reached += [stage.reach(table, column) for stage in stages]
         farthest.append(max(reached))
     return min(farthest)
+
+
+def left_out_stages(posterior: Posterior) -> list[HoldOut]:
+    """List the stages by whose forecasts a posterior was judged; none if it keeps no
+    such forecasts, or not its table.
+    """
+    table = table_of(posterior)
+    judged = (posterior, getattr(posterior, "posterior", None))  # of a chain
+    names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]
+    if table is None:
+        return []
+    return stages_named(table, "; ".join(filter(None, names)).split("; "))

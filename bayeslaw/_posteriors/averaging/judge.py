@@ -38,7 +38,6 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, start_near_mode
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
@@ -47,6 +46,7 @@ from bayeslaw._posteriors.fits.misfit import (
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
+from bayeslaw._tables.holdouts import HoldOut
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -140,7 +140,7 @@ def judge(
     law: Law,
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
-    stages: Sequence[Fold],
+    stages: Sequence[HoldOut],
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
@@ -154,36 +154,45 @@ def judge(
         errors = errors.independent
     table = pad(x, y, errors)
     weights = training.row_weights if setting.discrepancy else np.ones(len(y))
-    whole, notes = _posterior(
-        law, table, x, weights * fitted, None, setting.seed, OF_THE_TABLE
-    )
-    process, values = _add_misfit(
-        law, whole, training, fitted, setting, OF_THE_TABLE.tries
-    )
+
+    def fit_rows(
+        rows: Bool[np.ndarray, " run"],
+        effort: PosteriorEffort,
+        starts: tuple[list[dict], float] | None = None,
+        power: float | None = None,
+    ) -> tuple[Refit, LogLoss, dict[str, Float[np.ndarray, "draw ..."]]]:
+        """Draw the law's posterior given some rows, and learn its misfit from them."""
+        drawn = draw_posterior(
+            law, table, x, weights * rows, starts, setting.seed, effort
+        )
+        misfit = None
+        if setting.discrepancy:
+            options = {"power": power, "seed": setting.seed, "tries": effort.tries}
+            misfit = learn_misfit(law, drawn.values, training, rows, **options)
+        process = None if misfit is None else misfit.process
+        return drawn, LogLoss(law, process), with_misfit(drawn.values, misfit)
+
+    whole, formula, values = fit_rows(fitted, OF_THE_TABLE)
+    process = formula.process
     power = process.fading.power if process and process.fading else None
     tick()
     # Fits without a stage start from three draws of the whole table's posterior, which
     # lie near the mode: a search from many starts is not needed.
-    starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
-    noise = float(np.median(whole["sigma"]))
+    near = [{name: whole.values[name][i] for name in law.priors} for i in range(3)]
+    starts = near, float(np.median(whole.values["sigma"]))
     forecasts, failed = [], []
     for stage in stages:
-        draws, fold_notes = _posterior(
-            law,
-            table,
-            x,
-            weights * stage.kept,
-            (starts, noise),
-            setting.seed,
-            OF_A_STAGE,
-        )
-        if fold_notes["rhat"] > MAX_RHAT:
+        kept, held = np.zeros((2, len(runs)), bool)
+        kept[fitted] = stage.is_kept(runs[fitted])
+        held[fitted] = stage.is_held(runs[fitted])
+        below, formula, draws = fit_rows(kept, OF_A_STAGE, starts, power)
+        if below.note["rhat"] > MAX_RHAT:
             failed.append(stage.name)
-        forecasts.append(_forecast_stage(law, draws, training, stage, setting, power))
+        forecasts.append(_forecast_stage(formula, draws, training, kept, held))
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
-    misses = [_measure_miss(forecast) for forecast in forecasts]
+    misses = [measure_miss(forecast) for forecast in forecasts]
     prior = DriftPriors().of(trained)
     tau = draw_scales(misses, prior, rng)
     return Judged(
@@ -193,14 +202,14 @@ def judge(
         tau,
         prior,
         trained,
-        tuple(_score_stage(forecast, tau, prior, rng) for forecast in forecasts),
+        tuple(score_stage(forecast, tau, prior, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
-        **notes,
+        **whole.note,
     )
 
 
-def _posterior(
+def draw_posterior(
     law: Law,
     table: Padded,
     x: Mapping[str, Float[np.ndarray, " row"]],
@@ -230,31 +239,6 @@ def _posterior(
     )
 
 
-def _add_misfit(
-    law: Law,
-    draws: dict[str, Float[np.ndarray, " draw"]],
-    training: TrainingRuns,
-    kept: Bool[np.ndarray, " row"],
-    setting: Setting,
-    tries: int,
-    power: float | None = None,
-) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
-    """Learn the misfit of each draw from the kept rows, and add its weights to the draws."""
-    if not setting.discrepancy:
-        return None, draws
-    misfit = learn_misfit(
-        law,
-        draws,
-        training,
-        kept,
-        power=power,
-        seed=setting.seed,
-        tries=tries,
-    )
-    process = None if misfit is None else misfit.process
-    return process, with_misfit(draws, misfit)
-
-
 class Forecast(NamedTuple):
     """Forecast of a held-out stage: ``mean`` log loss without noise and drift; ``draws``,
     all leaves; ``away``, distances beyond the training runs; ``groups``, each run's group
@@ -273,25 +257,20 @@ class Forecast(NamedTuple):
 
 
 def _forecast_stage(
-    law: Law,
-    draws: dict[str, Float[np.ndarray, " draw"]],
+    formula: LogLoss,
+    values: dict[str, Float[np.ndarray, "draw ..."]],
     training: TrainingRuns,
-    stage: Fold,
-    setting: Setting,
-    power: float | None,
+    kept: Bool[np.ndarray, " run"],
+    held: Bool[np.ndarray, " run"],
 ) -> Forecast:
-    """Learn the misfit without a left-out stage, and evaluate law and misfit there."""
-    process, values = _add_misfit(
-        law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
-    )
+    """Evaluate law and misfit, learned without a left-out stage, at its runs."""
     x = training.covariates
-    rows = {c: v[stage.held] for c, v in x.items()}
-    formula = LogLoss(law, process)
+    rows = {c: v[held] for c, v in x.items()}
     mean = over_draws(formula, values, rows)
-    trained = training_range({c: v[stage.kept] for c, v in x.items()})
+    trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
-    groups = {k: code[stage.held] for k, code in training.sharing.groups.items()}
+    groups = {k: code[held] for k, code in training.sharing.groups.items()}
     size = formula.error_size(rows)
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
@@ -299,14 +278,14 @@ def _forecast_stage(
         values,
         away,
         groups,
-        training.y[stage.held],
+        training.y[held],
         size,
-        row_sd[stage.held],
+        row_sd[held],
         rows.get("D"),
     )
 
 
-def _measure_miss(forecast: Forecast) -> Miss:
+def measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
@@ -338,7 +317,7 @@ def _measure_miss(forecast: Forecast) -> Miss:
     return Miss(residual, covariance, away)
 
 
-def _score_stage(
+def score_stage(
     forecast: Forecast,
     tau: Float[np.ndarray, "scale_draw side"],
     prior: DriftPrior,

@@ -18,7 +18,6 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._law.columns import is_share
-from bayeslaw._posteriors.averaging.folds import stages_in_direction
 from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import (
@@ -27,6 +26,7 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     is_kept,
 )
+from bayeslaw._tables.holdouts import stages_in_direction
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.rows.levels import TOLERANCE, with_common_levels

@@ -25,6 +25,7 @@ TOLERANCE = 1e-3  # of tokens and sizes, and of what is computed from them
 # of what is chosen, such as a learning rate, and of shares, which sum to one: single
 # precision holds seven digits
 ROUNDING = 1e-6
+SAME = 0.01  # of what people write by hand, such as a plan's size
 
 
 def with_levels(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,16 +1,26 @@
-"""What is held out lies in the plan's direction, has enough rows, and says what its
-forecast proves for the plan.
+"""Which runs are left out: the largest levels of an axis, with enough rows; for a plan
+those in its direction, which say what their forecast proves for it.
 """
+
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw import RunTableError
-from bayeslaw._forecasts.check import FEW
-from bayeslaw._forecasts.checking.holdouts import HoldOut, hold_outs, untested
-from bayeslaw._posteriors.averaging.folds import stage_axis
 from bayeslaw._tables.fitting import by_domain
+from bayeslaw._tables.holdouts import (
+    FEW,
+    HoldOut,
+    default_axes,
+    hold_outs,
+    largest_stages,
+    stage_axis,
+    stages_named,
+    untested,
+    upper_stages,
+)
 from known.stranger import SIZES, read_stranger
 
 PLAN = {"N": 7e9, "ptpp": 300e9 / 7e9}
@@ -86,7 +96,7 @@ def test_the_fewest_levels_with_enough_rows_are_held_out():
     few = pd.concat([table, grid([8e8], [20.0], [1e9, 2e9])])
     (main, *_) = hold_outs({"target": few}, question={"N": 7e9, "ptpp": 20.0})
     assert (main.axis, main.edge, main.below, main.top) == ("N", 4e8, 2e8, 8e8)
-    assert main.name == "400M parameters and more"
+    assert main.words == "400M parameters and more"
     assert main.is_held(few).sum() == 8
     assert main.times_tested == pytest.approx(4)
 
@@ -147,3 +157,106 @@ def test_a_plan_s_tokens_turn_the_check_of_tokens_in_its_direction():
     assert "55.8B tokens of training lie 2.8 times beyond the table" in planned.proves()
     size = HoldOut("N", 1.3e9, 760e6, 1.3e9, 7e9)
     assert size.at_tokens(55.8e9) == size
+
+
+# -- stages of one table ---------------------------------------------------------------
+
+
+def held_by(runs, axes, *given):
+    """Which runs are left out, stage by stage."""
+    return [stage.is_held(runs) for stage in largest_stages(runs, axes, *given)]
+
+
+def test_the_largest_level_is_held_out_where_enough_is_left():
+    table = pd.DataFrame({"N": [1.0] * 8 + [2.0] * 4})
+    (stage,) = largest_stages(table, ["N"])
+    np.testing.assert_array_equal(stage.is_held(table), table["N"] == 2.0)
+    np.testing.assert_array_equal(stage.is_kept(table), table["N"] == 1.0)
+    assert largest_stages(table.iloc[1:], ["N"]) == []  # 7 rows are left, under 8
+    assert len(largest_stages(table, ["N"], 8)) == 1
+    assert largest_stages(table, ["N"], 9) == []
+    long = pd.DataFrame({"N": [1.0] * 29 + [2.0] * 71})
+    assert largest_stages(long, ["N"]) == []  # 29% are left
+    enough = pd.DataFrame({"N": [1.0] * 30 + [2.0] * 70})
+    assert len(largest_stages(enough, ["N"])) == 1
+    assert largest_stages(pd.DataFrame({"N": [1.0] * 20}), ["N"]) == []
+
+
+def test_runs_without_a_level_are_fitted():
+    """An empty cell is no level, neither the largest nor another."""
+    table = pd.DataFrame({"ptpp": [20.0] * 8 + [80.0] * 4 + [np.nan] * 2})
+    (stage,) = largest_stages(table, ["ptpp"])
+    assert (stage.name, stage.below, stage.top) == ("ptpp >= 80", 20.0, 80.0)
+    assert stage.is_held(table).sum() == 4
+    assert stage.is_kept(table)[-2:].all()
+    assert [name for name, _ in upper_stages(table, "ptpp")] == ["ptpp 80"]
+
+
+def test_many_levels_are_cut_into_six_bins():
+    x = np.geomspace(1.0, 100.0, 24)
+    (held,) = held_by(pd.DataFrame({"D": x}), ["D"])
+    np.testing.assert_array_equal(held, np.arange(24) >= 20)
+    twelve = np.repeat(np.geomspace(1.0, 100.0, 12), 2)
+    (held,) = held_by(pd.DataFrame({"D": twelve}), ["D"])
+    assert held.sum() == 2
+
+
+def test_a_single_curve_leaves_out_its_two_and_three_largest_levels_too():
+    """One run, one level ahead, says little of how a law goes astray farther on."""
+    curve = pd.DataFrame({"N": 1e9, "D": np.geomspace(200, 204_800, 11)})
+    stages = held_by(curve, default_axes(curve))
+    assert [held.sum() for held in stages] == [1, 2, 3]
+    assert all(held[-1] for held in stages)
+    # eight are needed to fit
+    assert [held.sum() for held in held_by(curve[1:], ["D"])] == [1, 2]
+    assert len(largest_stages(pd.concat([curve, curve]), ["D"])) == 1
+
+
+def test_products_and_stages_that_are_the_same_count_once():
+    grid = pd.DataFrame({"N": np.repeat([1e8, 1e9], 8), "D": np.tile([1e9, 4e9], 8)})
+    assert default_axes(grid) == ["N", "D", "D/N", "N*D"]
+    assert default_axes(grid[["N"]]) == ["N"]
+    assert default_axes(grid.assign(N=1e8)) == ["D", "D/N", "N*D"]
+    assert default_axes(grid.assign(ptpp=grid["N"])) == ["ptpp", "N", "D", "D/N", "N*D"]
+    (by_size,) = largest_stages(grid, ["N"])
+    again = largest_stages(grid.assign(ptpp=grid["N"]), ["ptpp", "N"])
+    assert [stage.axis for stage in again] == ["ptpp"]
+    (by_compute,), (by_ratio,) = held_by(grid, ["N*D"]), held_by(grid, ["D/N"])
+    assert (by_compute == (grid["N"] * grid["D"] >= 4e18)).all()
+    assert (by_ratio == (grid["D"] / grid["N"] >= 40)).all()
+    assert by_size.name == "N >= 1B"
+    assert stages_named(grid, ["N >= 1B", "D >= 3B"]) == [by_size]
+
+
+def test_a_stage_reaches_along_other_axes_than_its_own():
+    """The largest models were trained on more tokens, too."""
+    grid = pd.DataFrame({"N": np.repeat([1e8, 1e9], 8), "D": np.repeat([1e9, 4e9], 8)})
+    (by_size,) = largest_stages(grid.assign(loss=2.0), ["N"])
+    assert by_size.times_tested == by_size.reach(grid, "N") == 10
+    assert by_size.reach(grid, "D") == 4
+    assert by_size.reach(grid.assign(D=1e9), "D") == 1
+
+
+def test_upper_stages_are_forecast_from_all_below():
+    runs = pd.DataFrame({"N": [4e8, 1e8, 2e8, 1e8, 4e8], "D": np.arange(1, 6) * 1e9})
+    second, third = upper_stages(runs, "N")
+    assert (second[0], third[0]) == ("N 200M", "N 400M")
+    assert second[1].is_kept(runs).tolist() == [False, True, False, True, False]
+    assert second[1].is_held(runs).tolist() == [False, False, True, False, False]
+    assert third[1].is_kept(runs).tolist() == [False, True, True, True, False]
+    assert third[1].is_held(runs).tolist() == [True, False, False, False, True]
+    assert upper_stages(runs[runs["N"] == 1e8], "N") == []
+
+
+def test_a_column_of_many_levels_is_cut_into_bins():
+    runs = pd.DataFrame({"D": np.arange(1.0, 61.0)[::-1]})
+    names, bins = zip(*upper_stages(runs, "D"), strict=True)
+    assert len(bins) == 5  # six, less the first
+    assert [int(b.is_held(runs).sum()) for b in bins] == [10] * 5
+    for low, high in pairwise(bins):
+        below = low.is_kept(runs) | low.is_held(runs)
+        assert (high.is_kept(runs) == below).all()
+    assert bins[-1].is_kept(runs).sum() == 50
+    assert len(set(names)) == 5
+    assert names[0] == "D 10.8 to 20.7"
+    assert names[-1] == "D >= 50.2"

@@ -1,0 +1,413 @@
+"""Leave runs out of a table, to judge by them what forecasts the others make: the
+largest stages, sizes and budgets, which a law is not fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count, format_level
+from bayeslaw._law.columns import axis_product, is_share, powers_of
+from bayeslaw._tables.beyond import INSIDE
+from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+MIN_ROWS = 8  # least rows to fit
+FEW = 5  # with fewer held-out runs, coverage says nothing
+MOST = 3  # most hold-outs of one table that test a plan
+FROM = " >= "  # in a stage's name, between the axis and the smallest held-out level
+WORDS = {
+    "N": "{} parameters",
+    "ptpp": "{} tokens per parameter of pre-training",
+    "N*ptpp": "{} tokens of pre-training",
+    "D": "{} tokens of training",
+}
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Runs left out of a fit: those from an edge along an axis on."""
+
+    axis: str  # a column of the table, or a compound one (`columns.COMPOUND`)
+    edge: float  # the smallest level that is left out
+    below: float  # the largest level that stays
+    top: float  # the largest level that is left out
+    planned: float | None = None  # a plan's level along the axis, if it has one
+    end: float = math.inf  # levels from here on neither stay nor are left out
+
+    @classmethod
+    def at(
+        cls,
+        axis: str,
+        levels: Float[np.ndarray, " level"],
+        edge: float,
+        *,
+        planned: float | None = None,
+        end: float = math.inf,
+    ) -> HoldOut:
+        """Leave out the levels of an axis from an edge on, up to an end."""
+        below, top = levels[levels < edge].max(), levels[levels < end].max()
+        return cls(axis, float(edge), float(below), float(top), planned, end)
+
+    def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
+        """Select the runs to leave out and forecast, shape (run,)."""
+        x = axis_values(runs, self.axis)
+        return (x >= self.edge) & (x < self.end)
+
+    def is_kept(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
+        """Select the runs to fit, shape (run,); those without a level are among them."""
+        return ~(axis_values(runs, self.axis) >= self.edge)
+
+    @property
+    def name(self) -> str:
+        """Name the stage as files do, in which `stages_named` finds it again."""
+        return f"{self.axis}{FROM}{_format_edge(self.edge)}"
+
+    @property
+    def words(self) -> str:
+        """Describe the left-out levels."""
+        level = describe_level(self.axis, self.edge)
+        return level if self.edge == self.top else f"{level} and more"
+
+    @property
+    def times_tested(self) -> float:
+        """Compute the factor of the farthest left-out run beyond the runs that stay."""
+        return self.top / self.below if self.below > 0 else math.inf
+
+    def reach(self, runs: pd.DataFrame, axis: str) -> float:
+        """Compute the factor by which the left-out runs lie beyond the largest of the
+        others along any axis; 1 if they do not.
+        """
+        x = axis_values(runs, axis)
+        largest = x[self.is_kept(runs)].max()
+        return float(x[self.is_held(runs)].max(initial=largest) / largest)
+
+    @property
+    def is_in_direction(self) -> bool:
+        """Tell whether the plan lies beyond the table along this axis."""
+        return self.planned is not None and self.planned > INSIDE * self.top
+
+    def at_tokens(self, tokens: float | None) -> HoldOut:
+        """Add a plan's tokens, which are unknown before the plan is made."""
+        if self.axis != "D" or not tokens:
+            return self
+        return replace(self, planned=tokens)
+
+    def proves(self) -> str:
+        """Describe how far the forecast of these runs supports the plan."""
+        tested = (
+            f"forecast from {describe_level(self.axis, self.below)} and less, "
+            f"{self.times_tested:.2g} times beyond"
+        )
+        if self.planned is None:
+            return tested
+        plan = describe_level(self.axis, self.planned)
+        if not self.is_in_direction:
+            return f"{tested}; the plan's {plan} lie within the table"
+        further = self.planned / self.top
+        is_near = further <= INSIDE * self.times_tested
+        return (
+            f"{tested}; the plan's {plan} lie {further:.2g} times beyond the table, "
+            f"{'no farther' if is_near else 'farther'} than this tests"
+        )
+
+
+def describe_level(axis: str, level: float) -> str:
+    """Format a level along an axis, with its unit."""
+    if axis in WORDS:
+        return WORDS[axis].format(format_count(level))
+    return f"{axis} {format_level(axis, float(level))}"
+
+
+def _format_edge(level: float) -> str:
+    """Format a level in a stage's name: counts as people write them, compute in powers
+    of ten.
+    """
+    return f"{level:.2g}" if level >= 1e15 else format_count(level)
+
+
+# -- axes and their levels -------------------------------------------------------------
+
+
+def has_axis(runs: pd.DataFrame, axis: str) -> bool:
+    """Tell whether a table has the columns that an axis is made of."""
+    return set(powers_of(axis)) <= set(runs)
+
+
+def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
+    """Compute a column to hold out by, or the levels of a compound one, shape (run,)."""
+    columns = {name: runs[name].to_numpy(float) for name in powers_of(axis)}
+    values = axis_product(axis, columns)
+    return at_levels(values) if len(columns) > 1 else values
+
+
+def stage_axis(runs: pd.DataFrame) -> str:
+    """Choose the axis of pre-training stages: ``ptpp``, or ``N*ptpp`` if each stage is
+    a number of tokens that several sizes share.
+
+    In the second case ``ptpp`` has a level for each size, and its largest level is not
+    a stage.
+    """
+    if not has_axis(runs, "N*ptpp"):
+        return "ptpp"
+    levels = []
+    for axis in ("N*ptpp", "ptpp"):
+        x = axis_values(runs, axis)
+        positive = x[np.isfinite(x) & (x > 0)]
+        # three digits, as budgets are written
+        size = 10.0 ** (np.floor(np.log10(positive)) - 2)
+        levels.append(len(np.unique(np.round(positive / size) * size)))
+    return "N*ptpp" if 1 < levels[0] < levels[1] else "ptpp"
+
+
+def default_axes(runs: pd.DataFrame) -> list[str]:
+    """List the axes along which budgets grow, and shares of a mixture's domains, if the
+    table has several levels of them.
+    """
+    axes = [axis for axis in ("ptpp", "N", "D", "D/N", "N*D") if has_axis(runs, axis)]
+    axes += (str(column) for column in runs if is_share(column))
+    return [axis for axis in axes if len(np.unique(axis_values(runs, axis))) > 1]
+
+
+def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " level"]:
+    """List the levels of an axis in any of some tables, ascending; nearly equal levels
+    are one.
+    """
+    values = [axis_values(runs, axis) for runs in tables if has_axis(runs, axis)]
+    x = np.concatenate([np.zeros(0), *values])
+    levels = np.unique(x[np.isfinite(x)])
+    # levels of products differ in their last digits
+    is_new = np.diff(levels, prepend=-np.inf) > SAME * np.abs(levels)
+    return levels[is_new]
+
+
+def _cut(
+    x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
+) -> tuple[Float[np.ndarray, " level"], bool]:
+    """Find the levels of an axis, and tell whether they are true levels. If there are
+    more than ``most``, the starts of ``bins`` groups of equal counts are returned
+    instead.
+    """
+    x = x[np.isfinite(x)]
+    levels = np.unique(x)
+    if len(levels) <= most:
+        return levels, True
+    return np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)[:-1])), False
+
+
+# -- stages of one table ---------------------------------------------------------------
+
+
+def largest_stages(
+    runs: pd.DataFrame,
+    axes: Iterable[str],
+    parameters: int = 0,
+    least_share: float = 0.3,
+) -> list[HoldOut]:
+    """Leave out the largest level of each axis, if enough rows are left to fit the
+    parameters: at least ``least_share`` of the rows.
+
+    On a single curve the largest level is one point, one level beyond the others. It
+    shows little of the errors farther on, so the two and the three largest levels are
+    left out, too.
+    """
+    enough = max(parameters, MIN_ROWS, least_share * len(runs))
+
+    def leave_out(axes: Iterable[str], most: int) -> list[HoldOut]:
+        """Leave out a number of the largest levels of each axis."""
+        stages: dict[bytes, HoldOut] = {}
+        for axis in axes:
+            x = axis_values(runs, axis)
+            levels, _ = _cut(x)
+            if len(levels) <= most:
+                continue
+            is_held = x >= levels[-most]
+            if (~is_held).sum() >= enough:
+                # of axes that leave out the same runs, the first
+                stage = HoldOut.at(axis, x, levels[-most])
+                stages.setdefault(is_held.tobytes(), stage)
+        return list(stages.values())
+
+    stages = leave_out(axes, 1)
+    if len(stages) == 1 and stages[0].is_held(runs).sum() == 1:
+        axis = stages[0].axis
+        stages += leave_out([axis], 2) + leave_out([axis], 3)
+    return stages
+
+
+def stages_named(runs: pd.DataFrame, names: Collection[str]) -> list[HoldOut]:
+    """Find the stages of these names, in a table of which they were left out before."""
+    axes = dict.fromkeys(name.partition(FROM)[0] for name in names if name)
+    return [stage for stage in largest_stages(runs, axes) if stage.name in names]
+
+
+def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
+    """Leave out each level of an axis above the first, to be forecast from all lower
+    levels; each with its name.
+    """
+    x = axis_values(runs, axis)
+    levels, are_levels = _cut(x)
+    stages = []
+    for low, high in pairwise([*levels[1:], math.inf]):
+        stage = HoldOut.at(axis, x, low, end=high)
+        name = stage.name
+        if are_levels:
+            name = f"{axis} {_format_edge(low)}"
+        elif high < math.inf:
+            name = f"{axis} {_format_edge(low)} to {_format_edge(high)}"
+        stages.append((name, stage))
+    return stages
+
+
+def stages_in_direction(
+    names: Iterable[str], table: pd.DataFrame, run: pd.DataFrame
+) -> list[str]:
+    """Choose the names of the stages along the axes on which a run extrapolates, or all
+    if it lies inside the table.
+
+    Stages of tokens are ignored, because they hold only the ends of runs.
+    """
+    axes = {name: name.partition(FROM)[0] for name in names}
+    stages = {
+        name: axis
+        for name, axis in axes.items()
+        if "D" not in powers_of(axis) and has_axis(run, axis)
+    }
+    beyond = [
+        name
+        for name, axis in stages.items()
+        if axis_values(run.head(1), axis)[0]
+        > (1 + TOLERANCE) * axis_values(table, axis).max()
+    ]
+    return beyond or list(stages)
+
+
+# -- what tests a plan -----------------------------------------------------------------
+
+
+def hold_outs(
+    parts: Mapping[str, pd.DataFrame],
+    named: str | None = None,
+    question: Mapping[str, Any] | None = None,
+    most: int = MOST,
+) -> tuple[HoldOut, ...]:
+    """Choose the hold-outs, the main one first.
+
+    ``parts``: the runs of each domain. ``named``: Axis of the main hold-out. By default
+    the axis along which the plan lies farthest beyond the table. Without a plan it is
+    the first of stage, size and tokens that leaves two levels to fit in every domain,
+    else the first that leaves one. ``question``: the question of the plan, with ``N``
+    and, unless it is about a mixture, ``ptpp``. ``most``: most hold-outs; without a
+    plan there is one.
+    """
+    tables = list(parts.values())
+    places = planned_places(question or {})
+    axes = (stage_axis(pd.concat(tables)), "N", "D")
+    every = axes if named is None else (*axes, named)
+    levels = {axis: levels_of(tables, axis) for axis in every}
+    # levels in the domain with fewest; 0 if a domain lacks the axis
+    fewest = {
+        axis: min(len(levels_of([runs], axis)) for runs in tables) for axis in every
+    }
+
+    def leave_out(axis: str, first: int = -1) -> HoldOut:
+        """Hold out all levels from an index on."""
+        edge = levels[axis][first]
+        return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
+
+    def leave_out_enough(axis: str) -> HoldOut | None:
+        """Hold out the fewest of the largest levels that have enough rows in every
+        domain and leave enough rows to fit; None if that is impossible.
+        """
+        for first in range(len(levels[axis]) - 1, 0, -1):
+            hold_out = leave_out(axis, first)
+            held = [hold_out.is_held(runs) for runs in tables]
+            if min(np.sum(~of_domain) for of_domain in held) < MIN_ROWS:
+                return None
+            if min(map(np.sum, held)) >= FEW:
+                return hold_out
+        return None
+
+    if named is not None:
+        _check_axis(tables, named, fewest[named])
+        main = leave_out(named)
+    # the axes by how far the plan lies beyond the table, farthest first
+    beyond = {}
+    for axis in axes:
+        times = places.get(axis, 0.0) / levels[axis][-1] if len(levels[axis]) else 0.0
+        beyond[axis] = times if times > INSIDE else 0.0
+    order = sorted(beyond, key=lambda axis: -beyond[axis])
+    held = [leave_out_enough(axis) for axis in order if fewest[axis] >= 2]
+    possible = [hold_out for hold_out in held if hold_out is not None]
+    if named is None:
+        # two levels left to fit; if there are few rows or levels, any level
+        main = next((one for one in possible if fewest[one.axis] > 2), None)
+        few = [axis for least in (3, 2) for axis in order if fewest[axis] >= least]
+        if main is None and not few:
+            raise RunTableError(
+                f"none of {', '.join(axes)} has two levels: nothing to hold out; "
+                "name another column (--hold-out)"
+            )
+        main = main or leave_out(few[0])
+    if question is None:
+        return (main,)
+    return (main, *(one for one in possible if one.axis != main.axis))[:most]
+
+
+def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
+    """Find the level of the largest planned model, by axis."""
+    names = [name for name in ("N", "ptpp") if name in question]
+    places = {name: np.atleast_1d(question[name]) for name in names}
+    if len(places) == 2:
+        places["N*ptpp"] = places["N"] * places["ptpp"]
+    return {axis: float(np.max(x)) for axis, x in places.items()}
+
+
+def _check_axis(tables: Iterable[pd.DataFrame], axis: str, fewest: int) -> None:
+    for runs in tables:
+        missing = [column for column in powers_of(axis) if column not in runs]
+        if missing:
+            raise RunTableError(
+                f"cannot hold out column {missing[0]!r}; the table has: "
+                f"{', '.join(map(str, runs.columns))}"
+            )
+    if fewest < 2:
+        raise RunTableError(
+            f"column {axis!r} has one level only: nothing to hold out; "
+            "name another (--hold-out)"
+        )
+
+
+def untested(
+    question: Mapping[str, Any],
+    parts: Mapping[str, pd.DataFrame],
+    tested: Sequence[HoldOut],
+) -> tuple[str, ...]:
+    """List the plan's stage and size if they lie beyond all held-out runs, with the
+    distance that the table could test.
+    """
+    places, tables = planned_places(question), list(parts.values())
+    rows = pd.concat([runs[one.is_held(runs)] for runs in tables for one in tested])
+    beyond = []
+    for axis in (stage_axis(pd.concat(tables)), "N"):
+        can_tell = has_axis(rows, axis) and len(rows)
+        most = axis_values(rows, axis).max() if can_tell else math.nan
+        # an axis that hold-outs do not have is untested, too
+        if axis not in places or places[axis] <= (1 + SAME) * most:
+            continue
+        how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"
+        levels = levels_of(tables, axis)
+        if axis not in [hold_out.axis for hold_out in tested] and len(levels) > 1:
+            how = f" (--hold-out {axis} tests it up to {format_count(levels[-1])})"
+        beyond.append(describe_level(axis, places[axis]) + how)
+    return tuple(beyond)
