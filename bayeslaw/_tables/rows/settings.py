@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,10 +41,19 @@ class Alike(NamedTuple):
     tunable: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """Settings to tune that a law can read: all, if their names are words."""
+        are_words = all(column.isidentifier() for column in self.tunable)
+        return self.tunable if are_words and not self.beside else ()
+
     def sentence_if_read(self, laws: Sequence[str]) -> str:
         """Describe the rows, and what the laws that read their settings make of them."""
+        in_step = [repr(c) for c in self.columns if c not in self.tunable]
+        read = ", ".join(map(repr, self.tunable))
+        what = f"{read}, with which {', '.join(in_step)} moves" if in_step else "them"
         return (
-            f"{self._describe('all else')}: {', '.join(laws)} read them; a run without "
+            f"{self._describe('all else')}: {', '.join(laws)} read {what}; a run without "
             "these columns is taken to have the best settings of the sweep"
         )
 
@@ -60,11 +70,18 @@ class Alike(NamedTuple):
             return line
         at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
-        swept = shlex.quote("+".join([law, *self.tunable]))
+        # a law's name has those of its settings, as words
+        words = [re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable]
+        renamed = [
+            f"--column {shlex.quote(f'{word}={column}')} "
+            for word, column in zip(words, self.tunable, strict=True)
+            if word != column
+        ]
+        swept = shlex.quote("+".join([law, *words]))
         which = "it" if len(self.tunable) == 1 else "each"
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
-            f"name a law with an optimum of {which}, --law {swept}"
+            f"name a law with an optimum of {which}, {''.join(renamed)}--law {swept}"
         )
 
     def _describe(self, same: str) -> str:
