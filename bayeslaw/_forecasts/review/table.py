@@ -48,6 +48,7 @@ from bayeslaw._tables.rows.settings import (
     alike_but_settings,
     at_commonest,
     cells_of,
+    tell_read,
 )
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
 from bayeslaw._tables.surface import (
@@ -223,14 +224,13 @@ def _review_domain(
     findings.append(judged("mixture", passed, "; ".join(lines), todo))
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
     readers = [law.name for law in laws if law.tuned]
-    swept = alike_but_settings(runs) if readers else None
+    passed = tell_read(runs, readers)
     alike = alike_but_settings(runs, columns)
     if alike is not None:
         todo = _choose_setting(runs, alike, write_fit, most)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
-    elif swept is not None:
-        reason = swept.sentence_if_read(readers)
-        findings.append(judged("settings", reason, None, ""))
+    elif passed is not None:
+        findings.append(Finding("settings", "pass", passed))
     findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
     if goal is not None:
         findings.append(review_reach(runs, goal, tested(runs, stages)))

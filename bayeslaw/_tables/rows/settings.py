@@ -47,22 +47,12 @@ class Alike(NamedTuple):
         are_words = all(column.isidentifier() for column in self.tunable)
         return self.tunable if are_words and not self.beside else ()
 
-    def sentence_if_read(self, laws: Sequence[str]) -> str:
-        """Describe the rows, and what the laws that read their settings make of them."""
-        in_step = [repr(c) for c in self.columns if c not in self.tunable]
-        read = ", ".join(map(repr, self.tunable))
-        what = f"{read}, with which {', '.join(in_step)} moves" if in_step else "them"
-        return (
-            f"{self._describe('all else')}: {', '.join(laws)} read {what}; a run without "
-            "these columns is taken to have the best settings of the sweep"
-        )
-
     def sentence(self, law: str = "NAME") -> str:
         """Describe the rows, how far apart their losses are, and what to do with them
         when a law, of this name, is fitted.
         """
         line = (
-            f"{self._describe('all that laws read')}: taken as noise around their mean, "
+            f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "
             "settings you will use, by --where"
         )
@@ -84,7 +74,8 @@ class Alike(NamedTuple):
             f"name a law with an optimum of {which}, {''.join(renamed)}--law {swept}"
         )
 
-    def _describe(self, same: str) -> str:
+    def describe(self, same: str) -> str:
+        """Describe the rows, which are alike in ``same``."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in {same}, and up to {self.apart:.1%} apart "
@@ -131,6 +122,22 @@ def alike_but_settings(
     beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, spread, tunable, beside)
+
+
+def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
+    """Describe rows that differ in settings, and what laws of these names, which read
+    them, make of them; None without such laws or rows.
+    """
+    alike = alike_but_settings(runs) if laws else None
+    if alike is None:
+        return None
+    in_step = [repr(c) for c in alike.columns if c not in alike.tunable]
+    read = ", ".join(map(repr, alike.tunable))
+    what = f"{read}, with which {', '.join(in_step)} moves" if in_step else "them"
+    return (
+        f"{alike.describe('all else')}: {', '.join(laws)} read {what}; a run without "
+        "these columns is taken to have the best settings of the sweep"
+    )
 
 
 def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
