@@ -228,7 +228,7 @@ def _find_best_levels(
     """Find the level of each tuned setting at which losses are least on average beside
     those of runs that are alike in all else: a run has one for all evaluation sets.
     """
-    log_loss = np.log(runs["loss"])
+    log_loss = runs["loss"].map(math.log)
     away = log_loss - log_loss.groupby(cells_of(runs)).transform("mean")
     tuned = {c for fit in fits.values() for piece in fit.pieces() for c in piece.tuned}
     return {c: float(away.groupby(runs[c]).mean().idxmin()) for c in sorted(tuned)}
