@@ -231,7 +231,11 @@ def _find_best_levels(
     log_loss = runs["loss"].map(math.log)
     away = log_loss - log_loss.groupby(cells_of(runs)).transform("mean")
     tuned = {c for fit in fits.values() for piece in fit.pieces() for c in piece.tuned}
-    return {c: float(away.groupby(runs[c]).mean().idxmin()) for c in sorted(tuned)}
+    of_levels = {c: away.groupby(runs[c]).mean() for c in sorted(tuned)}
+    return {
+        c: float(means.index.to_numpy(float)[means.to_numpy().argmin()])
+        for c, means in of_levels.items()
+    }
 
 
 def _read_last_checkpoint(

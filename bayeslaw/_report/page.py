@@ -569,9 +569,11 @@ def _tell_settings(contents: Contents) -> list[str]:
         runs, laws = contents.parts[name], laws_in(fit)
         alike = alike_but_settings(runs, covariates_read(laws))
         read = tell_read(runs, [law.name for law in laws if law.tuned])
-        line = read if alike is None else alike.sentence()
-        if line is not None:
-            lines.append(f"{name}: {line}")
+        if alike is not None:
+            lines.append(f"{name}: {alike.sentence()}")
+        elif read is not None:
+            pictures = "pictures of forecasts show the best run of each sweep"
+            lines.append(f"{name}: {read}; {pictures}")
     return lines
 
 
