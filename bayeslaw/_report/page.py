@@ -565,8 +565,10 @@ def _tell_settings(contents: Contents) -> list[str]:
     domain that has such runs.
     """
     lines = []
-    for name, fit in contents.fits.items():
-        runs, laws = contents.parts[name], laws_in(fit)
+    for name, runs in contents.parts.items():
+        if name not in contents.fits:  # its fit failed
+            continue
+        laws = laws_in(contents.fits[name])
         alike = alike_but_settings(runs, covariates_read(laws))
         read = tell_read(runs, [law.name for law in laws if law.tuned])
         if alike is not None:
