@@ -301,6 +301,8 @@ class Costs:
             words.append(f"{self.price:g} per device-hour")
         if self.fixed:
             words.append(f"{self.fixed:g} a run")
+        if self.train_checkpoint:
+            words.append("with the checkpoint's pre-training")
         return ", ".join(words)
 
 

@@ -282,7 +282,7 @@ def optimum(
 
 def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
     """Refuse a law that does not read N and D, or that reads a column without a given
-    value.
+    value, and a value of a column that no law reads.
     """
     covariates = set(columns_read(posterior))
     chosen = sorted({"N", "D"} & set(fixed))
@@ -295,6 +295,12 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
         raise RunTableError(
             f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "
             "is that of a law in N and D"
+        )
+    foreign = [column for column in fixed if column not in covariates]
+    if foreign:
+        raise PlanError(
+            f"no law reads the covariate {foreign[0]!r}; they read "
+            f"{', '.join(sorted(covariates))}"
         )
     missing = sorted({*columns_read(posterior, there=fixed)} - {"N", "D", *fixed})
     if missing:

@@ -4,7 +4,7 @@ draw pictures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,7 @@ from bayeslaw._report import figures
 from bayeslaw._report.pages.single import round_columns
 from bayeslaw._tables.holdouts import HoldOut, axis_values
 from bayeslaw._tables.rows.levels import SAME
+from bayeslaw._tables.rows.settings import cells_of
 from bayeslaw._tables.rows.shares import share_columns
 
 if TYPE_CHECKING:
@@ -58,6 +59,17 @@ def curves(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         tokens = np.geomspace(low, high, POINTS)
         rows.append(line.iloc[[0] * POINTS].assign(D=tokens).drop(columns="loss"))
     return pd.concat(rows) if rows else of_lines.iloc[:0]
+
+
+def best_of_sweeps(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
+    """Keep the best of runs that differ only in ``tuned`` settings, without these
+    columns: a line along tokens is of tuned runs.
+    """
+    columns = [column for column in runs if column in tuned]
+    if not columns:
+        return runs
+    ordered = runs.sort_values("loss", kind="stable").drop(columns=columns)
+    return ordered.groupby(cells_of(ordered), sort=False).head(1)
 
 
 def panels(
@@ -330,7 +342,11 @@ def judge(
 def _forecast_with_curves(
     posterior: Fit | Average, runs: pd.DataFrame, table: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Forecast runs, and curves where a line has too few of them (`curves`)."""
+    """Forecast runs, the best ones of sweeps that are read, and curves where a line has
+    too few of them (`curves`).
+    """
+    tuned = {column for piece in posterior.pieces() for column in piece.tuned}
+    runs = best_of_sweeps(runs, tuned)
     parts = [part for part in (runs, curves(runs, table)) if len(part)]
     # apart, so that runs are forecast with the noise that they have everywhere
     rows = [forecast(posterior, part, seed=seed) for part in parts]

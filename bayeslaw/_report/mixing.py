@@ -36,6 +36,7 @@ from bayeslaw._report.explorer import (
     promise_label,
     whole_numbers,
 )
+from bayeslaw._tables.rows.settings import cells_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -207,16 +208,34 @@ def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
 ) -> dict[str, Any]:
     """Build sliders for mixtures of the largest model of a table, from the middle of the
-    fitted mixtures. Each limit starts at the median loss.
+    fitted mixtures, at its best settings. Each limit starts at the median loss.
     """
     size, most = float(runs["N"].max()), float(runs["D"].max())
-    checkpoint = _read_last_checkpoint(fits, runs)
-    question = {"N": size, "D": most, "covariates": checkpoint, "seed": seed}
+    best = _find_best_levels(fits, runs[runs["N"] == size])
+    covariates = _read_last_checkpoint(fits, runs) | best
+    question = {"N": size, "D": most, "covariates": covariates, "seed": seed}
     problem = pose(MixtureArguments(fits, **question))
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.low, problem.largest)
     start = Start(math.log(most), shares, Costs().flops_per_token(size))
-    return _build_sliders(problem, start)
+    settings = ", ".join(f"{column} {value:g}" for column, value in best.items())
+    return _build_sliders(problem, start) | {"settings": settings}
+
+
+def _find_best_levels(
+    fits: Mapping[str, Posterior], runs: pd.DataFrame
+) -> dict[str, float]:
+    """Find the level of each tuned setting at which losses are least on average beside
+    those of runs that are alike in all else: a run has one for all evaluation sets.
+    """
+    log_loss = runs["loss"].map(math.log)
+    away = log_loss - log_loss.groupby(cells_of(runs)).transform("mean")
+    tuned = {c for fit in fits.values() for piece in fit.pieces() for c in piece.tuned}
+    of_levels = {c: away.groupby(runs[c]).mean() for c in sorted(tuned)}
+    return {
+        c: float(means.index.to_numpy(float)[means.to_numpy().argmin()])
+        for c, means in of_levels.items()
+    }
 
 
 def _read_last_checkpoint(

@@ -78,7 +78,7 @@ from bayeslaw._report.summary import (
 )
 from bayeslaw._tables import fitting
 from bayeslaw._tables.holdouts import MOST, HoldOut, hold_outs, untested
-from bayeslaw._tables.rows.settings import alike_but_settings
+from bayeslaw._tables.rows.settings import alike_but_settings, tell_read
 from bayeslaw._tables.runs import as_runs
 
 PAGE = "report.html"
@@ -307,8 +307,8 @@ def _check(arguments: ReportArguments, card: str | None) -> Contents:
             fitting.covariates(law, part)
     left_out = {}
     if asked and not asked.mixes:
-        # runs from the target's checkpoints would be offered
-        read = covariates_read([*fitted["target"], *fitted["source"]])
+        # runs from the target's checkpoints would be offered, at their best settings
+        read = covariates_read([*fitted["target"], *fitted["source"]], there=())
         why = why_not_offered(parts["target"], asked.keywords, read)
         if why is not None:
             left_out[TO_BUY] = why
@@ -539,7 +539,7 @@ def _write(contents: Contents, path: Path) -> None:
         measured=contents.measured,
         verdict=verdict,
         trust=trust,
-        settings=alike_but_settings(table, covariates_read(laws.values())),
+        settings=_tell_settings(contents),
         laws=list(laws.values()),
         hold_outs=[
             hold_out.at_tokens(plan.D if plan else None)
@@ -556,6 +556,25 @@ def _write(contents: Contents, path: Path) -> None:
         update=_write_update_command(contents),
         saved=list(_name_files(contents.fits).values()),
     )
+
+
+def _tell_settings(contents: Contents) -> list[str]:
+    """Tell of settings in which runs differ, and whether laws read them, a line for each
+    domain that has such runs.
+    """
+    lines = []
+    for name, runs in contents.parts.items():
+        if name not in contents.fits:  # its fit failed
+            continue
+        laws = laws_in(contents.fits[name])
+        alike = alike_but_settings(runs, covariates_read(laws))
+        read = tell_read(runs, [law.name for law in laws if law.tuned])
+        if alike is not None:
+            lines.append(f"{name}: {alike.sentence()}")
+        elif read is not None:
+            pictures = "pictures of forecasts show the best run of each sweep"
+            lines.append(f"{name}: {read}; {pictures}")
+    return lines
 
 
 def _list_limits(

@@ -108,33 +108,35 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
 
 def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
     """Take the columns a law reads, each of shape (run,). Those of tuned settings may be
-    absent.
+    absent; a column that may be meant by one gives a warning.
     """
     columns = {}
+    for name in law.tuned:
+        similar = "" if name in runs else _propose_similar(name, runs)
+        if similar:
+            warn(
+                f"law {law.name!r} reads {name!r}, which the table lacks{similar}: its "
+                f"runs are taken to have the best {name}"
+            )
     for name in law.columns_in(runs):
         if name not in runs:
             raise _lacks_column(law, name, runs)
-        check_full(runs, name, f"law {law.name!r} needs")
+        is_tuned = name in law.tuned
+        left_out = ", leave the column out (runs then have the best)" * is_tuned
+        check_full(runs, name, f"law {law.name!r} needs", f"fill it{left_out}")
         try:
             columns[name] = runs[name].to_numpy(float)
         except (TypeError, ValueError):
             raise RunTableError(
                 f"column {name!r}, which law {law.name!r} reads, is not numbers"
             ) from None
-        check_values(runs, [name])
+        check_values(runs, [name], positive=law.tuned)
     return columns
 
 
 def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
     """Build the error about a missing column, with one that may be meant by it."""
-    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
-    # names and descriptions are compared: lr is described as a learning rate
-    words = (name.casefold(), NUMERIC.get(name, name).casefold())
-    close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
-    similar = forecast = ""
-    if close:
-        meant = folded[close[0]]
-        similar = f' (is it {meant!r}? write --column "{name}={meant}")'
+    forecast = ""
     if name in LOSSES_BEFORE:
         forecast = (
             "; a fit of other checkpoints may forecast it for a forecast (--before, "
@@ -142,8 +144,20 @@ def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
         )
     return RunTableError(
         f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
-        f"which the table lacks{similar}; {it_has(runs)}{forecast}"
+        f"which the table lacks{_propose_similar(name, runs)}; {it_has(runs)}{forecast}"
     )
+
+
+def _propose_similar(name: str, runs: pd.DataFrame) -> str:
+    """Propose a column that may be meant by a missing one; empty if there is none."""
+    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
+    # names and descriptions are compared: lr is described as a learning rate
+    words = (name.casefold(), NUMERIC.get(name, name).casefold())
+    close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
+    if not close:
+        return ""
+    meant = folded[close[0]]
+    return f' (is it {meant!r}? write --column "{name}={meant}")'
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:

@@ -585,9 +585,11 @@ def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
     raise RunTableError(f"{where}: {what}; {do}")
 
 
-def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
+def check_values(
+    runs: pd.DataFrame, names: Iterable[str], positive: Collection[str] = ()
+) -> None:
     """Refuse values that columns of numbers cannot hold, in those columns of ``names``
-    that the table has.
+    that the table has. Columns of ``positive``, too, are above 0.
     """
     for name in (n for n in names if n in runs):
         x = runs[name].to_numpy(float)
@@ -598,9 +600,9 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
             do = f'leave such runs out (--where "{query}") or measure them'
             faults["NaN or empty"] = np.isnan(x), do
         faults["infinite"] = np.isinf(x), "remove the run or mend the number"
-        if name in POSITIVE:
+        if name in POSITIVE or name in positive:
             do = (
-                f"{name} is {NUMERIC[name]} and must be above 0; mend it, or leave such "
+                f"{name} is {NUMERIC.get(name, 'a setting')} and must be above 0; mend it, or leave such "
                 f'rows out (--where "{name} > 0")'
             )
             faults["not positive"] = x <= 0, do

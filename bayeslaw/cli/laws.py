@@ -217,13 +217,15 @@ def table(options: TableOptions) -> None:
 
 
 def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Select the columns of the schema and the requested ones, and name the others.
+    """Select the columns of the schema, swept settings, and the requested columns, and
+    name the others.
 
     Raises
     ------
     RunTableError
         A requested column is missing.
     """
+    from bayeslaw._tables.rows.settings import alike_but_settings
     from bayeslaw._tables.runs import TEXT, numeric_columns
 
     unknown = [name for name in more if name not in runs]
@@ -233,7 +235,10 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
             f"{', '.join(map(str, runs.columns))}"
         )
     schema = [*(name for name in TEXT if name in runs), *numeric_columns(runs)]
-    names = [*schema, *(name for name in more if name not in schema)]
+    # without their settings, rows of one cell would be runs of one setting
+    alike = alike_but_settings(runs)
+    swept = [] if alike is None else alike.columns
+    names = list(dict.fromkeys([*schema, *swept, *more]))
     left_out = [str(name) for name in runs if name not in names]
     return runs[names], left_out
 

@@ -371,7 +371,11 @@ def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
     changed = {} if options.scenarios is None else read_toml(options.scenarios)
     for text in options.scenario or []:
         name, _, words = text.partition(":")
-        changed[name.strip()] = dict(name_values(shlex.split(words)))
+        try:
+            pairs = shlex.split(words)
+        except ValueError as error:
+            raise LawError(f"--scenario {text!r}: {error}") from None
+        changed[name.strip()] = dict(name_values(pairs))
     if not changed:
         raise LawError(
             'give --scenario "stricter: max_forgetting=1%", or --scenarios FILE.toml'

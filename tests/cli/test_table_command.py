@@ -102,6 +102,16 @@ def test_it_says_what_it_made_of_the_table(tmp_path, foreign, ours):
     assert set(pd.read_csv(out)) == {"N", "D", "replay", "loss", "corpus"}
 
 
+def test_settings_of_rows_that_are_alike_in_all_else_are_kept(tmp_path, ours):
+    """Without them the rows of a cell would be runs of one setting."""
+    swept = [ours.assign(batch=b, loss=ours["loss"] * (1 + b / 1e4)) for b in (64, 128)]
+    pd.concat(swept).assign(corpus="web").to_csv(tmp_path / "runs.csv", index=False)
+    out = tmp_path / "kept.csv"
+    said = call(tmp_path / "runs.csv", "-o", out)
+    assert "left out (--keep NAME keeps one): corpus" in said
+    assert pd.read_csv(out)["batch"].tolist() == [64] * len(ours) + [128] * len(ours)
+
+
 def test_a_column_that_looks_meant_and_is_not_mapped_is_named(tmp_path, foreign):
     write(foreign.rename(columns={"val_loss": "loss"}), tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING[:4])

@@ -153,6 +153,13 @@ def test_the_page_says_before_the_fits_that_it_will_not_offer_runs(
     warned = pytest.warns(RunTableWarning, match="not tell which runs to buy.*'width'")
     with warned, pytest.raises(RuntimeError, match="a fit began"):
         bayeslaw.report(runs, tmp_path / "page", law=law, question=question)
+    # runs on offer need no learning rate where laws know the best one
+    swept = pd.concat([runs.assign(lr=rate) for rate in (5e-4, 1e-3, 2e-3)])
+    swept = swept.drop(columns="run").reset_index(drop=True)
+    question.pop("width")
+    laws = {"target": "ptpp-floor+lr", "source": "ptpp-floor"}
+    with pytest.raises(RuntimeError, match="a fit began"):
+        bayeslaw.report(swept, tmp_path / "page", law=laws, question=question)
 
 
 # -- the planned model's checkpoint ----------------------------------------------------

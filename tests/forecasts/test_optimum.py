@@ -202,6 +202,10 @@ def test_budgets_are_the_table_s_by_default():
         ({"budgets": [1e20], "prob": "likely"}, "prob must be a probability"),
         ({"budgets": [1e20], "covariates": {"N": 1e9}}, "covariates cannot set 'N'"),
         ({"budgets": [1e20], "covariates": {"D": 1e9}}, "covariates cannot set 'D'"),
+        (
+            {"budgets": [1e20], "covariates": {"lr": 1}},
+            "no law reads the covariate 'lr'",
+        ),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(asked, says):

@@ -110,6 +110,11 @@ JUDGED = {
         "calibration",
         "look",
     ),
+    "and hardly lie in their intervals": (
+        {"bias": 0.03, "mae": 0.03, "coverage": 0.3},
+        "calibration",
+        "fail",
+    ),
     "a large misfit": ({"misfit": 0.1}, "misfit", "look"),
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -319,6 +320,18 @@ def test_a_proposed_setting_keeps_a_run_of_most_cells():
     todo = settings_of(several.assign(**one_in_many)).next
     assert "==" not in todo
     assert f" of {len(several)} rows" in todo
+
+
+def test_a_proposed_setting_is_added_to_the_query_of_the_rows():
+    """A command takes one --where."""
+    runs = two_domains()
+    several = pd.concat([runs.assign(batch=b) for b in (1, 1, 2)], ignore_index=True)
+    several = several.assign(run=np.arange(len(several)))
+    several.attrs["read_with"] = ["--where", "N > 0"]
+    todo = bayeslaw.review(several)["source: settings"].next
+    assert todo.count("--where") == 1
+    query = shlex.split(todo)[shlex.split(todo).index("--where") + 1]
+    assert query == "(N > 0) and domain == 'source' and batch == 1"
 
 
 def test_of_equally_frequent_settings_the_best_is_proposed():

@@ -2,6 +2,7 @@
 and that a fit finds the optimum that a simulated sweep has.
 """
 
+import re
 import warnings
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import bayeslaw
 from bayeslaw import LawError, RunTableError, RunTableWarning
 from bayeslaw._law.recipe import law_of, recipe_of
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
+from bayeslaw._tables import fitting
 from bayeslaw.cli.app import app
 
 E, A, B, ALPHA, BETA = 1.8, 480.0, 2085.0, 0.35, 0.37
@@ -403,6 +405,55 @@ def test_the_default_laws_read_what_moves_losses_by_more_than_laws_miss(effect, 
     # another setting is swept beside it, and has too few levels to be tuned with it
     beside = runs.assign(optimizer=["adam", "muon", "adam"] * 15)
     assert default_laws(beside) == ["chinchilla", "coupled"]
+
+
+@pytest.mark.parametrize(
+    ("name", "laws"),
+    [
+        ("η", ["chinchilla+η", "coupled+η"]),
+        ("learning rate", ["chinchilla", "coupled"]),
+        ("optim/lr", ["chinchilla", "coupled"]),
+        ("lr+bs", ["chinchilla", "coupled"]),
+    ],
+)
+def test_default_laws_of_any_name_of_a_setting_can_be_fitted(name, laws):
+    """A law's name has words only; the warning has the option that makes one."""
+    runs = sweep(noise=1e-3)
+    tuned = tuned_loss(runs["N"], runs["D"])
+    runs["loss"] = tuned * (runs["loss"] / tuned) ** 3
+    runs = runs.rename(columns={"lr": name})
+    assert default_laws(runs) == laws
+    assert [bayeslaw.find_law(law, runs).name for law in laws] == laws
+    review = bayeslaw.review(runs)
+    assert review["laws"].verdict == "pass"
+    assert review["settings"].verdict == ("pass" if name == "η" else "look")
+    if name != "η":
+        reason = review["settings"].reason
+        typed = re.search(r"--column '?(\w+)=.*? --law '?NAME\+(\w+)'?$", reason)
+        assert typed
+        assert typed[1] == typed[2]
+        renamed = bayeslaw.read_runs(runs, columns=[f"{typed[1]}={name}"])
+        assert default_laws(renamed) == [f"{law}+{typed[1]}" for law in laws]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"lr": 0.0}, "0 is not positive; lr is learning rate and must be above 0"),
+        ({"lr": np.nan}, r"leave the column out \(runs then have the best\)"),
+    ],
+)
+def test_a_setting_without_a_logarithm_is_refused(fit, setting, says):
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.forecast(fit, pd.DataFrame([GOAL | setting]))
+
+
+def test_a_setting_under_another_name_is_told():
+    """The forecast is of the best setting, not of that of the table."""
+    law = bayeslaw.find_law("chinchilla+lr", sweep())
+    named = pd.DataFrame([GOAL | {"learning_rate": 4e-3}])
+    with pytest.warns(RunTableWarning, match='write --column "lr=learning_rate"'):
+        assert list(fitting.covariates(law, named)) == ["N", "D"]
 
 
 def test_the_default_average_says_which_setting_it_reads():

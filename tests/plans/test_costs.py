@@ -41,6 +41,7 @@ def test_a_checkpoint_that_must_be_trained_is_paid_once():
     bill = costs.of_run(8.1e9, 100e9, ptpp=10)
     assert bill.days == pytest.approx(1.81 * alone.days)
     assert bill.money == pytest.approx(1.81 * alone.money + 100)
+    assert costs.sentence().endswith("100 a run, with the checkpoint's pre-training")
 
 
 def test_flops_by_the_formula_asked_for():

@@ -122,6 +122,7 @@ def test_scenarios_as_typed_and_as_a_file(tmp_path):
         ({"scenario": ["x: budget=3"]}, "no option of `plan` that may differ"),
         ({"scenario": ["x: target=u.nc"]}, "no option of `plan` that may differ"),
         ({"scenario": ["x: law_mean=perhaps"]}, "true or false"),
+        ({"scenario": ["x: max_days='2"]}, "No closing quotation"),
     ],
 )
 def test_scenarios_that_make_no_sense_are_refused_in_one_line(given, says):

@@ -79,8 +79,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(judging, "learn_misfit", learn)
     monkeypatch.setattr(judging, "score_stage", score)
     monkeypatch.setattr(judging.coordinates, "contrast_points", lambda law, x: x)
-    prepared = SimpleNamespace(centre=np.zeros(3))
-    monkeypatch.setattr(judging, "prepare", lambda *given: prepared)
+    monkeypatch.setattr(judging, "start_near_mode", lambda *given: np.zeros(3))
     monkeypatch.setattr(judging, "starts_near", lambda *given: np.zeros((3, 3)))
     return seen
 

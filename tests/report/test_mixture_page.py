@@ -65,6 +65,21 @@ def data_of(report) -> dict:
     return json.loads(text.split('id="mixture-data">')[1].split("</script>")[0])
 
 
+def test_sliders_are_at_the_setting_of_the_least_losses(tmp_path):
+    """Not at that of the table's last row, and the page says at which."""
+    runs = simulated().query("domain == 'web'")
+    swept = [
+        runs.assign(lr=rate, loss=runs["loss"] * (1 + 0.02 * octaves**2))
+        for rate, octaves in ((5e-4, 1), (1e-3, 0), (4e-3, 2))
+    ]
+    table = pd.concat(swept, ignore_index=True)
+    law = "mixture-coupled+lr"
+    with quick_fits(law):
+        made = bayeslaw.report(table, tmp_path, law=law, quick=True)
+    assert data_of(made)["settings"] == "lr 0.001"
+    assert "would do there at lr 0.001. All is" in made.path.read_text()
+
+
 def test_the_page_plans_the_mixture_and_asks_for_nothing(made):
     """The plan is that of `plan_mixture`; page, pictures and data are one file."""
     again = bayeslaw.plan_mixture(made.fits, **QUESTION)

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bayeslaw import plots
-from bayeslaw._report.domains import curves, panels
+from bayeslaw._report.domains import best_of_sweeps, curves, panels
 
 TABLE = pd.DataFrame({"D": [1e8, 1e9, 1e10, 1e11]})
 
@@ -40,6 +40,15 @@ def test_each_line_of_few_runs_has_a_curve(held, lines):
     if lines:
         assert drawn["D"].min() >= held["D"].min() / 10 * (1 - 1e-9)
         assert drawn["D"].max() <= 1e11 * (1 + 1e-9)
+
+
+def test_a_line_is_of_the_best_runs_of_sweeps():
+    swept = runs([1e9, 1e9, 1e10, 1e10], lr=[1e-3, 2e-3] * 2, replay=0.1)
+    swept["loss"] = [2.2, 2.1, 2.0, 2.3]
+    best = best_of_sweeps(swept, {"lr"})
+    assert best.sort_values("D")["loss"].tolist() == [2.1, 2.0]
+    assert list(best) == ["N", "D", "loss", "replay"]
+    assert best_of_sweeps(swept, {"batch"}) is swept
 
 
 def test_a_table_of_one_budget_is_drawn_around_it():

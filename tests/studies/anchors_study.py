@@ -221,7 +221,7 @@ def fit_world(
     table = pad(x, y, shared_error(runs) if world.tau else NONE, size)
     at = coordinates.contrast_points(law, x)
     if near is None:
-        starts = np.asarray(nuts.prepare(law, table, at, world.seed).centre)[None]
+        starts = nuts.start_near_mode(law, table, at, world.seed)[None]
     else:
         first_draw = {name: near.values[name][0] for name in law.priors}
         starts = starts_near(law, table, at, [first_draw], NOISE)

@@ -213,7 +213,7 @@ def posterior(
         coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()}),
     )
     if starts is None:
-        vectors = nuts.prepare(law, part, at, 0).centre[None]
+        vectors = nuts.start_near_mode(law, part, at, 0)[None]
     else:
         vectors = starts_near(law, part, at, starts, 0.005)
     found = approximate(law, part, at, vectors, seed=0)

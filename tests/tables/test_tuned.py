@@ -76,7 +76,8 @@ def test_the_warning_before_a_fit_names_the_option():
     assert "tuned loss of each cell, by --best-of lr" in settings_said(runs)
     spaced = settings_said(runs.rename(columns={"lr": "peak rate"}))
     assert "--best-of 'peak rate', or name" in spaced
-    assert "--law 'NAME+peak rate'" in spaced
+    # a law's name has words only
+    assert "--column 'peak_rate=peak rate' --law NAME+peak_rate" in spaced
 
 
 def test_mixtures_are_cells_of_their_own():
@@ -157,7 +158,11 @@ def test_only_numbers_above_0_are_offered_to_best_of(levels):
     alike = settings_said(sweep(1e-3).assign(**levels).drop(columns="lr"))
     assert alike
     assert "best-of" not in alike
-    assert "--best-of lr, or" in settings_said(sweep(1e-3).assign(**levels))
+    assert "--best-of lr, or" in settings_said(weakened(sweep(1e-3)).assign(**levels))
+    # laws read the rate where it matters, and this is no setting beside it
+    (in_step,) = levels
+    said = settings_said(sweep(1e-3).assign(**levels))
+    assert f"chinchilla+lr, coupled+lr read 'lr', with which '{in_step}' moves" in said
 
 
 # -- two settings ------------------------------------------------------------------------

@@ -216,6 +216,8 @@ def _review_calibration(
     failed = [text for text in rows["failed_stages"] if text]
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
+    # 90% intervals that hold under half of the runs mislead
+    verdict = "fail" if coverage < 0.5 and count >= FEW else "look"
     # averages that were saved before lack the column
     bias = float(np.dot(shares, rows.get("bias", np.zeros(len(rows)))))
     if _falls_off(posterior, left_out, bias, float(np.dot(shares, rows["mae"]))):
@@ -225,13 +227,11 @@ def _review_calibration(
             "bends, or a part of the evaluation set was trained on"
         )
         todo = "leave near-duplicates of the training text out of the evaluation"
-        return Finding("calibration", "look", reason, todo)
+        return Finding("calibration", verdict, reason, todo)
     if count < FEW:
         return Finding("calibration", "look", f"{reason}: too few to tell", todo)
     if coverage >= TRUSTED_COVERAGE and not failed:
         return Finding("calibration", "pass", reason)
-    # 90% intervals that hold under half of the runs mislead
-    verdict = "fail" if coverage < 0.5 else "look"
     return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
 
 

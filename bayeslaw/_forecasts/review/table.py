@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,7 @@ from bayeslaw._tables.rows.settings import (
     alike_but_settings,
     at_commonest,
     cells_of,
+    tell_read,
 )
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
 from bayeslaw._tables.surface import (
@@ -74,18 +76,25 @@ def review_table(
     forecast.
     """
 
-    def name_rows(domain: str = "") -> str:
-        """Write path and options of the rows of one domain, or of all."""
+    def name_rows(*parts: str) -> str:
+        """Write path and options of the rows that all queries in ``parts`` select."""
         read_with = table.attrs.get("read_with", [])
         options = [*zip(read_with[::2], read_with[1::2], strict=True)]
         queries = [query for option, query in options if option == "--where"]
-        queries += [f"domain == {domain!r}"] if domain else []
-        if len(queries) > 1:
-            queries = [f"({queries[0]}) and {queries[1]}"]
+        if parts:
+            queries = [" and ".join([*(f"({query})" for query in queries), *parts])]
         columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
         return " ".join(
             [shlex.quote(path), *columns, *(f"--where {quote(q)}" for q in queries)]
         )
+
+    def write_fit(runs: pd.DataFrame, label: str, *parts: str) -> str:
+        """Write the command that fits the rows of a domain that all ``parts`` select."""
+        of_domain = [f"domain == {label!r}"] if label else []
+        words = ["bayeslaw fit", name_rows(*of_domain, *parts)]
+        for column, value in fitting.reference_near(runs).items():
+            words.append(f"--reference {column}={format_count(value)}")
+        return " ".join([*words, "-o", shlex.quote(f"{label or 'fit'}.nc")])
 
     runs, warned = _read(table)
     findings = [_review_contents(runs)]
@@ -105,11 +114,8 @@ def review_table(
     several = len(parts) > 1
     for domain, part in parts.items():
         label = domain if several else ""
-        words = ["bayeslaw fit", name_rows(label)]
-        for column, value in fitting.reference_near(part).items():
-            words.append(f"--reference {column}={format_count(value)}")
-        words += ["-o", shlex.quote(f"{label or 'fit'}.nc")]
-        findings += labelled(_review_domain(part, " ".join(words), goal), label)
+        command = partial(write_fit, part, label)
+        findings += labelled(_review_domain(part, command, goal), label)
     if several:
         findings.append(_review_plan(parts))
     return findings
@@ -150,10 +156,12 @@ def _review_contents(runs: pd.DataFrame) -> Finding:
 
 
 def _review_domain(
-    runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
+    runs: pd.DataFrame, write_fit: Callable[..., str], goal: pd.DataFrame | None
 ) -> list[Finding]:
-    """Review the rows of one domain. ``command`` is the command that fits them."""
-    laws, suited = _find_suiting(runs, command)
+    """Review the rows of one domain. ``write_fit`` writes the command that fits them, or
+    those of them that a query selects.
+    """
+    laws, suited = _find_suiting(runs, write_fit())
     if not laws:
         return [suited, _review_tokens(runs)]
     columns = covariates_read(laws)
@@ -188,7 +196,7 @@ def _review_domain(
             "at which priors in nats are stated"
         )
     passed = "models are within a factor of 100 of the laws' reference run"
-    findings.append(judged("reference", passed, trouble, command))
+    findings.append(judged("reference", passed, trouble, write_fit()))
 
     # a stage with enough runs that can be left out, so that forecasts can be tested; as
     # in `average`, enough rows must be left for the largest law
@@ -217,15 +225,14 @@ def _review_domain(
     )
     findings.append(judged("mixture", passed, "; ".join(lines), todo))
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
-    tuned = {column for law in laws for column in law.tuned}
-    alike = alike_but_settings(runs, [c for c in columns if c not in tuned])
-    if alike is not None and tuned >= {*alike.columns}:
-        readers = [law.name for law in laws if law.tuned]
-        reason = alike.sentence_if_read(readers)
-        findings.append(judged("settings", reason, None, ""))
-    elif alike is not None:
-        todo = _choose_setting(runs, alike, command, most)
+    readers = [law.name for law in laws if law.tuned]
+    passed = tell_read(runs, readers)
+    alike = alike_but_settings(runs, columns)
+    if alike is not None:
+        todo = _choose_setting(runs, alike, write_fit, most)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
+    elif passed is not None:
+        findings.append(Finding("settings", "pass", passed))
     findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
     if goal is not None:
         findings.append(review_reach(runs, goal, times_tested(stages)))
@@ -261,7 +268,9 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
     return usable, Finding("laws", "look", f"{reason}, but {refused[0]}", todo)
 
 
-def _choose_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -> str:
+def _choose_setting(
+    runs: pd.DataFrame, alike: Alike, write_fit: Callable[..., str], most: int
+) -> str:
     """Write the command that fits the most frequent setting; if that leaves hardly a
     run of each cell, or fewer rows than a law has parameters (``most``), what to do.
     """
@@ -269,7 +278,7 @@ def _choose_setting(runs: pd.DataFrame, alike: Alike, command: str, most: int) -
     kept = select(runs, query)
     cells = len(np.unique(cells_of(runs)))
     if len(kept) >= most and 2 * len(np.unique(cells_of(kept))) >= cells:
-        return f"{command} --where {quote(query)}"
+        return write_fit(query)
     return (
         f"hold {', '.join(alike.columns)} at the levels that you will use, by --where "
         f"(the most frequent levels together keep {len(kept)} of {len(runs)} rows), and "

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ORIGIN = "setting:"  # prefix of the law's origin; JSON of its parts follows
 # name of a law or file, maybe with settings; "+", column
 SPELLED = re.compile(
-    r"(([a-z][a-z0-9-]*|.+?\.py)(?:\s*\+\s*[A-Za-z_]\w*)*)\s*\+\s*([A-Za-z_]\w*)"
+    r"(([a-z][a-z0-9-]*|.+?\.py)(?:\s*\+\s*[^\W\d]\w*)*)\s*\+\s*([^\W\d]\w*)"
 )
 
 

@@ -34,7 +34,7 @@ from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_eac
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.goodness import other_signs
 from bayeslaw._posteriors.posterior import DRIFT
-from bayeslaw._tables.rows.settings import alike_but_settings
+from bayeslaw._tables.rows.settings import tell_read
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ def average_part(
     began = time.perf_counter()
     if not laws:
         laws = default_laws(runs[fitted])
-        _tell_settings(runs[fitted], laws)
+        read = tell_read(runs[fitted], [law for law in laws if spelled_setting(law)])
+        if read is not None:
+            warn(read)
         # columns of the reference run that only a candidate law beside these reads are
         # dropped; those that none reads are refused later
         read, of_candidates = (
@@ -154,14 +156,6 @@ def average_part(
     warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
-
-
-def _tell_settings(runs: pd.DataFrame, laws: Sequence[str]) -> None:
-    """Warn that the default laws read a setting that was swept."""
-    swept = [name for name in laws if spelled_setting(name)]
-    alike = alike_but_settings(runs) if swept else None
-    if alike is not None:
-        warn(alike.sentence_if_read(swept))
 
 
 def of_comparison(

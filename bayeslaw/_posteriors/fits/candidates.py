@@ -89,12 +89,12 @@ def _add_swept(laws: Sequence[Law], runs: pd.DataFrame) -> list[str]:
     # the parameters of a setting
     is_open = len(laws) == 1 or len(runs) > HANDFUL
     alike = alike_but_settings(runs) if is_open else None
-    if alike is None or alike.beside or not alike.tunable:
+    if alike is None or not alike.readable:
         return names
     size = middle_size({c: runs[c].to_numpy(float) for c in ("N",) if c in runs})
     misses = [PRIORS.of_all_pieces(law.covariates, size).median for law in laws]
     return [
-        "+".join([name, *alike.tunable]) if alike.spread > WORTH * miss else name
+        "+".join([name, *alike.readable]) if alike.spread > WORTH * miss else name
         for name, miss in zip(names, misses, strict=True)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,19 +41,18 @@ class Alike(NamedTuple):
     tunable: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
-    def sentence_if_read(self, laws: Sequence[str]) -> str:
-        """Describe the rows, and what the laws that read their settings make of them."""
-        return (
-            f"{self._describe('all else')}: {', '.join(laws)} read them; a run without "
-            "these columns is taken to have the best settings of the sweep"
-        )
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """Settings to tune that a law can read: all, if their names are words."""
+        are_words = all(column.isidentifier() for column in self.tunable)
+        return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
         """Describe the rows, how far apart their losses are, and what to do with them
         when a law, of this name, is fitted.
         """
         line = (
-            f"{self._describe('all that laws read')}: taken as noise around their mean, "
+            f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "
             "settings you will use, by --where"
         )
@@ -60,14 +60,22 @@ class Alike(NamedTuple):
             return line
         at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
-        swept = shlex.quote("+".join([law, *self.tunable]))
+        # a law's name has those of its settings, as words
+        words = [re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable]
+        renamed = [
+            f"--column {shlex.quote(f'{word}={column}')} "
+            for word, column in zip(words, self.tunable, strict=True)
+            if word != column
+        ]
+        swept = shlex.quote("+".join([law, *words]))
         which = "it" if len(self.tunable) == 1 else "each"
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
-            f"name a law with an optimum of {which}, --law {swept}"
+            f"name a law with an optimum of {which}, {''.join(renamed)}--law {swept}"
         )
 
-    def _describe(self, same: str) -> str:
+    def describe(self, same: str) -> str:
+        """Describe the rows, which are alike in ``same``."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in {same}, and up to {self.apart:.1%} apart "
@@ -114,6 +122,22 @@ def alike_but_settings(
     beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, spread, tunable, beside)
+
+
+def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
+    """Describe rows that differ in settings, and what laws of these names, which read
+    them, make of them; None without such laws or rows.
+    """
+    alike = alike_but_settings(runs) if laws else None
+    if alike is None:
+        return None
+    in_step = [repr(c) for c in alike.columns if c not in alike.tunable]
+    read = ", ".join(map(repr, alike.tunable))
+    what = f"{read}, with which {', '.join(in_step)} moves" if in_step else "them"
+    return (
+        f"{alike.describe('all else')}: {', '.join(laws)} read {what}; a run without "
+        "these columns is taken to have the best settings of the sweep"
+    )
 
 
 def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
