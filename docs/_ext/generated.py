@@ -556,6 +556,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "trained_plans": Kept("trained_plans.csv", by_rows(planned_table.markdown)),
     "trained_plans_259k": Kept("trained_plans_259k.csv", by_rows(trained_earlier)),
     "pools": Kept("pool_study.csv", by_rows(pools)),
+    "peaks": Kept("peaks.csv", plain),
     "settings_law": Kept("settings_law.csv", plain),
     "settings_worlds": Kept("settings_worlds.csv", plain),
     "stopping": Kept("stopping.csv", plain),
