@@ -361,10 +361,12 @@ def _plug_in(
     sure = replace(question, pieces=certain, new_run=False, draws=few)
     if question.link is not None:
         sure = replace(sure, link=question.link.at_means())
-    sure = pose(sure, solution.model.at_means())
+    model = solution.model.at_means()
+    sure = pose(sure, model)
     choice = search(replace(sure, confidence=1.0, max_tokens=math.inf))
     log_tokens, replay = choice.log_tokens, choice.replay
-    if choice.margin < 0 or log_tokens > math.log(sure.max_tokens):
+    most = min(sure.max_tokens, *question.budget.paid_tokens(model).values())
+    if choice.margin < 0 or log_tokens > math.log(most):
         nothing = value.budget(solution.problem, *value.NO_CHOICE)
         return nothing | {"probability": None}
     row = value.budget(solution.problem, log_tokens, replay)

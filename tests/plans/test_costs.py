@@ -147,6 +147,14 @@ def test_a_deadline_that_binds(free):
     assert within.probability == pytest.approx(by_tokens.probability, abs=1 / 128)
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(1.1, True), (0.9, False)])
+def test_the_plug_in_plan_ends_by_the_deadline(free, share, is_told):
+    """Else it is none that could be carried out."""
+    days = free.cost["days"] * free.plug_in["D"] / free.D
+    within = state_plan(costs=CLUSTER, max_days=share * days)
+    assert (within.plug_in["D"] is not None) == is_told
+
+
 @pytest.mark.parametrize("name", COST_LIMITS)
 def test_a_limit_on_the_bill_is_kept_and_stated(free, name):
     """By the plan and its record, on the page, and as an option of the command."""
