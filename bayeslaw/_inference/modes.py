@@ -1,9 +1,9 @@
 """Find the modes of a posterior, and approximate its mass around them by normals
 (Laplace).
 
-With few rows for the coordinates, a mode is not where the mass is. The density is highest
-where the error's scales are small and the law passes through all rows and checkpoints, in
-a thin sheet. Most of the mass has wider errors, and room for the law.
+With few rows from few checkpoints, a mode is not where the mass is. The density is highest
+where the error's scales are small and the law passes through all checkpoints, in a thin
+sheet. Most of the mass has wider errors, and room for the law.
 """
 
 from __future__ import annotations
@@ -82,26 +82,27 @@ def _find_peaks_at_wider_errors(
     mode: Float[np.ndarray, " coordinate"],
 ) -> list[Peak]:
     """Find the highest density where the scale of rows' errors is wider than at the
-    mode, and the effect of checkpoints has one of some scales.
+    mode, and the effect of checkpoints has one of some scales; nothing without such an
+    effect, or with many rows for a coordinate.
     """
     names = site_names(law, table.shared)
     rows = np.count_nonzero(np.asarray(table.weight))
     # as an unbiased variance is wider than that of the best fit
     room = max(rows - len(mode), 0)
     wider = min(np.sqrt(rows / room) if room else np.inf, MOST_WIDER)
-    if wider < LEAST_WIDER:
+    if EFFECT not in names or wider < LEAST_WIDER:
         return []
-    sigma = names.index("sigma")
+    sigma, effect = names.index("sigma"), names.index(EFFECT)
+    _, prior_sd = ERROR.tau_checkpoint.args
+    # the sd of a scale is half of the way to the next one
     held = [
-        {sigma: Held(mode[sigma] + share * np.log(wider), SIGMA_SD)}
+        {
+            sigma: Held(mode[sigma] + share * np.log(wider), SIGMA_SD),
+            effect: Held(scale * prior_sd, scale * prior_sd / 2),
+        }
         for share in (0.5, 1.0)
+        for scale in EFFECTS
     ]
-    if EFFECT in names:
-        _, prior_sd = ERROR.tau_checkpoint.args
-        # a sd is half of the way to the next scale
-        scales = [Held(share * prior_sd, share * prior_sd / 2) for share in EFFECTS]
-        effect = names.index(EFFECT)
-        held = [of_rows | {effect: scale} for of_rows in held for scale in scales]
     peaks, centre = [], mode
     for coordinates in held:
         peaks.append(_find_peak_at(law, table, points, centre, coordinates))

@@ -201,7 +201,8 @@ def planned_mixture(
         np.array(list(plan.shares.values())),
         costs.flops_per_token(plan.N),
     )
-    return plan, _build_sliders(problem, start, plan if plan.limits else None)
+    sliders = _build_sliders(problem, start, plan if plan.limits else None)
+    return plan, sliders | {"settings": ""}  # those of a plan are in its question
 
 
 def explored_mixture(
