@@ -25,6 +25,7 @@ from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.runs import as_runs
@@ -285,22 +286,12 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
     value, and a value of a column that no law reads.
     """
     covariates = set(columns_read(posterior))
-    chosen = sorted({"N", "D"} & set(fixed))
-    if chosen:
-        raise PlanError(
-            f"covariates cannot set {chosen[0]!r}: size and tokens are what is searched "
-            "at each budget"
-        )
+    searched = "size and tokens are what is searched at each budget"
+    check_covariates(fixed, covariates, dict.fromkeys("ND", searched))
     if not {"N", "D"} <= covariates:
         raise RunTableError(
             f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "
             "is that of a law in N and D"
-        )
-    foreign = [column for column in fixed if column not in covariates]
-    if foreign:
-        raise PlanError(
-            f"no law reads the covariate {foreign[0]!r}; they read "
-            f"{', '.join(sorted(covariates))}"
         )
     missing = sorted({*columns_read(posterior, there=fixed)} - {"N", "D", *fixed})
     if missing:

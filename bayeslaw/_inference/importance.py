@@ -36,7 +36,7 @@ from bayeslaw._inference.diagnostics import (
     by_weight,
     pareto_smoothed,
 )
-from bayeslaw._inference.modes import Peak, find_peaks
+from bayeslaw._inference.modes import Peak
 from bayeslaw._inference.noise import error_names, error_values
 from bayeslaw._inference.table import Padded, at_once
 from bayeslaw._law.law import Law
@@ -127,15 +127,13 @@ class Approximation(NamedTuple):
 
     ``vectors``: coordinates, shape (draw, coordinate); ``values``: the law's values and
     those of the error (``sigma``, ``dof``, ...), each of shape (draw,); ``weight``:
-    shape (draw,), sum 1; ``k``: Pareto k-hat; ``peak``: normal approximation where
-    most of the mass is, a start for chains.
+    shape (draw,), sum 1; ``k``: Pareto k-hat.
     """
 
     vectors: Float[np.ndarray, "draw coordinate"]
     values: dict[str, Float[np.ndarray, " draw"]]
     weight: Float[np.ndarray, " draw"]
     k: float
-    peak: Peak
 
     @property
     def ess(self) -> float:
@@ -183,7 +181,7 @@ def approximate(
     law: Law,
     table: Padded,
     points: ContrastPoints,
-    starts: Float[AnyArray, "start coordinate"],
+    peaks: Sequence[Peak],
     *,
     seed: int,
     visited: Float[AnyArray, "visited coordinate"] | None = None,
@@ -195,9 +193,8 @@ def approximate(
 
     Parameters
     ----------
-    starts
-        Coordinate vectors to search from, shape (start, coordinate); the best mode
-        found is taken.
+    peaks
+        Where the mass is (`find_peaks`): the first proposal.
     visited
         Coordinate vectors that chains have visited, shape (visited, coordinate). The
         first proposal covers them and their modes.
@@ -207,18 +204,17 @@ def approximate(
         Level of compilation: `ONCE` for a single posterior, whose rounds take less time
         than compiling a faster program.
     """
-    amis = AMIS.of(np.shape(starts)[1])
+    dimension = len(peaks[0].centre)
+    amis = AMIS.of(dimension)
     evaluate = _evaluate_once if level == ONCE else _evaluate
-    peaks = find_peaks(law, table, points, starts)
     if not np.isfinite(peaks[0].log_mass):
-        nowhere = np.zeros((0, np.shape(starts)[1]))
-        return Approximation(nowhere, {}, np.zeros(0), np.inf, peaks[0])
+        nowhere = np.zeros((0, dimension))
+        return Approximation(nowhere, {}, np.zeros(0), np.inf)
     rng = generator(seed)
-    proposal = mixture_of(peaks, amis.dof)
+    proposal = mixture_of(peaks if visited is None else peaks[:1], amis.dof)
     if visited is not None:
         chain_vectors = np.asarray(visited)
         alike = np.full(len(chain_vectors), 1 / len(chain_vectors))
-        proposal = mixture_of(peaks[:1], amis.dof)
         proposal = fitted_to(chain_vectors, alike, proposal, rng, amis)
 
     def evaluate_law(vectors: np.ndarray) -> tuple[np.ndarray, dict]:
@@ -226,7 +222,7 @@ def approximate(
         return np.asarray(log_p), values
 
     rounds, weight, k = sample_adaptively(evaluate_law, proposal, rng, enough, amis)
-    return Approximation(rounds.vectors, rounds.values, weight, k, peaks[0])
+    return Approximation(rounds.vectors, rounds.values, weight, k)
 
 
 def sample_adaptively(

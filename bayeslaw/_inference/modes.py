@@ -8,15 +8,17 @@ sheet. Most of the mass has wider errors, and room for the law.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.density import (
     at_each,
+    error_start,
     from_vector,
     hessian,
     site_names,
@@ -24,7 +26,7 @@ from bayeslaw._inference.density import (
     whitening,
 )
 from bayeslaw._inference.noise import ERROR
-from bayeslaw._inference.point import Objective, least_cost
+from bayeslaw._inference.point import Objective, least_cost, posterior_mode
 from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import Law
 
@@ -54,6 +56,16 @@ class Peak(NamedTuple):
     log_mass: float
 
 
+def start_near_mode(
+    law: Law, table: Padded, points: ContrastPoints, seed: int
+) -> Float[np.ndarray, " coordinate"]:
+    """Find coordinates near the posterior's mode from many starts, shape (coordinate,)."""
+    z, noise = posterior_mode(law, table, points, seed=seed)
+    error = error_start(table.shared, np.log(noise))
+    return np.asarray(to_vector(law, table.shared, z | error))
+
+
+@one_thread()
 def find_peaks(
     law: Law,
     table: Padded,
@@ -92,47 +104,19 @@ def _find_peaks_at_wider_errors(
     wider = min(np.sqrt(rows / room) if room else np.inf, MOST_WIDER)
     if EFFECT not in names or wider < LEAST_WIDER:
         return []
-    sigma, effect = names.index("sigma"), names.index(EFFECT)
-    _, prior_sd = ERROR.tau_checkpoint.args
-    # the sd of a scale is half of the way to the next one
-    held = [
-        {
-            sigma: Held(mode[sigma] + share * np.log(wider), SIGMA_SD),
-            effect: Held(scale * prior_sd, scale * prior_sd / 2),
-        }
-        for share in (0.5, 1.0)
-        for scale in EFFECTS
-    ]
-    peaks, centre = [], mode
-    for coordinates in held:
-        peaks.append(_find_peak_at(law, table, points, centre, coordinates))
-        centre = peaks[-1].centre
+    places = [names.index("sigma"), names.index(EFFECT)]
+    log_sigma, (_, prior_sd) = mode[places[0]], ERROR.tau_checkpoint.args
+    peaks, vector = [], mode
+    for share in (0.5, 1.0):
+        for effect in prior_sd * np.array(EFFECTS):
+            vector = vector.copy()
+            vector[places] = log_sigma + share * np.log(wider), effect
+            vector, height = _minimise(law, table, points, vector, held=places)
+            curvature = _hold(hessian(law, table, points, vector), places)
+            # the effect's sd is half of the way to its next scale
+            curvature[places, places] = np.array([SIGMA_SD, effect / 2]) ** -2
+            peaks.append(_build_peak(vector, height, curvature))
     return peaks
-
-
-class Held(NamedTuple):
-    """A coordinate that is not searched: its value, and its sd in the peak found."""
-
-    value: float
-    sd: float
-
-
-def _find_peak_at(
-    law: Law,
-    table: Padded,
-    points: ContrastPoints,
-    start: Float[np.ndarray, " coordinate"],
-    held: Mapping[int, Held],
-) -> Peak:
-    """Find the highest density with some coordinates held, by their places."""
-    places = list(held)
-    values, sds = np.array(list(held.values())).T
-    vector = start.copy()
-    vector[places] = values
-    centre, height = _minimise(law, table, points, vector, places)
-    curvature = _hold(hessian(law, table, points, centre), places)
-    curvature[places, places] = sds**-2.0
-    return _build_peak(centre, height, curvature)
 
 
 def _build_peak(
@@ -148,11 +132,11 @@ def _build_peak(
 def _hold(
     curvature: Float[np.ndarray, "coordinate coordinate"], places: Sequence[int]
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Make coordinates independent of the others, with curvature 1."""
-    at = list(places)
+    """Make the coordinates at some places independent of the others, with curvature 1."""
+    held = list(places)
     alone = curvature.copy()
-    alone[at, :] = alone[:, at] = 0.0
-    alone[at, at] = 1.0
+    alone[held, :] = alone[:, held] = 0.0
+    alone[held, held] = 1.0
     return alone
 
 
@@ -193,8 +177,8 @@ def _minimise(
     table: Padded,
     points: ContrastPoints,
     x: Float[np.ndarray, " coordinate"],
-    places: Sequence[int] = (),
     *,
+    held: Sequence[int] = (),
     steps: int = 100,
     longest: float = 10.0,
     tolerance: float = 1e-6,
@@ -202,16 +186,16 @@ def _minimise(
     """Minimise the negative log density by Newton steps along its axes of curvature,
     with the sign of negative curvatures reversed.
 
-    ``places``: of coordinates that stay as they are; ``longest``: largest norm of a step; ``tolerance``: gain in log density below which
-    a step is the last.
+    ``held``: places of coordinates that stay as they are; ``longest``: largest norm of
+    a step; ``tolerance``: gain in log density below which a step is the last.
     """
     # shares of a step, all tried at once
     shares = 0.3 ** np.arange(7.0)
     heights, slopes = at_each(law, table, points, x[None])
     height, slope = float(heights[0]), slopes[0]
     for _ in range(steps):
-        curvature = _hold(hessian(law, table, points, x), places)
-        slope[list(places)] = 0.0
+        curvature = _hold(hessian(law, table, points, x), held)
+        slope[list(held)] = 0.0
         scale = whitening(curvature)
         # scale scale' is the inverse of the curvature with eigenvalues made positive,
         # so steps also lead downhill from a saddle (Nocedal and Wright 2006, section

@@ -23,15 +23,13 @@ from jax.sharding import PartitionSpec
 from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._inference import coordinates, diagnostics, point
+from bayeslaw._inference import coordinates, diagnostics
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
-    error_start,
     potential,
     sites_of,
-    to_vector,
 )
-from bayeslaw._inference.modes import find_peaks
+from bayeslaw._inference.modes import Peak
 from bayeslaw._inference.noise import error_values
 from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import Law
@@ -184,21 +182,8 @@ ONE_TABLE = Program(
 )
 
 
-def start_near_mode(
-    law: Law, table: Padded, points: ContrastPoints, seed: int
-) -> Float[np.ndarray, " coordinate"]:
-    """Find coordinates near the posterior's mode from many starts, shape (coordinate,)."""
-    z, noise = point.posterior_mode(law, table, points, seed=seed)
-    error = error_start(table.shared, np.log(noise))
-    return np.asarray(to_vector(law, table.shared, z | error))
-
-
-def prepare(
-    law: Law, table: Padded, points: ContrastPoints, seed: int
-) -> WhitenedPosterior:
-    """Find where most of the posterior's mass is, and the coordinates that whiten it."""
-    start = start_near_mode(law, table, points, seed)
-    peak = find_peaks(law, table, points, start[None])[0]
+def whitened_at(table: Padded, points: ContrastPoints, peak: Peak) -> WhitenedPosterior:
+    """Choose the coordinates in which the posterior is about standard normal at a peak."""
     return WhitenedPosterior(table, points, centre=peak.centre, scale=peak.root)
 
 

@@ -4,6 +4,7 @@ the weights of modes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from bayeslaw._inference.importance import (
     approximate,
     vectors_at,
 )
+from bayeslaw._inference.modes import Peak
 from bayeslaw._inference.noise import unconstrain_error
 from bayeslaw._inference.nuts import Chains, WhitenedPosterior
 from bayeslaw._law.law import Law
@@ -49,9 +51,14 @@ class Quality(NamedTuple):
 
 
 def preview(
-    law: Law, problem: WhitenedPosterior, draws: int, seed: int
+    law: Law,
+    problem: WhitenedPosterior,
+    peaks: Sequence[Peak],
+    draws: int,
+    seed: int,
 ) -> tuple[Chains, Quality]:
-    """Draw by importance sampling around the mode; return the draws as one chain.
+    """Draw by importance sampling around the posterior's peaks; return the draws as one
+    chain.
 
     Raises
     ------
@@ -63,7 +70,7 @@ def preview(
         law,
         table,
         points,
-        problem.centre[None],
+        peaks,
         seed=seed,
         level=ONCE,
     )
@@ -78,6 +85,7 @@ def preview(
 def where_chains_disagree(
     law: Law,
     problem: WhitenedPosterior,
+    peaks: Sequence[Peak],
     sampled: Chains,
     seed: int,
     *,
@@ -111,7 +119,7 @@ def where_chains_disagree(
         law,
         table,
         points,
-        problem.centre[None],
+        peaks,
         seed=seed,
         visited=visited,
         level=ONCE,

@@ -47,6 +47,7 @@ from bayeslaw._posteriors.accuracy import (
     accuracy_link,
 )
 from bayeslaw._posteriors.chain import models_of
+from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import (
     check_posteriors,
     error_correlation,
@@ -457,35 +458,6 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
         **bounds,
         fitted=tuple(n for n, end in bounds.items() if n not in given and 0 < end < 1),
     )
-
-
-def check_covariates(
-    covariates: Any, read: Collection[str], set_elsewhere: Mapping[str, str]
-) -> None:
-    """Refuse covariates that other arguments set, or that no law reads; most of the
-    latter have a misspelt name.
-
-    Parameters
-    ----------
-    read
-        Columns that the laws read.
-    set_elsewhere
-        Columns that the question sets by other arguments, and how.
-    """
-    if not isinstance(covariates, Mapping):
-        raise PlanError(
-            f"covariates are by column, loss_before=2.3; got {covariates!r}"
-        )
-    for column in covariates:
-        if column in set_elsewhere:
-            raise PlanError(
-                f"covariates cannot set {column!r}: {set_elsewhere[column]}"
-            )
-        if column not in read:
-            raise PlanError(
-                f"no law reads the covariate {column!r}; "
-                f"they read {', '.join(sorted(read))}"
-            )
 
 
 def check_settings(

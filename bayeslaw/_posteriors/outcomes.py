@@ -4,14 +4,14 @@ around them, and errors that rows of one run share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import gammaln
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._inference.noise import GAUSSIAN, RunNoise
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -60,6 +60,35 @@ def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None
     """
     for name in names:
         _column(table, name, what)
+
+
+def check_covariates(
+    covariates: Any, read: Collection[str], set_elsewhere: Mapping[str, str]
+) -> None:
+    """Refuse covariates that other arguments set, or that no law reads; most of the
+    latter have a misspelt name.
+
+    Parameters
+    ----------
+    read
+        Columns that the laws read.
+    set_elsewhere
+        Columns that the question sets by other arguments, and how.
+    """
+    if not isinstance(covariates, Mapping):
+        raise PlanError(
+            f"covariates are by column, loss_before=2.3; got {covariates!r}"
+        )
+    for column in covariates:
+        if column in set_elsewhere:
+            raise PlanError(
+                f"covariates cannot set {column!r}: {set_elsewhere[column]}"
+            )
+        if column not in read:
+            raise PlanError(
+                f"no law reads the covariate {column!r}; "
+                f"they read {', '.join(sorted(read))}"
+            )
 
 
 def error_sizes(

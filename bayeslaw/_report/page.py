@@ -568,10 +568,9 @@ def _tell_settings(contents: Contents) -> list[str]:
             continue
         laws = laws_in(contents.fits[name])
         alike = alike_but_settings(runs, covariates_read(laws))
-        read = tell_read(runs, [law.name for law in laws if law.tuned])
         if alike is not None:
             lines.append(f"{name}: {alike.sentence()}")
-        elif read is not None:
+        elif read := tell_read(runs, [law.name for law in laws if law.tuned]):
             pictures = "pictures of forecasts show the best run of each sweep"
             lines.append(f"{name}: {read}; {pictures}")
     return lines

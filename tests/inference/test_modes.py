@@ -6,7 +6,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._inference.importance import approximate
-from bayeslaw._inference.nuts import prepare
+from bayeslaw._inference.modes import find_peaks, start_near_mode
 from bayeslaw._law.variants.setting import with_setting
 from tests.known.problems import problem
 
@@ -35,9 +35,9 @@ def test_the_mass_is_found_beside_the_mode(ladder):
     at = {"N": 9e8, "D": 4e9, "ptpp": 15, "lr": 0.6}
     law = with_setting(bayeslaw.law("ptpp-tokens"), "lr", at)
     case = problem(law, ladder, is_shared=True)
-    start = prepare(*case, seed=0).centre[None]
+    peaks = find_peaks(*case, start_near_mode(*case, seed=0)[None])
     for seed in range(3):
-        approximation = approximate(*case, start, seed=seed)
+        approximation = approximate(*case, peaks, seed=seed)
         assert approximation.is_trusted(min_ess=500)
         effect = approximation.values["tau_checkpoint"]
         assert 0.001 < np.average(effect, weights=approximation.weight) < 0.004

@@ -33,6 +33,7 @@ from bayeslaw._designs.anchors import GainName, anchors, appraise
 from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import Importance, starts_near
+from bayeslaw._inference.modes import start_near_mode
 from bayeslaw._inference.noise import NOISE as ERROR
 from bayeslaw._inference.table import NONE, pad, shared_error
 from bayeslaw._law.catalogue import law as find
@@ -213,7 +214,6 @@ def fit_world(
         The table is padded to a multiple of this number of rows, so that few compiled
         programs serve all tables.
     """
-    from bayeslaw._inference import nuts
 
     law = find(world.law)
     x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
@@ -221,7 +221,7 @@ def fit_world(
     table = pad(x, y, shared_error(runs) if world.tau else NONE, size)
     at = coordinates.contrast_points(law, x)
     if near is None:
-        starts = nuts.start_near_mode(law, table, at, world.seed)[None]
+        starts = start_near_mode(law, table, at, world.seed)[None]
     else:
         first_draw = {name: near.values[name][0] for name in law.priors}
         starts = starts_near(law, table, at, [first_draw], NOISE)

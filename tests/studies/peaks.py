@@ -18,7 +18,6 @@ import pandas as pd
 import bayeslaw
 from bayeslaw._inference import coordinates, modes
 from bayeslaw._inference.importance import approximate
-from bayeslaw._inference.nuts import start_near_mode
 from bayeslaw._inference.table import pad, shared_error
 from bayeslaw._tables import fitting
 
@@ -45,8 +44,9 @@ def draw_posteriors(runs: pd.DataFrame) -> dict[str, float]:
     columns = fitting.covariates(law, runs)
     table = pad(columns, fitting.log_losses(runs), shared_error(runs))
     points = coordinates.contrast_points(law, columns)
-    start = start_near_mode(law, table, points, 0)[None]
-    drawn = [approximate(law, table, points, start, seed=seed) for seed in range(4)]
+    start = modes.start_near_mode(law, table, points, 0)
+    peaks = modes.find_peaks(law, table, points, start[None])
+    drawn = [approximate(law, table, points, peaks, seed=seed) for seed in range(4)]
     effective = [1000 * each.ess / len(each.weight) for each in drawn]
     return {"effective": np.mean(effective), "k-hat": max(each.k for each in drawn)}
 

@@ -30,6 +30,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference import nuts as sampler
 from bayeslaw._inference.importance import approximate
+from bayeslaw._inference.modes import find_peaks, start_near_mode
 from bayeslaw._inference.noise import ERROR, draw_errors
 from bayeslaw._inference.ranks import ALPHA, shares_below, uniformity
 from bayeslaw._inference.table import NONE, Padded, SharedError, pad, shared_error
@@ -152,10 +153,11 @@ def draw_posterior(
     law: Law, table: Padded, at: coordinates.ContrastPoints, seed: int
 ) -> Draws:
     """Draws of the posterior of a table, from starts that know nothing of the truth."""
-    problem = sampler.prepare(law, table, at, seed)
-    found = approximate(law, table, at, problem.centre[None], seed=seed)
+    peaks = find_peaks(law, table, at, start_near_mode(law, table, at, seed)[None])
+    found = approximate(law, table, at, peaks, seed=seed)
     if found.is_trusted(MIN_ESS):
         return Draws(found.values, found.weight, False, True)
+    problem = sampler.whitened_at(table, at, peaks[0])
     values, note = sampler.draw(law, problem, sampler.NUTS(**NUTS), seed=seed)
     n = len(values["sigma"])
     return Draws(values, np.full(n, 1 / n), True, note["rhat"] < CONVERGED)

@@ -26,6 +26,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import crps
 from bayeslaw._inference import coordinates, nuts
 from bayeslaw._inference.importance import approximate, starts_near
+from bayeslaw._inference.modes import find_peaks, start_near_mode
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._law.law import Law, clip_replay, constant
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
@@ -213,13 +214,15 @@ def posterior(
         coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()}),
     )
     if starts is None:
-        vectors = nuts.start_near_mode(law, part, at, 0)[None]
+        vectors = start_near_mode(law, part, at, 0)[None]
     else:
         vectors = starts_near(law, part, at, starts, 0.005)
-    found = approximate(law, part, at, vectors, seed=0)
+    peaks = find_peaks(law, part, at, vectors)
+    found = approximate(law, part, at, peaks, seed=0)
     if found.is_trusted(MIN_ESS):
         return found.resample(DRAWS, 0), f"k-hat {found.k:.2f}"
-    draws, _ = nuts.draw(law, nuts.prepare(law, part, at, 0), nuts.NUTS(**NUTS), seed=0)
+    problem = nuts.whitened_at(part, at, peaks[0])
+    draws, _ = nuts.draw(law, problem, nuts.NUTS(**NUTS), seed=0)
     return draws, "NUTS"
 
 

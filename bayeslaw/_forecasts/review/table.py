@@ -225,14 +225,12 @@ def _review_domain(
     )
     findings.append(judged("mixture", passed, "; ".join(lines), todo))
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
-    readers = [law.name for law in laws if law.tuned]
-    passed = tell_read(runs, readers)
     alike = alike_but_settings(runs, columns)
     if alike is not None:
         todo = _choose_setting(runs, alike, write_fit, most)
         findings.append(Finding("settings", "look", alike.sentence(), todo))
-    elif passed is not None:
-        findings.append(Finding("settings", "pass", passed))
+    elif read := tell_read(runs, [law.name for law in laws if law.tuned]):
+        findings.append(Finding("settings", "pass", read))
     findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
     if goal is not None:
         findings.append(review_reach(runs, goal, times_tested(stages)))

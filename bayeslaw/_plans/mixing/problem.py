@@ -38,7 +38,6 @@ from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
 from bayeslaw._plans.question import MEAN, check_names
 from bayeslaw._plans.reading import (
-    check_covariates,
     check_settings,
     constraint_on,
     read_mean_limit,
@@ -46,6 +45,7 @@ from bayeslaw._plans.reading import (
 from bayeslaw._plans.sampled import SampledConstraint, along_draws
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed

@@ -34,8 +34,9 @@ from bayeslaw._inference.discrepancy.drift import (
 from bayeslaw._inference.discrepancy.learning import TRIES
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
+from bayeslaw._inference.modes import start_near_mode
 from bayeslaw._inference.noise import RunNoise
-from bayeslaw._inference.nuts import NUTS, start_near_mode
+from bayeslaw._inference.nuts import NUTS
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.misfit import (

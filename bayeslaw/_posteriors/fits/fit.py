@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from bayeslaw._inference.likelihood import (
     log_prior,
     pointwise,
 )
+from bayeslaw._inference.modes import Peak, find_peaks, start_near_mode
 from bayeslaw._inference.noise import ERROR, RunNoise
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._inference.table import (
@@ -196,9 +197,11 @@ def fit(arguments: FitArguments) -> Fit:
     if not is_plain:
         table = table.weighed(training.row_weights)
     points = coordinates.contrast_points(law, training.covariates)
-    problem = nuts.prepare(law, table, points, seed)
+    start = start_near_mode(law, table, points, seed)
+    peaks = find_peaks(law, table, points, start[None])
+    problem = nuts.whitened_at(table, points, peaks[0])
     _warn_outliers(law, runs, problem)
-    chains, attrs = _sample(law, problem, arguments)
+    chains, attrs = _sample(law, problem, peaks, arguments)
     attrs["settings"] = json.dumps(arguments.settings)
     attrs |= artifact.provenance(law, seed, "fit")
     tree = to_arviz(law, runs, problem.table, chains, seed, attrs)
@@ -228,7 +231,10 @@ def fit(arguments: FitArguments) -> Fit:
 
 
 def _sample(
-    law: Law, problem: nuts.WhitenedPosterior, arguments: FitArguments
+    law: Law,
+    problem: nuts.WhitenedPosterior,
+    peaks: Sequence[Peak],
+    arguments: FitArguments,
 ) -> tuple[nuts.Chains, dict[str, Any]]:
     """Draw the posterior. Also returns the quality of the weights of importance-sampled
     draws.
@@ -236,12 +242,12 @@ def _sample(
     seed = arguments.seed
     if arguments.preview:
         draws = arguments.chains * arguments.draws
-        chains, quality = preview(law, problem, draws, seed)
+        chains, quality = preview(law, problem, peaks, draws, seed)
         return chains, dict(quality.attrs)
     chains = nuts.sample(
         law, problem, arguments.nuts, seed=seed, progress=arguments.progress
     )
-    instead = where_chains_disagree(law, problem, chains, seed)
+    instead = where_chains_disagree(law, problem, peaks, chains, seed)
     if instead is None:
         return chains, {}
     chains, quality = instead

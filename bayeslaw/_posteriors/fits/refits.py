@@ -26,7 +26,8 @@ from bayeslaw._base.streams import generator
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
-from bayeslaw._inference.nuts import NUTS, WhitenedPosterior, draw, start_near_mode
+from bayeslaw._inference.modes import find_peaks, start_near_mode
+from bayeslaw._inference.nuts import NUTS, draw, whitened_at
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.candidates import law_for
@@ -66,8 +67,9 @@ def refit(
     """Draw from the posterior of a table, by chains (``nuts``) where the weights of
     importance sampling miss its limits. The mode is searched from ``starts``.
     """
+    peaks = find_peaks(law, table, points, starts)
     approximation = approximate(
-        law, table, points, starts, seed=seed, enough=importance.enough
+        law, table, points, peaks, seed=seed, enough=importance.enough
     )
     if approximation.is_trusted(importance.min_ess):
         note = {
@@ -79,8 +81,7 @@ def refit(
         }
         return Refit(approximation.resample(importance.draws, seed), note)
     sampler = nuts if isinstance(nuts, NUTS) else NUTS(**nuts)
-    peak = approximation.peak
-    posterior = WhitenedPosterior(table, points, peak.centre, peak.root)
+    posterior = whitened_at(table, points, peaks[0])
     return Refit(*draw(law, posterior, sampler, seed=seed))
 
 

@@ -22,7 +22,7 @@ from bayeslaw._base.programs import (
     OFTEN,
     compiler_options,
 )
-from bayeslaw._inference import coordinates, density, importance, nuts, point
+from bayeslaw._inference import coordinates, density, importance, modes, nuts, point
 from bayeslaw._inference.table import pad, shared_error
 from bayeslaw._tables import fitting
 
@@ -38,7 +38,10 @@ def programs(name: str) -> dict[str, tuple]:
     law = bayeslaw.law(name)
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table, at = pad(x, y, shared_error(runs)), coordinates.contrast_points(law, x)
-    whitened = nuts.prepare(law, table, at, 0)
+    start = modes.start_near_mode(law, table, at, 0)
+    whitened = nuts.whitened_at(
+        table, at, modes.find_peaks(law, table, at, start[None])[0]
+    )
     centre, scale = np.asarray(whitened.centre), np.asarray(whitened.scale)
     d = len(centre)
     keys = jax.random.split(jax.random.PRNGKey(0), 4)
