@@ -11,7 +11,9 @@ this package's coordinates, whitening, marginal likelihood, start or importance 
 takes part. `tests/inference/test_golden.py` asks the package for the same posteriors.
 
 A table is made once and kept. Kept posteriors are made again only if the model is meant
-to change; then the new numbers are committed with the reason.
+to change; then the new numbers are committed with the reason. `chinchilla-ratio` is of
+``--draws 10000``: of its long tails 2,500 draws meet the criteria, and still gave an sd
+that was 7% low.
 """
 
 import argparse
