@@ -4,7 +4,7 @@ what stages missed, against quadrature.
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import stats
 
 from bayeslaw._inference.discrepancy import drift
 
@@ -22,21 +22,19 @@ def missed(*distance, off, runs=12, noise=0.002):
     return drift.Miss(residual, noise**2 * np.eye(runs), far)
 
 
-def test_many_runs_are_whitened_as_by_their_covariance():
-    """Runs, groups that cross, and the law's draws, against the inverse of the matrix."""
+# -- what a stage tells ----------------------------------------------------------------
+
+
+def test_directions_span_what_drifts_can_do_to_runs():
+    """Sides without distance, and sides that say the same, add none."""
     rng = np.random.default_rng(2)
-    own = rng.uniform(0.5, 2.0, 60)
-    groups = np.hstack([np.eye(7)[np.arange(60) % 7], np.eye(20)[np.arange(60) // 3]])
-    effects, spread = 0.7 * own[:, None] * groups, rng.standard_normal((60, 4))
-    columns = rng.standard_normal((60, 3))
-    many = drift.ManyRuns(own, sparse.csr_array(effects), spread)
-    matrix = np.diag(own) + effects @ effects.T + spread @ spread.T
-    expected = columns.T @ np.linalg.solve(matrix, columns)
-    np.testing.assert_allclose(many.whitened_products(columns), expected)
-    matrix -= effects @ effects.T
-    expected = columns.T @ np.linalg.solve(matrix, columns)
-    none = many._replace(effects=many.effects[:, :0])
-    np.testing.assert_allclose(none.whitened_products(columns), expected)
+    one, other = rng.random((2, 20))
+    away = np.stack([one, 0 * one, other, one + 2 * other], axis=1)
+    basis = drift.directions(away)
+    assert basis.shape == (20, 2)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(basis @ (basis.T @ away), away, atol=1e-12)
+    assert drift.directions(0 * away).shape == (20, 0)
 
 
 # -- distances -------------------------------------------------------------------------
@@ -165,7 +163,7 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed(mean):
     log_p = -0.5 * (common**2 + one**2 + other**2)
     for miss in misses:
         # all runs of a stage are at one distance: their mean says all of the drift
-        residual = drift._without_outliers(miss.residual)
+        residual = miss.residual
         of_drift = np.sum((tau * miss.distance[0]) ** 2, axis=-1)
         expected = np.sum(np.minimum(tau, 0.003) * miss.distance[0] * mean, axis=-1)
         variance = of_drift + miss.covariance[0, 0] / len(residual)
@@ -237,6 +235,6 @@ def test_one_gross_miss_does_not_make_a_drift():
     gross[3] = 0.3
     before, after = (
         np.median(drift.draw_scales([miss], prior(2), np.random.default_rng(0))[:, 0])
-        for miss in (fine, fine._replace(residual=gross))
+        for miss in (fine, fine._replace(residual=drift.without_outliers(gross)))
     )
     assert after < 2 * before

@@ -164,7 +164,7 @@ def test_inside_are_those_between_5_and_95_percent(part, inside):
 
 @pytest.mark.parametrize("draws", [30, 2])
 def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share(draws):
-    """As a matrix, or of more runs than draws by its parts."""
+    """In the directions of drift: it says of drifts what their least squares do."""
     rng = np.random.default_rng(3)
     mean = np.array([0.5, 0.6, 0.7]) + rng.normal(0.0, 0.01, (draws, 3))
     values = {
@@ -184,17 +184,54 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share(draws):
     y, away = np.array([0.51, 0.6, 0.72]), rng.random((3, 2))
     given = (mean, values, away, groups, y, np.ones(3), np.zeros(3))
     miss = judging.measure_miss(judging.Forecast(*given))
-    np.testing.assert_allclose(miss.residual, y - mean.mean(axis=0))
     # a heavy tail's variance is taken as twice its square scale at most
     tails = np.minimum(values["dof"] / (values["dof"] - 2), 2.0)
     expected = np.cov(mean.T) + np.median(values["sigma"] ** 2 * tails) * np.eye(3)
     expected += np.mean(values["tau_checkpoint"] ** 2) * same
     expected += np.mean(values["tau_setting"] ** 2) * alike
-    told = miss.covariance
-    if draws == 2:
-        own, effects, spread = told
-        told = np.diag(own) + (effects @ effects.T).toarray() + spread @ spread.T
-    np.testing.assert_allclose(told, expected)
+    # the drift of each side that least squares find, and its covariance
+    solve = np.linalg.pinv(away)
+    precision = np.linalg.inv(solve @ expected @ solve.T)
+    told = miss.distance.T @ np.linalg.inv(miss.covariance)
+    np.testing.assert_allclose(told @ miss.distance, precision)
+    found = solve @ (y - mean.mean(axis=0))
+    np.testing.assert_allclose(told @ miss.residual, precision @ found)
+
+
+def test_a_stage_that_was_forecast_too_low_does_not_show_a_drift_downwards():
+    """Four runs err together, two of them twice as much, and are missed by .4 and 1%.
+    Weighed by the inverse of their covariance they show a drift of -.2%, not of .7%.
+    """
+    rng = np.random.default_rng(5)
+    together = 0.02 * rng.standard_normal(400)[:, None]
+    mean = 0.5 + together * [1.0, 1.0, 2.0, 2.0]
+    miss = np.array([0.004, 0.004, 0.010, 0.010])
+    values = {"sigma": np.full(400, 0.001), "dof": np.full(400, 50.0)}
+    y, away = mean.mean(axis=0) + miss, np.ones((4, 1))
+    given = (mean, values, away, {}, y, np.ones(4), np.zeros(4))
+    told = judging.measure_miss(judging.Forecast(*given))
+    found = told.residual / told.distance[:, 0]
+    assert found == pytest.approx([0.007])
+    covariance = np.cov(mean.T) + 1e-6 * np.eye(4)
+    weighed = np.linalg.solve(covariance, np.ones(4))
+    assert weighed @ miss / weighed.sum() == pytest.approx(-0.002, abs=1e-4)
+    # its forecast of the drift knows what the runs' mean can miss
+    np.testing.assert_allclose(told.covariance, [[covariance.mean() * 4]], rtol=0.02)
+
+
+def test_a_stage_within_the_range_tells_nothing_of_drift():
+    values = {"sigma": np.full(30, 0.001), "dof": np.full(30, 50.0)}
+    y, inside = np.full(3, 0.5), np.zeros((3, 4))
+    given = (np.full((30, 3), 0.51), values, inside, {}, y, np.ones(3), np.zeros(3))
+    told = judging.measure_miss(judging.Forecast(*given))
+    assert told.distance.shape == (0, 4)
+    assert told.covariance.shape == (0, 0)
+    prior = drift.DriftPriors().of(drift.Range(("N", "D"), (18.0, 20.0), (20.0, 24.0)))
+    scales = (
+        drift.draw_scales(misses, prior, np.random.default_rng(0))
+        for misses in ([told], [])
+    )
+    np.testing.assert_array_equal(*scales)
 
 
 # -- a comparison, and an average of it ------------------------------------------------

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
 
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.machine.runtime import WARMUP
@@ -23,13 +22,14 @@ from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
 from bayeslaw._inference.discrepancy.drift import (
     DriftPrior,
     DriftPriors,
-    ManyRuns,
     Miss,
     Range,
+    directions,
     distances,
     draw_drift,
     draw_scales,
     training_range,
+    without_outliers,
 )
 from bayeslaw._inference.discrepancy.learning import TRIES
 from bayeslaw._inference.discrepancy.process import Process
@@ -287,35 +287,21 @@ def _forecast_stage(
 
 
 def measure_miss(forecast: Forecast) -> Miss:
-    """Compute held-out residuals and the predictive covariance: posterior + noise +
-    effects of groups.
+    """Compute held-out residuals and the predictive covariance (posterior, noise and
+    effects of groups), in the directions in which drifts move the runs.
     """
     mean, draws, away, groups, y, size, row_sd, _ = forecast
+    basis = directions(away)
+    residual = without_outliers(y - mean.mean(0))
     own = np.median(RunNoise.of(draws).capped_variance) * size**2 + row_sd**2
-    residual = y - mean.mean(0)
-    shared = [
-        (code, np.mean(draws[f"tau_{kind}"] ** 2))
-        for kind, code in groups.items()
-        if f"tau_{kind}" in draws
-    ]
-    if len(y) > len(mean):
-        spread = (mean - mean.mean(0)).T / np.sqrt(len(mean) - 1)
-        every = np.arange(len(y))
-        columns = [sparse.csr_array((len(y), 0))]
-        for code, variance in shared:
-            sd = np.sqrt(variance) * size
-            columns.append(
-                sparse.csr_array((sd, (every, np.unique(code, return_inverse=True)[1])))
-            )
-        return Miss(
-            residual, ManyRuns(own, sparse.hstack(columns, "csr"), spread), away
-        )
-    # np.cov returns a scalar for one run
-    covariance = np.cov(mean.T).reshape(len(y), len(y)) + np.diag(own)
-    for code, variance in shared:
-        pairs = code[:, None] == code
-        covariance = covariance + variance * pairs * np.outer(size, size)
-    return Miss(residual, covariance, away)
+    covariance = np.atleast_2d(np.cov(mean @ basis, rowvar=False))
+    covariance = covariance + (basis.T * own) @ basis
+    for kind, code in groups.items():
+        if f"tau_{kind}" in draws:
+            of_groups = pd.DataFrame((basis.T * size).T).groupby(code).sum().to_numpy()
+            variance = np.mean(draws[f"tau_{kind}"] ** 2)
+            covariance = covariance + variance * of_groups.T @ of_groups
+    return Miss(basis.T @ residual, covariance, basis.T @ away)
 
 
 def score_stage(
