@@ -219,6 +219,17 @@ def test_a_stage_that_was_forecast_too_low_does_not_show_a_drift_downwards():
     np.testing.assert_allclose(told.covariance, [[covariance.mean() * 4]], rtol=0.02)
 
 
+def test_one_gross_miss_does_not_move_a_stage():
+    """Eleven of twelve runs are where they should be, one is 30% off."""
+    rng = np.random.default_rng(6)
+    values = {"sigma": np.full(30, 0.001), "dof": np.full(30, 50.0)}
+    miss = 0.001 * rng.standard_normal(12)
+    miss[3] = 0.3
+    given = (np.full((30, 12), 0.5), values, np.ones((12, 1)), {}, 0.5 + miss)
+    told = judging.measure_miss(judging.Forecast(*given, np.ones(12), np.zeros(12)))
+    assert abs(told.residual / told.distance[:, 0]) < 0.001
+
+
 def test_a_stage_within_the_range_tells_nothing_of_drift():
     values = {"sigma": np.full(30, 0.001), "dof": np.full(30, 50.0)}
     y, inside = np.full(3, 0.5), np.zeros((3, 4))

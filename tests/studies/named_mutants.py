@@ -232,7 +232,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "np.quantile(new, [0.05, 0.5, 0.95], axis=0)",
         "np.quantile(new, [0.2, 0.5, 0.8], axis=0)",
     ),
-    (f"{_AVERAGING}/judge.py", "covariance + variance * pairs", "covariance"),
+    (
+        f"{_AVERAGING}/judge.py",
+        "covariance + variance * of_groups.T @ of_groups",
+        "covariance",
+    ),
     (f"{_AVERAGING}/judge.py", "RunNoise.of(draws).of_new_run()", "RunNoise.of(draws)"),
     (
         f"{_AVERAGING}/judge.py",
@@ -273,7 +277,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "smooth, k = plain, 0.0",
     ),
     (_DRIFT, "scales * self.product[is_tested]", "self.product[is_tested]"),
-    (_DRIFT, "_without_outliers(miss.residual)", "miss.residual"),
+    (
+        f"{_AVERAGING}/judge.py",
+        "without_outliers(y - mean.mean(0))",
+        "y - mean.mean(0)",
+    ),
     (_DRIFT, '0.0015, 0.6, "score', '0.015, 0.6, "score'),
     # the model
     (
