@@ -402,6 +402,7 @@ MOVES = {
     "8be9506": "rows were weighed",
     "d839fad5": "the misfit lost its walks and every fit drifts",
     "a387e369": "scales fell with the size of models",
+    "d59a6960": "drift was learned in its own directions",
 }
 
 
