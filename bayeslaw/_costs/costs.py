@@ -285,11 +285,13 @@ class Costs:
             heapq.heappush(free, heapq.heappop(free) + run)
         return max(free)
 
-    def sentence(self) -> str:
-        """Describe in words how costs are computed."""
-        words = [
-            f"FLOPs by {self.shapes[0].formula if self.shapes else Shape().formula}"
-        ]
+    def sentence(self, N: float | None = None) -> str:
+        """Describe in words how costs are computed: for one model size, else for all
+        shapes.
+        """
+        shapes = [self.shape(N)] if N is not None else self.shapes or [Shape()]
+        formulas = dict.fromkeys(shape.formula for shape in shapes)
+        words = [f"FLOPs by {' or '.join(formulas)}"]
         if self.tokens_per_second:
             words.append("measured tokens per second")
         elif self.hardware is not None:

@@ -387,7 +387,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
     settings["max_tokens"] = as_json(float(problem.max_tokens))
     if problem.costs.has_time:
-        settings["costs"] = problem.costs.sentence()
+        settings["costs"] = problem.costs.sentence(problem.N)
         limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
             question.budget.cost_limits
         )

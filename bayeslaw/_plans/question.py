@@ -11,7 +11,7 @@ import numpy as np
 
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import SUPPLIES
+from bayeslaw._base.limits import SUPPLIES, Supply
 from bayeslaw._base.numbers import format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 
@@ -128,9 +128,13 @@ class Budget:
     def seen(self) -> dict[str, float]:
         """Most tokens that may be seen of each supply, repetitions included."""
         return {
-            name: tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)
+            name: tokens * self.times_seen(SUPPLIES[name])
             for name, tokens in self.supplies.items()
         }
+
+    def times_seen(self, supply: Supply) -> float:
+        """Find how often each token of a supply may be seen."""
+        return self.epochs if supply.is_repeated else 1.0
 
 
 # -- what was given for one, or for all ------------------------------------------------

@@ -473,9 +473,9 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
     """Find the limits on data, each of which alone prevents a plan: supplies and the
     bounds of replay; with the plan without it.
     """
-    # words, limit, what is lifted, and the share of the tokens that is limited
+    # words, limit, what is lifted, and the supply, if it is one
     free: list[tuple[str, float, dict[str, Any], Supply | None]] = []
-    for name, most in problem.seen.items():
+    for name, most in problem.supplies.items():
         others = {k: v for k, v in problem.supplies.items() if k != name}
         supply = SUPPLIES[name]
         free.append((supply.words, most, {"supplies": others}, supply))
@@ -491,6 +491,7 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
         row = budget(problem, choice.log_tokens, choice.replay)
         needed = choice.replay
         if supply is not None:
-            needed = math.exp(choice.log_tokens) * supply.share(choice.replay)
+            tokens = math.exp(choice.log_tokens) * supply.share(choice.replay)
+            needed = tokens / problem.times_seen(supply)
         rows.append({"cap": words, "limit": limit, "needed": needed} | row)
     return rows
