@@ -484,6 +484,44 @@ def test_what_cannot_be_is_refused_in_a_line(change, asked, said):
     assert "\n" not in str(refused.value)
 
 
+class OfRate(Reads):
+    """What is read of a law of a swept rate, which a run may lack."""
+
+    def columns_in(self, there):
+        return [name for name in self.covariates if name in there or name != "rate"]
+
+
+class Swept(PowerLaws):
+    """Power laws whose loss rises with the rate of the whole run, if it is given."""
+
+    def pieces(self):
+        return (OfRate(("N", "D", "rate")),)
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        law = super().log_loss(runs, noise=noise, seed=seed)
+        return law + (runs["rate"].to_numpy(float) if "rate" in runs else 0.0)
+
+
+def test_a_setting_that_steps_is_no_schedule():
+    """A law reads one rate of a whole run: neither the curve nor a schedule changes it."""
+    law = power_laws()
+    swept = Swept(law.floor, law.height, law.power)
+    curve = points(TOKENS, true_curve(TOKENS) * np.exp(0.1))
+    refused = pytest.raises(
+        RunTableError, match="peak in all rows, or leave the column"
+    )
+    with refused:
+        bayeslaw.follow(swept, curve.assign(rate=[0.1] * 4 + [0.05] * 4), UNTIL)
+    tokens = np.geomspace(0.05 * TOKENS[0], UNTIL, 60)
+    steps = pd.DataFrame({"D": tokens, "rate": np.geomspace(0.1, 1e-3, 60)})
+    at_peak = curve.assign(rate=0.1)
+    with refused:
+        bayeslaw.follow(swept, at_peak, UNTIL, schedule=steps)
+    known = bayeslaw.follow(swept, at_peak, UNTIL, schedule=steps.drop(columns="rate"))
+    before = known["loss"].final_before["median"]
+    assert before == pytest.approx(END * np.exp(0.1), rel=0.01)
+
+
 @pytest.mark.parametrize("column", ["N", "D", "loss"])
 def test_a_missing_column_is_named(column):
     curve = points(TOKENS, true_curve(TOKENS)).drop(columns=column)
