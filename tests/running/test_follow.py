@@ -237,6 +237,16 @@ def test_first_steps_that_a_law_does_not_describe_are_passed_over(until):
     assert known.first.notes[0].startswith(f"{is_early.sum()} points passed over")
 
 
+@pytest.mark.parametrize("until", [UNTIL, 4 * N])
+def test_a_point_where_the_law_begins_is_used(until):
+    """Up to the rounding of whole batches: tokens and sizes are alike within .1%."""
+    law = power_laws()
+    passes = FromFirstToken(law.floor, law.height, law.power)
+    tokens = min(N, until / 8) * np.array([0.9995, 2.0])
+    known = bayeslaw.follow(passes, points(tokens, true_curve(tokens)), until)
+    assert known.first.points == 2
+
+
 def test_a_chain_passes_over_the_first_steps_of_its_law():
     target = bayeslaw.prior_only("state-power")
     before = bayeslaw.prior_only("chinchilla")

@@ -334,7 +334,8 @@ def _tabulate(
         first_steps = max(piece.first_steps for piece in posterior.pieces())
         if first_steps and unit == "D" and "N" in columns:
             first_tokens = first_steps * constant("N")
-            start = max(start, min(first_tokens, grid.most_first_steps * until))
+            passed_over = min(first_tokens, grid.most_first_steps * until)
+            start = max(start, passed_over * (1 - TOLERANCE))
         places = np.geomspace(start, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})
         return table.assign(**{name: constant(name) for name in columns})
