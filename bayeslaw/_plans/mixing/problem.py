@@ -361,7 +361,8 @@ class MixtureProblem:
         """Tell where a chosen run lies: its ``distance``, as `tell_distance` does, and
         ``warnings``: those of the fits, and of plans at an end of a range.
         """
-        run = {"N": self.size, "D": math.exp(choice.log_tokens)}
+        columns = {c: x for row in self.columns.values() for c, x in row.items()}
+        run = columns | {"D": math.exp(choice.log_tokens)}
         lines = [f"{n}: {x}" for n, p in self.posteriors.items() for x in p.warnings]
         lines += [*self.notes, *doubts_of_place(self.posteriors, run)]
         for name, share, low, high in zip(
