@@ -11,7 +11,7 @@ import numpy as np
 
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import SUPPLIES, Supply
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 
@@ -120,7 +120,7 @@ class Budget:
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)
-            within = self.costs.tokens_within(model.N, model.ptpp, {name: most})
+            within = self.costs.most_tokens(model.N, model.ptpp, **{name: most})
             tokens[limit.binding] = within
         return tokens
 
@@ -128,13 +128,9 @@ class Budget:
     def seen(self) -> dict[str, float]:
         """Most tokens that may be seen of each supply, repetitions included."""
         return {
-            name: tokens * self.times_seen(SUPPLIES[name])
+            name: tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)
             for name, tokens in self.supplies.items()
         }
-
-    def times_seen(self, supply: Supply) -> float:
-        """Find how often each token of a supply may be seen."""
-        return self.epochs if supply.is_repeated else 1.0
 
 
 # -- what was given for one, or for all ------------------------------------------------
