@@ -42,7 +42,7 @@ from bayeslaw._plans.reading import (
     constraint_on,
     read_mean_limit,
 )
-from bayeslaw._plans.sampled import SampledConstraint, along_draws
+from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
@@ -196,10 +196,7 @@ class MixtureProblem:
     ) -> Float[np.ndarray, "set draw mixture tokens"]:
         """Compute the log losses of each set, with the noise of a new run."""
         return np.stack(
-            [
-                self.over(one, log_tokens, shares) + along_draws(one.noise, 3)
-                for one in self.sets.values()
-            ]
+            [self.over(one, log_tokens, shares) for one in self.sets.values()]
         )
 
     def below(
@@ -494,7 +491,7 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         # the other run by the law alone, as `plan` takes it
         columns = tuple(f"{PREFIX}{name}" for name in domains)
         for name, one in drawn.items():
-            log_losses, _ = one.with_slopes(columns, baseline_run)
+            log_losses, _ = one.of_law.with_slopes(columns, baseline_run)
             drawn[name] = replace(one, baseline=np.exp(log_losses))
     for limit in limits:
         if baseline_run is None and UNITS[limit.unit].has_baseline:
