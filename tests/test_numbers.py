@@ -29,6 +29,14 @@ def test_a_comma_that_groups_no_thousands_is_refused(text):
         parse_number(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "point"), [("3,5", "3.5"), ("3,2.9", "1.8"), ("1,2,3", "1.8")]
+)
+def test_what_is_proposed_for_a_comma_is_a_number(text, point):
+    with pytest.raises(RunTableError, match=rf"with a point \({point}\)"):
+        parse_number(text)
+
+
 @pytest.mark.parametrize("text", ["2,986", "1,000", "15,5", "2,986%"])
 def test_a_comma_that_may_be_decimal_is_refused_where_numbers_are_small(text):
     with pytest.raises(RunTableError, match="comma"):

@@ -127,7 +127,8 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
     """Refuse a comma that does not, or may not, group thousands."""
     # 1,234 and 1,234,567.8, but neither 1,8 nor 0,250 nor 12,34,567
     if not re.fullmatch(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
-        point = text.replace(",", ".") if digits.count(",") == 1 else "1.8"
+        is_decimal = digits.count(",") == 1 and "." not in digits
+        point = text.replace(",", ".") if is_decimal else "1.8"
         raise RunTableError(
             f"{text!r} has a comma that does not group thousands; write decimals with a "
             f"point ({point}), and thousands with commas (1,234,567) or without"

@@ -248,24 +248,10 @@ class Costs:
         """
         return self.once(N, ptpp) + self.of_tokens(N, D)
 
-    def most_tokens(
-        self,
-        N: float,
-        ptpp: float | None,
-        max_cost: float = math.inf,
-        max_days: float = math.inf,
-    ) -> float:
-        """Compute the most tokens that fit a sum and a deadline; 0 or less if what is
-        paid before the first token does not fit.
-        """
-        limits = {"max_cost": max_cost, "max_days": max_days}
-        return self.tokens_within(N, ptpp, limits)
-
-    def tokens_within(
-        self, N: float, ptpp: float | None, limits: Mapping[str, float]
-    ) -> float:
-        """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`);
-        0 or less if the cost before the first token exceeds them.
+    def most_tokens(self, N: float, ptpp: float | None, **limits: float) -> float:
+        """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`:
+        ``max_cost``, ``max_days``); 0 or less if the cost before the first token exceeds
+        them.
         """
         once, rate = self.once(N, ptpp), self.of_tokens(N, 1.0)
         tokens = math.inf
@@ -285,11 +271,13 @@ class Costs:
             heapq.heappush(free, heapq.heappop(free) + run)
         return max(free)
 
-    def sentence(self) -> str:
-        """Describe in words how costs are computed."""
-        words = [
-            f"FLOPs by {self.shapes[0].formula if self.shapes else Shape().formula}"
-        ]
+    def sentence(self, N: float | None = None) -> str:
+        """Describe in words how costs are computed: for one model size, else for all
+        shapes.
+        """
+        shapes = [self.shape(N)] if N is not None else self.shapes or [Shape()]
+        formulas = dict.fromkeys(shape.formula for shape in shapes)
+        words = [f"FLOPs by {' or '.join(formulas)}"]
         if self.tokens_per_second:
             words.append("measured tokens per second")
         elif self.hardware is not None:

@@ -45,7 +45,7 @@ from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.rows.shares import share_columns
-from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.runs import TEXT, as_runs
 
 LEAST_NARROWER = 0.05  # share of a new run's interval below which it is hardly narrower
 
@@ -173,11 +173,17 @@ class Anchors(Shown):
 
     def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
         """Format a row for each run, as text; replicates are one row, at the place of
-        the last of them.
+        the last of them. Columns beside size, tokens and mix, such as a rate, are shown
+        if runs on offer that are equal in these differ there.
         """
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
         levels += share_columns(candidates)
+        told = {*counts, *levels, *TEXT, "loss", "cost", "checkpoint_cost"}
+        others = [c for c in candidates if c not in told]
+        keys = [candidates[c] for c in (*counts, *levels)] or [candidates.index * 0]
+        differs = candidates.groupby(keys, dropna=False)[others].nunique() > 1
+        levels += [c for c in others if differs[c].any()]
         picks = pd.DataFrame(self.picks)
         runs = picks.groupby(["run", "row"], sort=False)
         bought = runs[["cost", "gain"]].sum()

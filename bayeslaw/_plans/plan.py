@@ -219,14 +219,13 @@ def answered(question: Question) -> PosedPlan:
 
     # the plan's run; without a plan, the most probable attempt
     most_probable = answer.most_probable()
-    run = {"N": answer.N, "ptpp": answer.ptpp}
+    (name, target), *others = question.posteriors.items()
+    run = {c: x for c, x in best.model.columns[name].items() if np.ndim(x) == 0}
     if most_probable["D"]:
         run |= {name: most_probable[name] for name in ("D", "replay")}
     baselines = {*answer.settings["baseline"].values()}
     if len(baselines) == 1:
         run |= {SOURCE_LOSS_BEFORE: baselines.pop()}
-    run = {name: x for name, x in run.items() if x is not None}
-    (_, target), *others = question.posteriors.items()
     more = doubts(target, dict(others), run) + _doubt_ends(answer)
     far = tell_distance(question.posteriors, run)
     answer = replace(answer, warnings=answer.warnings + more, distance=far)
@@ -387,7 +386,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     settings: dict[str, Any] = {"baseline": baselines, "asked": question.budget.asked()}
     settings["max_tokens"] = as_json(float(problem.max_tokens))
     if problem.costs.has_time:
-        settings["costs"] = problem.costs.sentence()
+        settings["costs"] = problem.costs.sentence(problem.N)
         limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(
             question.budget.cost_limits
         )

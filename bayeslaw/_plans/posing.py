@@ -83,7 +83,7 @@ def _domains(question: Question, model: Model) -> dict[str, SampledConstraint]:
     log_tokens = float(np.clip(math.log(model.N * errors.atpp), low, high))
     least, most = question.budget.min_replay, question.budget.max_replay
     replay = float(np.clip(errors.replay, least, most))
-    scores = [d.log_losses(log_tokens, replay) + d.noise for d in domains.values()]
+    scores = [d.log_losses(log_tokens, replay) for d in domains.values()]
     rng = generator(question.seed, Stream.PLAN_PAIRS)
     orders = coupled(np.stack(scores), errors, rng)
     return {
@@ -251,7 +251,7 @@ def _baseline(
     """
     if model.baseline_run is not None:
         tokens, replay = model.baseline_run
-        return np.exp(sampled.log_losses(math.log(tokens), replay))
+        return np.exp(sampled.of_law.log_losses(math.log(tokens), replay))
     before = model.baselines[sampled.name]
     if isinstance(before, str):
         if before not in columns:
@@ -263,7 +263,7 @@ def _baseline(
         return columns[before]
     tokens = checked("baseline_tokens", before or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
-    loss = np.exp(sampled.log_losses(log_tokens, 1.0))
+    loss = np.exp(sampled.of_law.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():
         raise PlanError(
             f"the source's law has no loss at D = {tokens:g} (it diverges), "

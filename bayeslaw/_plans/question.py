@@ -120,7 +120,7 @@ class Budget:
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)
-            within = self.costs.tokens_within(model.N, model.ptpp, {name: most})
+            within = self.costs.most_tokens(model.N, model.ptpp, **{name: most})
             tokens[limit.binding] = within
         return tokens
 

@@ -132,8 +132,9 @@ def question_of(arguments: PlanArguments) -> Question:
     if not payable:
         once = budget.costs.once(models[0].N, models[0].ptpp)
         raise PlanError(
-            f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
-            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
+            "the limits do not pay for what comes before the first token "
+            f"({once.sentence()}, checkpoint and fixed cost of a run); raise "
+            f"{' and '.join(budget.cost_limits)}"
         )
     draws = arguments.draws
     check_count("draws", draws)

@@ -52,6 +52,21 @@ class Part(Draws):
         fixed = {name: column[places[rows]] for name, column in self.fixed.items()}
         return Part(self.piece.take(places[rows]), rows, fixed)
 
+    def error_size(
+        self, log_tokens: Float[np.ndarray, "*run"]
+    ) -> tuple[Float[np.ndarray, "*run"], Float[np.ndarray, "*run"]]:
+        """Compute the scale of a run's error relative to `Piece.noise`, and its slope
+        along log tokens, both of shape (run,). Without tokens the scale is 1.
+        """
+        process = getattr(self.piece.log_loss, "process", None)
+        if process is None or process.fading is None:
+            return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
+        has_tokens = np.isfinite(log_tokens)
+        size = process.fading.sizes({"D": np.exp(log_tokens)})
+        is_shorter = has_tokens & (size > 1)
+        slope = np.where(is_shorter, -process.fading.power * size, 0.0)
+        return np.where(has_tokens, size, 1.0), slope
+
 
 @dataclass(frozen=True, eq=False)
 class SampledConstraint:
@@ -67,7 +82,8 @@ class SampledConstraint:
         Loss before adaptation in nats per token, shape (draw,); 1 if the unit needs no
         baseline.
     noise
-        Noise of a new run, on log loss, shape (draw,); zeros for the law's mean.
+        Noise of a new run as long as the longest training run, on log loss, shape
+        (draw,); zeros for the law's mean.
     span
         Log tokens between which plans are sought.
     link
@@ -176,11 +192,10 @@ class SampledConstraint:
 
     @cached_property
     def log_limit(self) -> Float[np.ndarray, " draw"]:
-        """Upper limit of the law's log loss, shape (draw,)."""
+        """Upper limit of the log loss, shape (draw,)."""
         most = self._unit.most_loss(self.limit, self.baseline)
         with np.errstate(divide="ignore"):  # for an accuracy that no loss reaches
-            log_most = np.log(most)
-        return log_most - self.noise
+            return np.log(np.broadcast_to(most, self.draws))
 
     @property
     def size(self) -> float:
@@ -190,12 +205,12 @@ class SampledConstraint:
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """Convert the law's log loss to the limited quantity: a loss, or forgetting.
+        """Convert log losses to the limited quantity: a loss, or forgetting.
 
         Draws are on the first axis: shape (draw, ...), as ``log_loss``.
         """
-        loss = np.exp(log_loss + along_draws(self.noise, log_loss.ndim))
-        return self._unit.outcome(loss, along_draws(self.baseline, log_loss.ndim))
+        baseline = along_draws(self.baseline, log_loss.ndim)
+        return self._unit.outcome(np.exp(log_loss), baseline)
 
     def below(
         self, log_loss: Float[np.ndarray, " draw *point"]
@@ -224,12 +239,18 @@ class SampledConstraint:
     def with_limit(self, limit: float) -> SampledConstraint:
         return replace(self, constraint=replace(self.constraint, limit=limit))
 
+    @property
+    def of_law(self) -> SampledConstraint:
+        """The same constraint on the law's mean."""
+        members = tuple((member.of_law, w) for member, w in self.members)
+        return replace(self, noise=np.zeros(self.draws), members=members)
+
     # -- losses ------------------------------------------------------------------------
 
     def log_losses(
         self, log_tokens: float, replay: Float[np.ndarray, " draw"] | float
     ) -> Float[np.ndarray, " draw"]:
-        """Compute the law's log loss of each draw, shape (draw,).
+        """Compute the log loss of each draw, with its noise, shape (draw,).
 
         ``replay``: one number, or one for each draw, shape (draw,).
         """
@@ -241,7 +262,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " draw"] | float,
     ) -> Float[np.ndarray, "tokens draw"]:
-        """Compute the law's log loss at several tokens, shape (tokens, draw)."""
+        """Compute log losses at several tokens, shape (tokens, draw)."""
         by_draw = np.broadcast_to(np.asarray(replay, float), self.draws)
         return self._losses(log_tokens, {"replay": by_draw[None]})[0]
 
@@ -250,7 +271,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " replay"],
     ) -> Float[np.ndarray, "draw replay tokens"]:
-        """Compute the law's log loss, shape (draw, replay, tokens)."""
+        """Compute log losses, shape (draw, replay, tokens)."""
         return self.at_choices(log_tokens, {"replay": replay})
 
     def at_choices(
@@ -258,7 +279,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         chosen: Mapping[str, Float[np.ndarray, " choice"]],
     ) -> Float[np.ndarray, "draw choice tokens"]:
-        """Compute the law's log loss at columns that a plan chooses, shape (draw, choice,
+        """Compute log losses at columns that a plan chooses, shape (draw, choice,
         tokens).
         """
         return self._losses(log_tokens, chosen).transpose(2, 0, 1)
@@ -266,13 +287,14 @@ class SampledConstraint:
     def with_slopes(
         self, columns: tuple[str, ...], point: Float[np.ndarray, " slope *draw"]
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
-        """Compute the law's log loss of each draw, and its slopes along log tokens and
-        further columns.
+        """Compute the log loss of each draw, and its slopes along log tokens and further
+        columns.
 
         ``point``: log tokens, then a value of each column, which all draws share or
         each has for itself.
         """
         losses, slopes = np.zeros(self.draws), np.zeros((self.draws, len(point)))
+        log_tokens = np.broadcast_to(point[0], self.draws)
         for part in self.parts:
             values, along = losses_with_slopes(
                 part.piece.log_loss,
@@ -281,12 +303,16 @@ class SampledConstraint:
                 part.fixed,
                 point if point.ndim == 1 else point[:, part.rows],
             )
-            losses[part.rows], slopes[part.rows] = values, np.asarray(along).T
+            size, slope = part.error_size(log_tokens[part.rows])
+            noise = self.noise[part.rows]
+            losses[part.rows] = values + size * noise
+            slopes[part.rows] = np.asarray(along).T
+            slopes[part.rows, 0] += slope * noise
         if not self.members:
             return losses, slopes
         for member, weights in self.members:
             log_losses, along = member.with_slopes(columns, point)
-            weighted = weights * np.exp(log_losses + member.noise)
+            weighted = weights * np.exp(log_losses)
             losses += weighted
             slopes += weighted[:, None] * along
         return np.log(losses), slopes / losses[:, None]
@@ -296,13 +322,11 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         chosen: Mapping[str, Float[np.ndarray, " choice *draw"]],
     ) -> Float[np.ndarray, "choice tokens draw"]:
-        """Compute the law's log loss in calls of one shape, at choices that all draws
-        share, or that each draw has for itself, shape (choice, draw).
-        """
+        """Compute log losses in calls of one shape, at choices that all draws share, or that each draw has for itself, shape (choice, draw)."""
         first = next(iter(chosen.values()))
         losses = np.zeros((len(first), len(log_tokens), self.draws))
         for member, weights in self.members:
-            log_losses = member._losses(log_tokens, chosen) + member.noise
+            log_losses = member._losses(log_tokens, chosen)
             with np.errstate(over="ignore"):  # a loss may be infinite without tokens
                 losses += weights * np.exp(log_losses)
         if self.members:
@@ -333,6 +357,11 @@ class SampledConstraint:
                     place[..., rows] = np.asarray(block)[
                         : len(place), : len(tokens), : len(rows)
                     ]
+        errors = np.zeros((len(log_tokens), self.draws))
+        for part in self.parts:
+            size, _ = part.error_size(log_tokens)
+            errors[:, part.rows] = size[:, None] * self.noise[part.rows]
+        losses += errors
         return losses
 
     @cached_property

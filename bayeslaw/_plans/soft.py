@@ -25,10 +25,8 @@ def excess(
     constraint: SampledConstraint, log_loss: Float[np.ndarray, " draw *point"]
 ) -> Float[np.ndarray, " draw *point"]:
     """Compute by how many nats each draw exceeds a limit, shape (draw, ...)."""
-    axes = log_loss.ndim
-    most = np.exp(constraint.log_limit + constraint.noise)
-    loss = np.exp(log_loss + along_draws(constraint.noise, axes))
-    return np.maximum(loss - along_draws(most, axes), 0.0)
+    most = along_draws(np.exp(constraint.log_limit), log_loss.ndim)
+    return np.maximum(np.exp(log_loss) - most, 0.0)
 
 
 def expected_cost(

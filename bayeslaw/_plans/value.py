@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw._base.limits import SUPPLIES, Supply
+from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.shown import as_json
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
@@ -473,24 +473,25 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
     """Find the limits on data, each of which alone prevents a plan: supplies and the
     bounds of replay; with the plan without it.
     """
-    # words, limit, what is lifted, and the share of the tokens that is limited
-    free: list[tuple[str, float, dict[str, Any], Supply | None]] = []
-    for name, most in problem.seen.items():
+    # name, limit, and what is lifted
+    free: list[tuple[str, float, dict[str, Any]]] = []
+    for name, unique in problem.supplies.items():
         others = {k: v for k, v in problem.supplies.items() if k != name}
-        supply = SUPPLIES[name]
-        free.append((supply.words, most, {"supplies": others}, supply))
+        free.append((name, unique, {"supplies": others}))
     if problem.min_replay > 0:
-        free.append(("least replay", problem.min_replay, {"min_replay": 0.0}, None))
+        free.append(("least replay", problem.min_replay, {"min_replay": 0.0}))
     if problem.max_replay < 1:
-        free.append(("largest replay", problem.max_replay, {"max_replay": 1.0}, None))
+        free.append(("largest replay", problem.max_replay, {"max_replay": 1.0}))
     rows = []
-    for words, limit, lifted, supply in free:
+    for name, limit, lifted in free:
         choice = search(replace(problem, **lifted))
         if choice.margin < 0:
             continue
         row = budget(problem, choice.log_tokens, choice.replay)
-        needed = choice.replay
-        if supply is not None:
-            needed = math.exp(choice.log_tokens) * supply.share(choice.replay)
+        words, needed = name, choice.replay
+        if name in SUPPLIES:
+            words = SUPPLIES[name].words
+            seen = math.exp(choice.log_tokens) * SUPPLIES[name].share(choice.replay)
+            needed = limit * seen / problem.seen[name]  # unique, as the limit is
         rows.append({"cap": words, "limit": limit, "needed": needed} | row)
     return rows

@@ -111,7 +111,7 @@ def epochs_allowed(
     if asked > FEW_EPOCHS:
         raise PlanError(
             f"max_epochs {asked:g}: {why}, and beyond {FEW_EPOCHS:g} epochs it is worth "
-            "much less than a new token; give fewer epochs, or more unique_target_tokens"
+            "much less than a new token; give fewer epochs, or more unique tokens"
         )
     if measured is None:
         return asked, [f"max_epochs {asked:g}: {why}; each token is counted as new"]

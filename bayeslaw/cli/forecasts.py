@@ -83,7 +83,9 @@ def forecast(options: ForecastOptions) -> None:
     import bayeslaw
     from bayeslaw._base.numbers import format_count
     from bayeslaw._forecasts.misfits import drift_sentence, shift_sentence
+    from bayeslaw._law.columns import LOSSES_BEFORE
     from bayeslaw._posteriors.chain import chain
+    from bayeslaw._posteriors.posterior import columns_read
 
     if not options.prior_only and (options.law or options.experience):
         raise LawError(
@@ -131,9 +133,10 @@ def forecast(options: ForecastOptions) -> None:
     def show() -> None:
         if options.prior_only:
             say_block("\n".join(posterior.warnings))
-        # columns that identify the run
-        names = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
-        labels = table[[name for name in names if name in table]]
+        # columns that identify the run: a law may read a rate, or shares
+        names = ("run", "domain", "N", "D", "replay", "ptpp", *columns_read(posterior))
+        told = dict.fromkeys((*names, "step", "loss"))
+        labels = table[[c for c in told if c in table and c not in LOSSES_BEFORE]]
         counts = {c: labels[c].map(format_count) for c in ("N", "D") if c in labels}
         wide = pd.concat([labels.assign(**counts), rows], axis=1)
         say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))

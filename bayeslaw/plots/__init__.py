@@ -8,7 +8,6 @@ from bayeslaw.plots.anchors import picks as picks
 from bayeslaw.plots.axes import BLACK as BLACK
 from bayeslaw.plots.axes import COLOURS as COLOURS
 from bayeslaw.plots.axes import GREY as GREY
-from bayeslaw.plots.axes import MOST_TICKS as MOST_TICKS
 from bayeslaw.plots.axes import STAR as STAR
 from bayeslaw.plots.budgets import isoflops as isoflops
 from bayeslaw.plots.budgets import stopping as stopping

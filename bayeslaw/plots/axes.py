@@ -22,7 +22,6 @@ COLOURS = (
     "#F0E442",
     "#000000",
 )
-MOST_TICKS = 4  # levels along an axis up to which each has its own tick
 GREY, BLACK = "#767676", "#000000"
 STAR = {
     "marker": "*",

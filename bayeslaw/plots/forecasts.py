@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw.plots.axes import COLOURS, GREY, MOST_TICKS, coloured_groups, line_in_band
+from bayeslaw.plots.axes import COLOURS, GREY, coloured_groups, line_in_band
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from matplotlib.axes import Axes
 
     from bayeslaw._forecasts.check import Check
@@ -51,15 +52,27 @@ def forecast_curve(
             ax.plot(x, ordered["loss"], "o", color=colour, **dots)
     ax.set_xscale("log")
     measured = runs.dropna(subset="loss") if "loss" in runs else runs
-    marks = np.sort(measured[along].unique())
-    # Marks overlap on a logarithmic axis that spans less than a decade.
-    if len(marks) <= MOST_TICKS:
-        ax.set_xticks(marks, [format_count(mark) for mark in marks])
-        ax.set_xticks([], minor=True)
+    low, high = ax.get_xlim()
+    marks = _take_apart(np.sort(measured[along].unique()), low, high)
+    ax.set_xticks(marks, [format_count(mark) for mark in marks])
+    ax.set_xticks([], minor=True)
     names = {"D": "adaptation tokens D", "N": "parameters N"}
     ax.set_xlabel(names.get(along, along))
     ax.set_ylabel("loss (nats per token)")
     return ax
+
+
+def _take_apart(
+    values: Float[np.ndarray, " value"], low: float, high: float, least: float = 0.2
+) -> list[float]:
+    """Take values, in order, that lie at least this share of a logarithmic axis apart, so
+    that their labels do not overlap.
+    """
+    taken: list[float] = []
+    for value in values:
+        if not taken or value > taken[-1] * (high / low) ** least:
+            taken.append(float(value))
+    return taken
 
 
 def learning_curves(

@@ -224,3 +224,15 @@ def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
         read("max_forgetting", text)
     with pytest.raises(PlanError, match="max_forgetting 2 is 200%"):
         read_question(["N=1B", "max_forgetting=2"])
+
+
+def test_forecasts_of_runs_at_several_rates_are_told_apart(tmp_path):
+    """Each line has the columns that the law reads, also those that are the user's own."""
+    planned = tmp_path / "planned.csv"
+    planned.write_text("N,D,lr,note\n1e9,2e10,0.001,a\n1e9,2e10,0.002,b\n")
+    words = ["forecast", str(planned), "--law", "chinchilla+lr", "--prior-only"]
+    shown = CliRunner().invoke(cli.app, words).stdout
+    (names,) = [line.split() for line in shown.splitlines() if " median " in line]
+    assert names[:3] == ["N", "D", "lr"]
+    rates = [line.split()[3] for line in shown.splitlines() if " 20B " in line]
+    assert rates == ["0.001", "0.002"]

@@ -212,6 +212,17 @@ def test_replicates_of_a_run_are_listed_once(replicates, offers):
     assert shown_gains == pytest.approx(gains, rel=0.02)
 
 
+def test_runs_at_several_rates_are_told_apart():
+    """Two runs that differ in their rate alone are two lines, each with its rate."""
+    offered = table(x=[3.0, 0.0, 3.0], cost=1.0).assign(
+        N=1e9, D=[1e9, 1e9, 2e9], replay=0.1, lr=[1e-3, 2e-3, 1e-3], loss=2.0, seed=0
+    )
+    shown = buy(straight(), offered, 2.0, replicates=1).table(offered)
+    bought = offered.loc[shown["row"]]
+    assert shown["lr"].tolist() == bought["lr"].tolist()
+    assert {"loss", "seed"}.isdisjoint(shown)
+
+
 def test_runs_that_tell_laws_apart_are_bought():
     """Two laws agree at x = 1, where each could be refined; the goal is where they part, and so is the run bought."""
     rng = np.random.default_rng(0)

@@ -39,8 +39,8 @@ class Straight(SampledConstraint):
         x, r = np.asarray(log_tokens) - BILLION, np.asarray(replay)
         with np.errstate(invalid="ignore"):
             if self.falls:
-                return self.level - FALL * (x + np.log(1.05 - r))
-            return self.level + RISE * x * (1.1 - r)
+                return self.level + self.noise - FALL * (x + np.log(1.05 - r))
+            return self.level + self.noise + RISE * x * (1.1 - r)
 
     def log_losses_on_grid(self, log_tokens, replay):
         rows = [[self.log_losses(x, r) for x in log_tokens] for r in replay]
@@ -95,7 +95,7 @@ def kept(problem, log_tokens, replay):
     """
     rows = []
     for c in problem.constraints:
-        loss = np.exp(c.log_losses(log_tokens, replay)) * np.exp(c.noise)
+        loss = np.exp(c.of_law.log_losses(log_tokens, replay)) * np.exp(c.noise)
         if c.constraint.unit == "relative":
             rows.append((loss - c.baseline) / c.baseline <= c.limit)
         elif c.constraint.unit == "nats":

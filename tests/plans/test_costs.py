@@ -111,6 +111,16 @@ def free():
     return state_plan(costs=CLUSTER)
 
 
+def test_a_plan_says_the_formula_of_its_own_size():
+    """Of two models with shapes of their own, that of the chosen one."""
+    experts, dense = Shape(N=47e9, active=13e9), Shape(N=8.1e9, vocab=128e3, width=4096)
+    costs = Costs(hardware="64xH100", shapes=[experts, dense])
+    assert "FLOPs by 6 (13B active) D or 6 N D + 6 vocab width D," in costs.sentence()
+    plan = state_plan(N=[47e9, 8.1e9], costs=costs)
+    assert plan.N == 8.1e9
+    assert plan.settings["costs"].startswith("FLOPs by 6 N D + 6 vocab width D, 64x")
+
+
 def test_a_plan_says_money_and_days(free):
     """Those of its tokens, and so does every row of its alternatives."""
     bill = CLUSTER.of_run(free.N, free.D)

@@ -107,6 +107,16 @@ def test_without_limits_a_budget_has_a_plan_too(posteriors):
     assert "The mean loss is least there" in plan.sentence()
 
 
+def test_of_fixed_shares_none_is_said_to_matter_least(posteriors):
+    """Of all but one that are fixed, none is free either: shares sum to one."""
+    some = {"web": (0.4, 0.4), "code": (0.4, 0.4)}
+    best = bayeslaw.best_mixture(posteriors, **(BUDGET | {"bounds": BOUNDS | some}))
+    assert best.shares == pytest.approx({"web": 0.4, "code": 0.4, "books": 0.2})
+    assert "matters least" not in best.sentence()
+    free = bayeslaw.best_mixture(posteriors, **BUDGET)
+    assert "matters least: from" in free.sentence()
+
+
 @pytest.mark.parametrize(
     "bounds",
     [

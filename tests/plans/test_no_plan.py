@@ -57,6 +57,17 @@ def test_unique_target_tokens_in_the_way_are_named():
     assert enough.feasible
 
 
+def test_unique_tokens_that_are_repeated_are_told_as_given():
+    """Not as often as they may be seen: 250M tokens seen four times are not 1B."""
+    once = example_plan(**WIDE, max_replay=0.6, unique_target_tokens=1e9)
+    asked = {"unique_target_tokens": 2.5e8, "max_epochs": 4}
+    repeated = example_plan(**WIDE, max_replay=0.6, **asked)
+    (cap_once, *_), (cap, *_) = once.explanation["caps"], repeated.explanation["caps"]
+    assert cap["limit"] == 2.5e8
+    assert cap["needed"] == pytest.approx(cap_once["needed"] / 4)
+    assert "unique target tokens 250M -> " in repeated.sentence()
+
+
 def test_a_bound_of_replay_in_the_way_is_named():
     made = example_plan(**WIDE, min_replay=0.0, max_replay=0.0)
     assert not made.feasible

@@ -62,7 +62,7 @@ def test_a_draw_keeps_its_limit_where_its_loss_with_noise_is_under_it(several):
 def test_what_is_limited_is_told_with_the_noise(several):
     for c in several.constraints:
         log_loss = c.log_losses(BILLION + 1.0, 0.3)
-        loss = np.exp(log_loss + c.noise)
+        loss = np.exp(c.of_law.log_losses(BILLION + 1.0, 0.3) + c.noise)
         expected = {
             "loss": loss,
             "relative": loss / c.baseline - 1,
@@ -194,7 +194,7 @@ def test_promises_tell_the_loss_of_a_new_run(several):
     rows = value.promises(several, PLAN)
     kept = known.kept(several, *PLAN[:2])
     for row, c, of_c in zip(rows, several.constraints, kept, strict=True):
-        loss = np.exp(c.log_losses(*PLAN[:2]) + c.noise)
+        loss = np.exp(c.of_law.log_losses(*PLAN[:2]) + c.noise)
         told = {"loss": loss, "relative": loss / c.baseline - 1}
         outcome = told.get(c.unit, loss - c.baseline)
         assert row["name"] == c.name
@@ -217,12 +217,14 @@ def test_budget_of_a_choice():
 
 
 def test_draws_further_out_keep_less(problem):
+    """Further from the median with their noise, as the intervals that checks judge."""
     factors = {"target": 2.0, "web": 1.5}
     kept = []
     for c, most in zip(problem.constraints, known.limits(problem), strict=True):
-        log_loss = c.log_losses(*PLAN[:2])
+        log_loss = c.of_law.log_losses(*PLAN[:2]) + c.noise
         middle = np.median(log_loss)
-        kept.append(middle + factors[c.name] * (log_loss - middle) <= most)
+        further = middle + factors[c.name] * (log_loss - middle)
+        kept.append(further <= most + c.noise)
     told = value.stretched_probability(problem, *PLAN[:2], factors)
     assert told == np.mean(kept[0] & kept[1])
     unchanged = value.stretched_probability(problem, *PLAN[:2], {})
@@ -334,7 +336,8 @@ def test_the_trade_off_is_along_replay_at_one_budget(several):
         band = told["bands"][c.name]
         assert (band["limit"], band["unit"]) == (c.limit, c.unit)
         for k, replay in enumerate(told["replay"]):
-            loss = np.exp(c.log_losses(PLAN.log_tokens, replay) + c.noise)
+            law = c.of_law.log_losses(PLAN.log_tokens, replay)
+            loss = np.exp(law + c.noise)
             outcome = {"loss": loss, "nats": loss - c.baseline}.get(
                 c.unit, loss / c.baseline - 1
             )

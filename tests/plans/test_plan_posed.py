@@ -1,5 +1,9 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +11,7 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw import PlanError
+from bayeslaw._inference.discrepancy import process
 from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.posing import point_pieces
@@ -76,6 +81,32 @@ def test_noise_is_student_t_of_each_draw_s_own_scale():
         assert stats.kstest(standard, stats.norm.cdf).pvalue < 1e-4
     both = [constraint.noise for constraint in posed.constraints]
     assert abs(stats.spearmanr(*both).statistic) < 0.05
+
+
+@dataclass(frozen=True)
+class Fading:
+    """A law whose errors are larger the shorter a run is."""
+
+    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 4e9))
+
+    def __call__(self, values, columns):
+        return falling(values, columns)
+
+
+@pytest.mark.parametrize(("tokens", "size"), [(1e8, 40**0.2), (4e9, 1), (1e10, 1)])
+def test_noise_of_a_short_run_is_as_large_as_in_forecasts(tokens, size):
+    """It fades up to the longest training run, and so it has a slope along tokens."""
+    source = piece(rising)
+    posed = problem(piece(Fading(), **NOISY), source, baseline_loss=2.0)
+    target, at = posed.constraints[0], np.log(tokens)
+    law = target.of_law.log_losses(at, 0.3)
+    loss = target.log_losses(at, 0.3)
+    np.testing.assert_allclose(loss - law, size * target.noise, atol=1e-12)
+    losses, slopes = target.with_slopes(("replay",), np.array([at, 0.3]))
+    np.testing.assert_allclose(losses, loss)
+    step = 1e-6
+    ahead = target.log_losses(at + step, 0.3)
+    np.testing.assert_allclose(slopes[:, 0], (ahead - loss) / step, atol=1e-6)
 
 
 def test_the_law_s_mean_has_no_noise_and_a_law_without_any_neither():

@@ -102,7 +102,7 @@ def test_a_mean_of_rises_of_two_sources_is_priced_in_nats():
     x, replay = math.log(2e10), 0.05
     rises, baselines = [], []
     for c in problem_of(of_target(), SOURCES, **LIMITS).constraints[1:]:
-        loss = np.exp(c.log_losses(x, replay) + c.noise)
+        loss = np.exp(c.of_law.log_losses(x, replay) + c.noise)
         baselines.append(c.baseline)
         rises.append(loss / c.baseline - 1)
     over = np.maximum(np.mean(rises, axis=0) - 0.01, 0) * np.mean(baselines, axis=0)

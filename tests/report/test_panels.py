@@ -76,3 +76,18 @@ def test_in_print_too():
     assert len(line.get_xdata()) == 13
     assert np.isfinite(dots.get_ydata()).sum() == 1
     assert [label.get_text() for label in ax.get_xticklabels()] == ["10B"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "labels"),
+    [
+        ([1e9, 1.1e9, 4e9, 1e10], ["1B", "4B", "10B"]),
+        ([1e9, 1.1e9, 1.3e9, 2e9, 3e9, 4e9, 6e9, 8e9], ["1B", "2B", "4B", "8B"]),
+    ],
+)
+def test_in_print_labels_do_not_overlap(tokens, labels):
+    """Few numbers of tokens or many within a decade: each label has a fifth of the axis."""
+    held = runs(tokens, replay=[0.1] * len(tokens))
+    ax = plots.forecast_curve(Figure().subplots(), held, forecasts(held))
+    assert [label.get_text() for label in ax.get_xticklabels()] == labels
+    assert not ax.get_xticks(minor=True).size

@@ -237,6 +237,16 @@ def test_first_steps_that_a_law_does_not_describe_are_passed_over(until):
     assert known.first.notes[0].startswith(f"{is_early.sum()} points passed over")
 
 
+@pytest.mark.parametrize("until", [UNTIL, 4 * N])
+def test_a_point_where_the_law_begins_is_used(until):
+    """Up to the rounding of whole batches: tokens and sizes are alike within .1%."""
+    law = power_laws()
+    passes = FromFirstToken(law.floor, law.height, law.power)
+    tokens = min(N, until / 8) * np.array([0.9995, 2.0])
+    known = bayeslaw.follow(passes, points(tokens, true_curve(tokens)), until)
+    assert known.first.points == 2
+
+
 def test_a_chain_passes_over_the_first_steps_of_its_law():
     target = bayeslaw.prior_only("state-power")
     before = bayeslaw.prior_only("chinchilla")
@@ -482,6 +492,44 @@ def test_what_cannot_be_is_refused_in_a_line(change, asked, said):
     with pytest.raises((PlanError, RunTableError), match=said) as refused:
         bayeslaw.follow(power_laws(), curve, **({"until": UNTIL} | asked))
     assert "\n" not in str(refused.value)
+
+
+class OfRate(Reads):
+    """What is read of a law of a swept rate, which a run may lack."""
+
+    def columns_in(self, there):
+        return [name for name in self.covariates if name in there or name != "rate"]
+
+
+class Swept(PowerLaws):
+    """Power laws whose loss rises with the rate of the whole run, if it is given."""
+
+    def pieces(self):
+        return (OfRate(("N", "D", "rate")),)
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        law = super().log_loss(runs, noise=noise, seed=seed)
+        return law + (runs["rate"].to_numpy(float) if "rate" in runs else 0.0)
+
+
+def test_a_setting_that_steps_is_no_schedule():
+    """A law reads one rate of a whole run: neither the curve nor a schedule changes it."""
+    law = power_laws()
+    swept = Swept(law.floor, law.height, law.power)
+    curve = points(TOKENS, true_curve(TOKENS) * np.exp(0.1))
+    refused = pytest.raises(
+        RunTableError, match="peak in all rows, or leave the column"
+    )
+    with refused:
+        bayeslaw.follow(swept, curve.assign(rate=[0.1] * 4 + [0.05] * 4), UNTIL)
+    tokens = np.geomspace(0.05 * TOKENS[0], UNTIL, 60)
+    steps = pd.DataFrame({"D": tokens, "rate": np.geomspace(0.1, 1e-3, 60)})
+    at_peak = curve.assign(rate=0.1)
+    with refused:
+        bayeslaw.follow(swept, at_peak, UNTIL, schedule=steps)
+    known = bayeslaw.follow(swept, at_peak, UNTIL, schedule=steps.drop(columns="rate"))
+    before = known["loss"].final_before["median"]
+    assert before == pytest.approx(END * np.exp(0.1), rel=0.01)
 
 
 @pytest.mark.parametrize("column", ["N", "D", "loss"])

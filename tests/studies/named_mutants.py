@@ -125,11 +125,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "2 * fitted >= measured.n", "fitted >= measured.n"),
     (_CHECK, "slope + error * rng", "slope + 0 * error * rng"),
     # the plan
-    (f"{_PLANNING}/sampled.py", "log_most - self.noise", "log_most + self.noise"),
+    (f"{_PLANNING}/sampled.py", "losses += errors", "losses -= errors"),
     (
         f"{_PLANNING}/sampled.py",
-        "log_loss + along_draws(self.noise, log_loss.ndim)",
-        "log_loss",
+        "losses[part.rows] = values + size * noise",
+        "losses[part.rows] = values",
     ),
     (f"{_PLANNING}/value.py", "np.minimum(ends, end)", "np.maximum(ends, end)"),
     (f"{_PLANNING}/value.py", "np.maximum(starts, start)", "np.minimum(starts, start)"),
@@ -167,8 +167,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "sampled.log_losses(log_tokens, 1.0)",
-        "sampled.log_losses(log_tokens, 0.0)",
+        "of_law.log_losses(log_tokens, 1.0)",
+        "of_law.log_losses(log_tokens, 0.0)",
     ),
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (

@@ -1,5 +1,6 @@
 """Columns of the user's own: runs far beyond them are told, and they are made of others by arithmetic."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._posteriors.averaging.distance import doubts
+from known.plans import DRAWS, STATE, Draws, source_piece, target_piece
 from known.power_laws import PowerLaws, Reads
 from known.said import said_by
 
@@ -55,6 +57,25 @@ def test_a_plan_far_beyond_an_own_column_is_told():
     (line,) = doubts(heated([1.0, 2.0]), {}, run)
     assert line.startswith("the plan's heat = 500 ")
     assert not doubts(heated([1.0, 2.0]), {}, run | {"heat": 4.0})
+
+
+@pytest.mark.parametrize(("heat", "is_told"), [(1.5, False), (200.0, True)])
+def test_the_planner_tells_of_an_own_column_of_the_source_too(heat, is_told):
+    """Not only of the columns that it chooses."""
+    runs = pd.DataFrame({"N": 1e9, "D": [1e8, 1e12], "ptpp": 30.0, "heat": [1.0, 2.0]})
+    piece = source_piece()
+    piece = replace(piece, covariates=(*piece.covariates, "heat"))
+    plan = bayeslaw.plan(
+        Draws((target_piece(),)),
+        Draws((piece,), runs=runs),
+        N=1e9,
+        max_target_loss=2.45,
+        max_forgetting=0.03,
+        covariates=STATE | {"heat": heat},
+        draws=DRAWS,
+    )
+    told = "the plan's heat = 200 (a column of your own) lies 100 times beyond the runs"
+    assert [line.startswith(told) for line in plan.warnings] == [True] * is_told
 
 
 def test_a_root_is_a_factor_of_a_column():

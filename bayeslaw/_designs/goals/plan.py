@@ -202,8 +202,8 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
         run = pd.DataFrame([means | planned])
-        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
-        excess = log_loss - constraint.log_limit - constraint.noise
+        log_loss = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
+        excess = log_loss - constraint.log_limit
         domains.append(
             view_candidates(
                 constraint.parts, table, run, excess[:, None], at, run_length
@@ -231,14 +231,15 @@ def saving(
         # variance that no run lowers: the noise of the planned run, without the effect
         # of its checkpoint if runs on offer start from it
         shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
-        unlearnable.append(max(float(constraint.noise.var() - shared), 0.0))
+        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
+        law = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
+        unlearnable.append(max(float((log_loss - law).var() - shared), 0.0))
         # log tokens saved for each unit of log loss by which the limit is raised; a
         # step of the limit saves its worth
         looser = constraint.limit + value.limit_step(constraint)
         raised = constraint.with_limit(looser).log_limit - constraint.log_limit
         price.append(worth[constraint.name] / float(np.mean(raised)))
         # mean margin to the limit at the plan, in sds
-        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
         margin = constraint.log_limit - log_loss
         z.append(float(margin.mean() / margin.std()))
     arrays = np.array(unlearnable), np.array(price), np.array(z)

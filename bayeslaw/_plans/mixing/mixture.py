@@ -400,12 +400,12 @@ class BestMixture(Shown):
         least = max(width, key=lambda name: width[name])
         ends = self.free[least]
         under = " under the limits" if self.limits else ""
-        lines = [
-            f"{at} the mean loss is least{under}, {value}, with {mixture}.",
-            odds,
-            f"The share of {least} matters least: from {ends['low']:.1%} to "
-            f"{ends['high']:.1%} some mixture is within {self.tolerance:.2%} of that.",
-        ]
+        lines = [f"{at} the mean loss is least{under}, {value}, with {mixture}.", odds]
+        if width[least] > 1e-6:  # not all shares are fixed
+            lines.append(
+                f"The share of {least} matters least: from {ends['low']:.1%} to "
+                f"{ends['high']:.1%} some mixture is within {self.tolerance:.2%} of that."
+            )
         return "\n".join(line for line in lines if line)
 
     def table(self) -> pd.DataFrame:

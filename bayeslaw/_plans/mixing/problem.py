@@ -42,7 +42,7 @@ from bayeslaw._plans.reading import (
     constraint_on,
     read_mean_limit,
 )
-from bayeslaw._plans.sampled import SampledConstraint, along_draws
+from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
@@ -196,10 +196,7 @@ class MixtureProblem:
     ) -> Float[np.ndarray, "set draw mixture tokens"]:
         """Compute the log losses of each set, with the noise of a new run."""
         return np.stack(
-            [
-                self.over(one, log_tokens, shares) + along_draws(one.noise, 3)
-                for one in self.sets.values()
-            ]
+            [self.over(one, log_tokens, shares) for one in self.sets.values()]
         )
 
     def below(
@@ -361,7 +358,8 @@ class MixtureProblem:
         """Tell where a chosen run lies: its ``distance``, as `tell_distance` does, and
         ``warnings``: those of the fits, and of plans at an end of a range.
         """
-        run = {"N": self.size, "D": math.exp(choice.log_tokens)}
+        columns = {c: x for row in self.columns.values() for c, x in row.items()}
+        run = columns | {"D": math.exp(choice.log_tokens)}
         lines = [f"{n}: {x}" for n, p in self.posteriors.items() for x in p.warnings]
         lines += [*self.notes, *doubts_of_place(self.posteriors, run)]
         for name, share, low, high in zip(
@@ -493,7 +491,7 @@ def pose(question: MixtureArguments | BestMixtureArguments) -> MixtureProblem:
         # the other run by the law alone, as `plan` takes it
         columns = tuple(f"{PREFIX}{name}" for name in domains)
         for name, one in drawn.items():
-            log_losses, _ = one.with_slopes(columns, baseline_run)
+            log_losses, _ = one.of_law.with_slopes(columns, baseline_run)
             drawn[name] = replace(one, baseline=np.exp(log_losses))
     for limit in limits:
         if baseline_run is None and UNITS[limit.unit].has_baseline:

@@ -5,6 +5,7 @@ that, and list the reasons to doubt a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -35,7 +36,6 @@ def doubts(
     table = table_of(target)
     lines = doubts_of_place({"target": target, **sources}, run)
     lines += [] if table is None else doubt_baseline(table, run)
-    lines += [f"the plan's {line}" for line in own_far(target, pd.DataFrame([run]))]
     for name, posterior in sources.items():
         source = table_of(posterior)
         if table is None or source is None:
@@ -78,6 +78,8 @@ def doubts_of_place(
         lines.append(
             f"the plan's {column} = {value} is {place.phrase('fitted')}, {end}; {test}"
         )
+    own = [own_far(posterior, planned) for posterior in posteriors.values()]
+    lines += [f"the plan's {line}" for line in dict.fromkeys(chain.from_iterable(own))]
     return lines + new_sizes_of_plain_fits(posteriors.values(), planned)
 
 

@@ -323,21 +323,32 @@ def _tabulate(
     columns that the laws read.
     """
     columns = sorted(set(columns_read(posterior, there=run)) - {unit})
+    # swept settings, of which a law reads one for the whole run
+    settings = set(columns) - set(columns_read(posterior, there=()))
+
+    def constant(name: str, rows: pd.DataFrame = run) -> float:
+        return _find_constant(rows, name, is_setting=name in settings)
+
     if schedule is None:
         start = until / grid.early
         first_steps = max(piece.first_steps for piece in posterior.pieces())
         if first_steps and unit == "D" and "N" in columns:
-            first_tokens = first_steps * _find_constant(run, "N")
-            start = max(start, min(first_tokens, grid.most_first_steps * until))
+            first_tokens = first_steps * constant("N")
+            passed_over = min(first_tokens, grid.most_first_steps * until)
+            start = max(start, passed_over * (1 - TOLERANCE))
         places = np.geomspace(start, grid.longest * until, grid.nodes)
         table = pd.DataFrame({unit: places})
-        return table.assign(**{name: _find_constant(run, name) for name in columns})
+        return table.assign(**{name: constant(name) for name in columns})
     if unit not in schedule:
         raise RunTableError(f"the schedule lacks column {unit!r}")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})
     for name in columns:
-        along = schedule[name].astype(float) if name in schedule else None
-        table[name] = _find_constant(run, name) if along is None else along
+        if name not in schedule:
+            table[name] = constant(name)
+        elif name in settings:
+            table[name] = constant(name, schedule)
+        else:
+            table[name] = schedule[name].astype(float)
     table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
     last = table[unit].max() if len(table) else 0.0
     if not last >= until:
@@ -350,7 +361,7 @@ def _tabulate(
     return table
 
 
-def _find_constant(run: pd.DataFrame, name: str) -> float:
+def _find_constant(run: pd.DataFrame, name: str, *, is_setting: bool) -> float:
     if name in AREAS:
         raise RunTableError(
             f"the law reads {name}, an area of the schedule: give the run's "
@@ -363,9 +374,15 @@ def _find_constant(run: pd.DataFrame, name: str) -> float:
     values = run[name].astype(float).unique()
     if len(values) > 1 or not np.isfinite(values).all():
         examples = ", ".join(f"{value:g}" for value in values[:3])
+        advice = "select a run with where, or say how it goes on (--schedule FILE)"
+        if is_setting:
+            advice = (
+                "write that of the run's peak in all rows, or leave the column out, and "
+                "the run counts as tuned"
+            )
         raise RunTableError(
             f"column {name!r} changes along the run ({examples}): one run has one value; "
-            "select a run with where, or say how it goes on (--schedule FILE)"
+            f"{advice}"
         )
     return float(values[0])
 
