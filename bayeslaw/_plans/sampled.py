@@ -322,7 +322,9 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         chosen: Mapping[str, Float[np.ndarray, " choice *draw"]],
     ) -> Float[np.ndarray, "choice tokens draw"]:
-        """Compute log losses in calls of one shape, at choices that all draws share, or that each draw has for itself, shape (choice, draw)."""
+        """Compute log losses in calls of one shape, at choices that all draws share, or
+        that each draw has for itself, shape (choice, draw).
+        """
         first = next(iter(chosen.values()))
         losses = np.zeros((len(first), len(log_tokens), self.draws))
         for member, weights in self.members:
