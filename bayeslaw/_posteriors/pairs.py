@@ -28,7 +28,7 @@ from bayeslaw._posteriors.outcomes import log_losses
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import distances, own_beyond
 from bayeslaw._tables.fitting import fitted
-from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.levels import find_checkpoints, with_common_levels
 from bayeslaw._tables.surface import CLEAR, partial_slope
 
 if TYPE_CHECKING:
@@ -108,11 +108,8 @@ def doubts_of_tables(
     """
     lines, keys = [], ["N", "ptpp"]
     if set(keys) <= set(target) & set(source):
-        levelled = with_common_levels(target, source, keys)
-        checkpoints, others = (
-            set(table[keys].itertuples(index=False, name=None)) for table in levelled
-        )
-        if not checkpoints & others:
+        checkpoints = source[keys].drop_duplicates()
+        if (find_checkpoints(target, checkpoints) < 0).all():
             lines.append(
                 f"the fits of target and of {name} have no checkpoint (N, ptpp) in "
                 "common: are they of the same models?"
