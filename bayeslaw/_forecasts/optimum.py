@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import optimize
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
@@ -226,13 +228,21 @@ def optimum(
 
     rows, curves, log_sizes = [], [], []
     for budget in _choose_budgets(budgets, sweeps, costs):
-        tokens = np.array([afford(budget, N) for N in grid])
-        sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
+        sizes = grid[[afford(budget, N) >= 1 for N in grid]]
         if len(sizes) < 3:
+            unit = "" if costs.has_money else " FLOPs (of money with a price: --price)"
             raise PlanError(
-                f"a budget of {budget:.3g} pays for no model: {format_count(served)} "
-                "served tokens, or what a run costs in any case, are more"
+                f"a budget of {budget:.3g}{unit} pays for no model: "
+                f"{format_count(served)} served tokens, or what a run costs in any case, "
+                "are more"
             )
+        if len(sizes) < len(grid):
+            # towards the largest affordable size tokens run out within less than a step
+            beyond = grid[len(sizes)]
+            most = optimize.brentq(partial(afford, budget), sizes[-1], beyond)
+            near = most * (1 - np.geomspace(0.3, 1e-4, search.sizes))
+            sizes = np.union1d(sizes, near[near > grid[0]])
+        tokens = np.array([afford(budget, N) for N in sizes])
         table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
         log_loss = posterior.log_loss(table)  # (draw, size)
         quantiles = np.exp(np.quantile(log_loss, levels, axis=0)).tolist()

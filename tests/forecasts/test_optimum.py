@@ -92,10 +92,14 @@ def test_intervals_are_those_of_the_draws_own_optima():
     assert row["tokens_per_parameter_low"] < row["tokens_per_parameter"]
 
 
-def test_served_tokens_make_it_smaller():
-    """Once 2 N of each served token are paid, too, by brute force."""
-    served, budget = 2e12, 1e23
+@pytest.mark.parametrize("served", [2e12, 5e13, 2e14])
+def test_served_tokens_make_it_smaller(served):
+    """Once 2 N of each served token are paid, too, by brute force: also where serving
+    takes nearly all, so that tokens run out within a step of the search.
+    """
+    budget = 1e23
     best = optimum(draws(), [budget], served_tokens=served).rows[0]
+    assert best["refused"] is None
     N = np.exp(np.linspace(np.log(1e8), np.log(1e11), 200_001))
     D = budget / (6 * N) - served / 3
     N, D = N[D > 0], D[D > 0]
@@ -105,6 +109,7 @@ def test_served_tokens_make_it_smaller():
         + TRUTH["B"] * D ** -TRUTH["beta"]
     )
     assert best["N"] == pytest.approx(N[loss.argmin()], rel=5e-3)
+    assert best["D"] == pytest.approx(D[loss.argmin()], rel=2e-2)
     assert best["N"] < best_size(budget)
 
 
@@ -198,6 +203,7 @@ def test_budgets_are_the_table_s_by_default():
         ({"budgets": [-1]}, "budget must be a positive number"),
         ({"budgets": None}, "give the budgets, in FLOPs"),
         ({"budgets": [1e20], "served_tokens": 1e15}, "pays for no model"),
+        ({"budgets": [2e4]}, r"2e\+04 FLOPs \(of money with a price.*\) pays for no"),
         ({"budgets": [1e20], "prob": 2}, r"prob 2 is 200%; write 2% or 0.02"),
         ({"budgets": [1e20], "prob": "likely"}, "prob must be a probability"),
         ({"budgets": [1e20], "covariates": {"N": 1e9}}, "covariates cannot set 'N'"),
