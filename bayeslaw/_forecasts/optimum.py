@@ -22,7 +22,7 @@ from scipy import optimize
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
-from bayeslaw._base.numbers import format_count, format_interval
+from bayeslaw._base.numbers import format_count, format_interval, format_many
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs
@@ -30,6 +30,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -204,7 +205,13 @@ def optimum(
     posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)
-    sweeps = [] if runs is None else sweeps_of(runs)
+    sweeps = []
+    if runs is not None:
+        # sweeps of other data or other replay are no second opinion
+        given = [column for column in fixed if column in runs]
+        values = [fixed[column] for column in given]
+        is_like = np.isclose(runs[given].astype(float), values, rtol=SAME)
+        sweeps = sweeps_of(runs.iloc[np.flatnonzero(is_like.all(axis=1))])
     # sizes around those of the table, and the range of its tokens per parameter
     span, ratios = (1e8, 1e11), (0.0, math.inf)
     if runs is not None and "N" in runs:
@@ -504,7 +511,7 @@ def _warn_of_few_rows(
         )
     if sweeps and len(sweeps) < 3:
         lines.append(
-            f"{len(sweeps)} sweeps of equal compute: how the best size grows is the priors'; "
-            "a third budget would tell"
+            f"{format_many(len(sweeps), 'sweep')} of equal compute: how the best size grows "
+            "is the priors'; a third budget would tell"
         )
     return lines

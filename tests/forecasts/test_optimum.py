@@ -158,6 +158,16 @@ def test_sweeps_are_found_by_compute():
     assert sweeps_of(sweep_table(sizes=4)) == []
 
 
+def test_a_parabola_is_of_runs_like_those_asked_for():
+    """Of sweeps on two corpora it takes one; worse losses on the other move no vertex."""
+    runs = sweep_table([1e20]).assign(U=1e10)
+    other = runs.assign(U=1e9, loss=runs["loss"] + runs["N"] ** 0.01)
+    posterior = draws(runs=pd.concat([runs, other]), covariates=("N", "D", "U"))
+    best = optimum(posterior, [1e20], covariates={"U": 1e10})
+    assert best.parabolas == [parabola(sweeps_of(runs)[0])]
+    assert optimum(posterior, [1e20], covariates={"U": 5e9}).parabolas == []
+
+
 def test_a_parabola_finds_the_minimum_within_its_own_uncertainty():
     """In 90% of noisy sweeps, give or take what 200 of them may differ by; the law's curve
     is nearly one within a factor of two of its minimum.
