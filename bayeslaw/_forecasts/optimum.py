@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -245,8 +244,10 @@ def optimum(
             )
         if len(sizes) < len(grid):
             # towards the largest affordable size tokens run out within less than a step
-            beyond = grid[len(sizes)]
-            most = optimize.brentq(partial(afford, budget), sizes[-1], beyond)
+            ends = sizes[-1], grid[len(sizes)]
+            most = optimize.brentq(
+                lambda N, of_budget: afford(of_budget, N) - 1, *ends, args=(budget,)
+            )
             near = most * (1 - np.geomspace(0.3, 1e-4, search.sizes))
             sizes = np.union1d(sizes, near[near > grid[0]])
         tokens = np.array([afford(budget, N) for N in sizes])

@@ -113,6 +113,11 @@ def test_served_tokens_make_it_smaller(served):
     assert best["N"] < best_size(budget)
 
 
+def test_a_budget_of_a_few_tokens_is_no_error():
+    """It pays a token of small models, and a part of one of larger ones."""
+    assert "still falling" in optimum(draws(), [1e10]).rows[0]["refused"]
+
+
 def test_money_is_flops_at_a_price():
     costs = Costs(hardware="64xH100", mfu=0.4, price=2.5)
     rate = 64 * 989e12 * 0.4 * 3600 / (64 * 2.5)  # FLOPs for one unit of money
