@@ -160,11 +160,9 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Find the index of the checkpoint on offer with each row's N and ptpp, -1 if there
     is none, shape (row,).
     """
-    if not {"N", "ptpp"} <= set(menu.table):
-        return np.full(len(goal), -1)
-    starts = menu.table[["N", "ptpp"]].iloc[menu.rows[:, 0]]
-    position = find_checkpoints(goal, starts)
-    return np.where(position < 0, -1, menu.checkpoint[position])
+    starts = menu.table.reindex(columns=["N", "ptpp"]).iloc[menu.rows[:, 0]]
+    at = find_checkpoints(goal, starts)
+    return np.where(at < 0, -1, menu.checkpoint[at])
 
 
 def already_had(

@@ -207,9 +207,8 @@ def optimum(
     sweeps = []
     if runs is not None:
         # sweeps of other data or other replay are no second opinion
-        given = [column for column in fixed if column in runs]
-        values = [fixed[column] for column in given]
-        is_like = np.isclose(runs[given].astype(float), values, rtol=SAME)
+        given = {column: value for column, value in fixed.items() if column in runs}
+        is_like = np.isclose(runs[[*given]].astype(float), [*given.values()], rtol=SAME)
         sweeps = sweeps_of(runs.iloc[np.flatnonzero(is_like.all(axis=1))])
     # sizes around those of the table, and the range of its tokens per parameter
     span, ratios = (1e8, 1e11), (0.0, math.inf)
@@ -238,9 +237,8 @@ def optimum(
         if len(sizes) < 3:
             unit = "" if costs.has_money else " FLOPs (of money with a price: --price)"
             raise PlanError(
-                f"a budget of {budget:.3g}{unit} pays for no model: "
-                f"{format_count(served)} served tokens, or what a run costs in any case, "
-                "are more"
+                f"a budget of {budget:.3g}{unit} pays for no model: {format_count(served)} "
+                "served tokens, or what a run costs in any case, are more"
             )
         if len(sizes) < len(grid):
             # towards the largest affordable size tokens run out within less than a step

@@ -352,13 +352,12 @@ def fill_starts(
     checkpoints.
     """
     runs, keys = table_of(posterior), ["N", "ptpp"]
-    read = [c for c in columns_read(posterior) if c in LOSSES_BEFORE]
     if runs is None or not {*keys} <= set(runs) & set(offered):
         return offered, []
-    columns = [c for c in read if c in runs]
+    columns = [c for c in columns_read(posterior) if c in LOSSES_BEFORE and c in runs]
     measured = runs.groupby(keys)[columns].mean().reset_index()
-    position = find_checkpoints(offered, measured[keys])
-    there = measured.reindex(position).set_axis(offered.index)
+    own = find_checkpoints(offered, measured[keys])
+    there = measured.reindex(own).set_axis(offered.index)
     for column in columns:
         losses = offered.get(column, there[column])
         offered = offered.assign(**{column: losses.fillna(there[column])})

@@ -107,13 +107,15 @@ def doubts_of_tables(
     line each.
     """
     lines, keys = [], ["N", "ptpp"]
-    if set(keys) <= set(target) & set(source):
-        checkpoints = source[keys].drop_duplicates()
-        if (find_checkpoints(target, checkpoints) < 0).all():
-            lines.append(
-                f"the fits of target and of {name} have no checkpoint (N, ptpp) in "
-                "common: are they of the same models?"
-            )
+    have_keys = set(keys) <= set(target) & set(source)
+    if (
+        have_keys
+        and (find_checkpoints(target, source[keys].drop_duplicates()) < 0).all()
+    ):
+        lines.append(
+            f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: "
+            "are they of the same models?"
+        )
     sizes = ("N", "D", "ptpp")
     target_slope, target_error = partial_slope(target, "replay", sizes)
     source_slope, source_error = partial_slope(source, "replay", sizes)

@@ -66,9 +66,8 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
                 "checkpoint); their mean is taken"
             )
         before = {LOSS_BEFORE: own.transform("mean")}
-        of_source = (
-            losses.where(runs["domain"] == "source") if of_domain else losses[:0]
-        )
+        is_source = runs.reindex(columns=["domain"])["domain"] == "source"
+        of_source = losses.where(is_source)
         if of_source.notna().any():
             same = of_source.groupby([runs[key] for key in keys if key != "domain"])
             before[SOURCE_LOSS_BEFORE] = same.transform("mean")
@@ -81,9 +80,8 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
             f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
         )
     keys = _list_keys(runs)
-    for column in (c for c in (*LOSSES_BEFORE, "target_loss_before") if c in runs):
-        if not keys:
-            break
+    columns = (*LOSSES_BEFORE, "target_loss_before") if keys else ()
+    for column in (c for c in columns if c in runs):
         own_keys = keys + of_domain if column == LOSS_BEFORE else keys
         losses = runs.groupby(own_keys)[column]
         least, most = losses.transform("min"), losses.transform("max")

@@ -195,7 +195,7 @@ class Surprise(InJson):
 
 
 def format_miss(miss: float) -> str:
-    """Format a mean log of losses over their forecasts as a share of these."""
+    # the mean log of losses over their forecasts, as a share of these
     return f"{abs(np.expm1(miss)):.1%} {'above' if miss > 0 else 'below'}"
 
 

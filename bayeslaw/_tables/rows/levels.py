@@ -64,8 +64,8 @@ def find_checkpoints(
         return np.full(len(runs), -1)
     wanted = runs[columns].to_numpy(float)[:, None]
     apart = np.abs(wanted / checkpoints.to_numpy(float) - 1).max(axis=2)
-    apart = np.where(apart < SAME, apart, np.inf)
-    return np.where(apart.min(axis=1) < SAME, apart.argmin(axis=1), -1)
+    nearest = np.where(apart < SAME, apart, np.inf).argmin(axis=1)
+    return np.where((apart < SAME).any(axis=1), nearest, -1)
 
 
 def is_of_model(
