@@ -107,10 +107,8 @@ def doubts_of_tables(
     line each.
     """
     lines, keys = [], ["N", "ptpp"]
-    have_keys = set(keys) <= set(target) & set(source)
-    if (
-        have_keys
-        and (find_checkpoints(target, source[keys].drop_duplicates()) < 0).all()
+    if set(keys) <= set(target) & set(source) and not np.any(
+        find_checkpoints(target, source[keys].drop_duplicates()) >= 0
     ):
         lines.append(
             f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: "
