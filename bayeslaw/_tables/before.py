@@ -66,8 +66,7 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
                 "checkpoint); their mean is taken"
             )
         before = {LOSS_BEFORE: own.transform("mean")}
-        is_source = runs.reindex(columns=["domain"])["domain"] == "source"
-        of_source = losses.where(is_source)
+        of_source = losses.where(runs.reindex(columns=["domain"])["domain"] == "source")
         if of_source.notna().any():
             same = of_source.groupby([runs[key] for key in keys if key != "domain"])
             before[SOURCE_LOSS_BEFORE] = same.transform("mean")
