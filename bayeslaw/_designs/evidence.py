@@ -33,6 +33,7 @@ from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, nois
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Posterior, columns_read
 from bayeslaw._tables.before import of_source
+from bayeslaw._tables.rows.levels import find_checkpoints
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -159,14 +160,9 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Find the index of the checkpoint on offer with each row's N and ptpp, -1 if there
     is none, shape (row,).
     """
-    keys = ["N", "ptpp"]
-    if not (set(keys) <= set(menu.table) and set(keys) <= set(goal)):
-        return np.full(len(goal), -1)
-    starts = menu.table[keys].iloc[menu.rows[:, 0]]
-    named = starts.itertuples(index=False, name=None)
-    index = dict(zip(named, menu.checkpoint, strict=True))
-    wanted = goal[keys].itertuples(index=False, name=None)
-    return np.array([index.get(key, -1) for key in wanted], int)
+    starts = menu.table.reindex(columns=["N", "ptpp"]).iloc[menu.rows[:, 0]]
+    at = find_checkpoints(goal, starts)
+    return np.where(at < 0, -1, menu.checkpoint[at])
 
 
 def already_had(

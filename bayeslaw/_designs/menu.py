@@ -17,9 +17,14 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._posteriors.chain import is_of_model, models_of
+from bayeslaw._posteriors.chain import models_of
 from bayeslaw._tables.proposals import it_has
-from bayeslaw._tables.rows.levels import at_levels, with_common_levels, with_levels
+from bayeslaw._tables.rows.levels import (
+    at_levels,
+    find_checkpoints,
+    is_of_model,
+    with_levels,
+)
 from bayeslaw._tables.runs import NUMERIC, as_design, refuse
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
@@ -321,17 +326,19 @@ def candidates(
         costs = None  # FLOPs are then the price
     all_levels = levels | stops
     table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
-    if D is None:
-        table["D"] = table.pop("atpp") * table["N"]
-    table["cost"] = _price_runs(costs, table["N"], table["D"], once=True)
     # The checkpoint of each row, with its columns if `runs` has it, else with the cost
     # of its pre-training
     keys = [c for c in ("N", "ptpp") if c in table]
-    table, there = with_common_levels(table, _list_checkpoints(runs, keys), keys)
-    table = table.merge(there, on=keys, how="left")
+    there = _list_checkpoints(runs, keys)
+    own = there.reindex(find_checkpoints(table, there[keys])).set_axis(table.index)
+    table[keys] = own[keys].fillna(table[keys])
+    table = table.join(own.drop(columns=keys)).drop_duplicates(ignore_index=True)
     new = table["checkpoint"].isna()
     named = _join_numbers(table[keys], format_count)
     table["checkpoint"] = table["checkpoint"].where(~new, named)
+    if D is None:
+        table["D"] = table.pop("atpp") * table["N"]
+    table["cost"] = _price_runs(costs, table["N"], table["D"], once=True)
     stage = table["ptpp"] if "ptpp" in table else pd.Series(0.0, table.index)
     pretraining = _price_runs(costs, table["N"], table["N"] * stage, once=False)
     table["checkpoint_cost"] = np.where(new, pretraining, 0.0)

@@ -236,13 +236,14 @@ def judge(
         line += f"; they would have to be {factor} times as wide"
     low, high = measured.intervals["bias_log"]
     is_one_sided = is_enough and (low > 0 or high < 0)
-    if is_one_sided and measured.bias_log > 0:
+    off = np.expm1(measured.bias_log)
+    if is_one_sided and off > 0:
         line += (
-            f"; the law is {measured.bias_log:.1%} too high on average (losses came "
-            "out lower than forecast: the safe side of a limit)"
+            f"; the law is {off:.1%} too high on average (losses came out lower than "
+            "forecast: the safe side of a limit)"
         )
     elif is_one_sided:
-        line += f"; the law is {-measured.bias_log:.1%} too low on average"
+        line += f"; the law is {-off:.1%} too low on average"
     lines = [line]
     # half intervals and groups, if the 90% intervals hold over all runs
     if verdict == "trust":

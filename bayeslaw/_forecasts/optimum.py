@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import optimize
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import CHANCE, COST, TOKENS, checked
-from bayeslaw._base.numbers import format_count, format_interval
+from bayeslaw._base.numbers import format_count, format_interval, format_many
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._costs.costs import Costs
@@ -28,6 +29,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -202,7 +204,12 @@ def optimum(
     posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)
-    sweeps = [] if runs is None else sweeps_of(runs)
+    sweeps = []
+    if runs is not None:
+        # sweeps of other data or other replay are no second opinion
+        given = {column: value for column, value in fixed.items() if column in runs}
+        is_like = np.isclose(runs[[*given]].astype(float), [*given.values()], rtol=SAME)
+        sweeps = sweeps_of(runs.iloc[np.flatnonzero(is_like.all(axis=1))])
     # sizes around those of the table, and the range of its tokens per parameter
     span, ratios = (1e8, 1e11), (0.0, math.inf)
     if runs is not None and "N" in runs:
@@ -226,13 +233,22 @@ def optimum(
 
     rows, curves, log_sizes = [], [], []
     for budget in _choose_budgets(budgets, sweeps, costs):
-        tokens = np.array([afford(budget, N) for N in grid])
-        sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
+        sizes = grid[[afford(budget, N) >= 1 for N in grid]]
         if len(sizes) < 3:
+            unit = "" if costs.has_money else " FLOPs (of money with a price: --price)"
             raise PlanError(
-                f"a budget of {budget:.3g} pays for no model: {format_count(served)} "
+                f"a budget of {budget:.3g}{unit} pays for no model: {format_count(served)} "
                 "served tokens, or what a run costs in any case, are more"
             )
+        if len(sizes) < len(grid):
+            # towards the largest affordable size tokens run out within less than a step
+            ends = sizes[-1], grid[len(sizes)]
+            most = optimize.brentq(
+                lambda N, of_budget: afford(of_budget, N) - 1, *ends, args=(budget,)
+            )
+            near = most * (1 - np.geomspace(0.3, 1e-4, search.sizes))
+            sizes = np.union1d(sizes, near[near > grid[0]])
+        tokens = np.array([afford(budget, N) for N in sizes])
         table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
         log_loss = posterior.log_loss(table)  # (draw, size)
         quantiles = np.exp(np.quantile(log_loss, levels, axis=0)).tolist()
@@ -494,7 +510,7 @@ def _warn_of_few_rows(
         )
     if sweeps and len(sweeps) < 3:
         lines.append(
-            f"{len(sweeps)} sweeps of equal compute: how the best size grows is the priors'; "
-            "a third budget would tell"
+            f"{format_many(len(sweeps), 'sweep')} of equal compute: how the best size grows "
+            "is the priors'; a third budget would tell"
         )
     return lines

@@ -30,6 +30,7 @@ from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
+from bayeslaw._tables.rows.levels import find_checkpoints
 from bayeslaw._tables.runs import COUNTS, as_runs
 
 if TYPE_CHECKING:
@@ -351,16 +352,15 @@ def fill_starts(
     checkpoints.
     """
     runs, keys = table_of(posterior), ["N", "ptpp"]
-    read = [c for c in columns_read(posterior) if c in LOSSES_BEFORE]
     if runs is None or not {*keys} <= set(runs) & set(offered):
         return offered, []
-    columns = [c for c in read if c in runs]
+    columns = [c for c in columns_read(posterior) if c in LOSSES_BEFORE and c in runs]
+    measured = runs.groupby(keys)[columns].mean().reset_index()
+    own = find_checkpoints(offered, measured[keys])
+    there = measured.reindex(own).set_axis(offered.index)
     for column in columns:
-        measured = runs.groupby(keys)[column].mean().rename("measured")
-        there = offered.join(measured, on=keys)["measured"]
-        losses = offered.get(column, np.nan)
-        offered = offered.assign(**{column: losses})
-        offered[column] = offered[column].fillna(there)
+        losses = offered.get(column, there[column])
+        offered = offered.assign(**{column: losses.fillna(there[column])})
     return fill_losses(offered, runs, columns, seed=seed)
 
 
@@ -385,7 +385,7 @@ def _name_recipes(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> lis
 
 def differing(read: Sequence[str], table: pd.DataFrame) -> list[str]:
     """List the columns that laws read and in which a table's rows differ."""
-    return [c for c in read if c in table and table[c].nunique() > 1]
+    return [c for c in read if c in table and table[c].nunique(dropna=False) > 1]
 
 
 def names_of_rows(

@@ -187,7 +187,10 @@ def best_stop(
 
     epochs = np.geomspace(FEWEST, MOST, PLACES)  # the minimum is found between them
     log_D, by_draw = np.log(epochs * unique), losses(epochs * unique)
-    measured = _epochs_measured(table_of(posterior), unique)
+    # the most epochs of the table's runs; without a table a law is taken at its word
+    runs, measured = table_of(posterior), math.inf
+    if runs is not None and "D" in runs:
+        measured = float((runs["D"] / runs.get(UNIQUE, unique)).max())
     # Start where runs are: a misfit beyond them makes minima that no law has.
     is_outside = epochs > max(measured, FEWEST)
     median = np.where(is_outside, np.inf, np.median(by_draw, axis=0))
@@ -272,15 +275,6 @@ def _columns_of_run(
             f"{','.join(f'{column}=...' for column in needed)} (U: unique tokens)"
         )
     return {column: float(columns[column]) for column in needed}
-
-
-def _epochs_measured(runs: pd.DataFrame | None, unique: float) -> float:
-    """Find the most epochs of a table's runs; infinite without a table, whose law is
-    taken at its word.
-    """
-    if runs is None or "D" not in runs:
-        return math.inf
-    return float((runs["D"] / runs.get(UNIQUE, unique)).max())
 
 
 def _say_why_unknown(

@@ -75,31 +75,9 @@ class PointFit:
         self, runs: pd.DataFrame | Mapping[str, Any] | str | Path
     ) -> Float[np.ndarray, " run"]:
         """Compute the fitted loss at a table of runs, shape (run,)."""
-        parameters = {name: np.asarray([v]) for name, v in self.parameters.items()}
-        (log_losses,) = self._log_loss(runs, parameters)
-        return np.exp(log_losses)
-
-    def bootstrap_loss(
-        self, runs: pd.DataFrame | Mapping[str, Any] | str | Path
-    ) -> Float[np.ndarray, "resample run"]:
-        """Compute the loss of every resample at a table of runs, shape (resample, run)."""
-        log_losses = self._log_loss(runs, self.bootstrap)
-        return np.exp(log_losses)
-
-    def _log_loss(
-        self,
-        runs: pd.DataFrame | Mapping[str, Any] | str | Path,
-        parameters: Mapping[str, Float[np.ndarray, " resample"]],
-    ) -> Float[np.ndarray, "resample run"]:
-        """Compute the law's log loss at runs for each resample, shape (resample, run)."""
         x = as_arrays(fitting.covariates(self.law, as_runs(runs)))
-
-        def one(values):
-            of_law = self.law.from_paper(values)
-            return log_loss(self.law, x, of_law)
-
-        draws = as_arrays(parameters)
-        return np.asarray(jax.vmap(one)(draws))
+        of_law = self.law.from_paper(as_arrays(self.parameters))
+        return np.exp(np.asarray(log_loss(self.law, x, of_law)))
 
 
 def point_fit(

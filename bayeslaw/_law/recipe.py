@@ -25,7 +25,10 @@ def recipe_of(law: Law) -> dict:
         "version": law.version,
         "origin": law.origin,
         # numbers, because a prior's text has only six digits
-        "priors": {n: _list_numbers(p) for n, p in law.priors.items()},
+        "priors": {
+            n: asdict(p) | {"args": [*map(float, p.args)]}
+            for n, p in law.priors.items()
+        },
         "reference": {c: float(v) for c, v in law.reference.items()},
     }
     return recipe | ({"digest": law.digest} if law.digest else {})
@@ -54,21 +57,13 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
             f"version {recipe['version']} of law {base.name!r} is asked for, "
             f"here is version {base.version}; fit again"
         )
-    changed = {
-        n: _rebuild_prior(p)
-        for n, p in recipe["priors"].items()
-        if base.priors.get(n) != _rebuild_prior(p)
+    priors = {
+        name: Prior(entry["family"], tuple(entry["args"]), entry["source"])
+        for name, entry in recipe["priors"].items()
     }
+    changed = {n: prior for n, prior in priors.items() if base.priors.get(n) != prior}
     moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
     return base.with_priors(changed).with_reference(moved) if changed or moved else base
-
-
-def _list_numbers(prior: Prior) -> dict:
-    return asdict(prior) | {"args": [float(a) for a in prior.args]}
-
-
-def _rebuild_prior(entry: dict) -> Prior:
-    return Prior(entry["family"], tuple(entry["args"]), entry["source"])
 
 
 def _check_file(path: Path, digest: str, trust: bool) -> None:

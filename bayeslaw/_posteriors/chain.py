@@ -34,11 +34,10 @@ from bayeslaw._posteriors.posterior import (
     map_over_draws,
     without_prefix,
 )
-from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -418,18 +417,6 @@ class ChainLogLoss:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)
             completed[link.column] = forecast
         return completed
-
-
-def is_of_model(
-    runs: pd.DataFrame, N: float, ptpp: float | None
-) -> Bool[np.ndarray, " run"]:
-    """Tell which runs are of a model, at its stage if that is known, up to rounding;
-    shape (run,).
-    """
-    same = (runs["N"] / N - 1).abs() < SAME
-    if ptpp is not None:
-        same &= (runs["ptpp"] / ptpp - 1).abs() < SAME
-    return same.to_numpy()
 
 
 def models_of(

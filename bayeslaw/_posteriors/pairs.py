@@ -28,7 +28,7 @@ from bayeslaw._posteriors.outcomes import log_losses
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import distances, own_beyond
 from bayeslaw._tables.fitting import fitted
-from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.levels import find_checkpoints, with_common_levels
 from bayeslaw._tables.surface import CLEAR, partial_slope
 
 if TYPE_CHECKING:
@@ -107,16 +107,13 @@ def doubts_of_tables(
     line each.
     """
     lines, keys = [], ["N", "ptpp"]
-    if set(keys) <= set(target) & set(source):
-        levelled = with_common_levels(target, source, keys)
-        checkpoints, others = (
-            set(table[keys].itertuples(index=False, name=None)) for table in levelled
+    if set(keys) <= set(target) & set(source) and not np.any(
+        find_checkpoints(target, source[keys].drop_duplicates()) >= 0
+    ):
+        lines.append(
+            f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: "
+            "are they of the same models?"
         )
-        if not checkpoints & others:
-            lines.append(
-                f"the fits of target and of {name} have no checkpoint (N, ptpp) in "
-                "common: are they of the same models?"
-            )
     sizes = ("N", "D", "ptpp")
     target_slope, target_error = partial_slope(target, "replay", sizes)
     source_slope, source_error = partial_slope(source, "replay", sizes)

@@ -17,11 +17,10 @@ from bayeslaw._designs.menu import candidates, menu, with_planned_checkpoint
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
-from bayeslaw._posteriors.chain import is_of_model
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior, columns_read
 from bayeslaw._tables.holdouts import stage_axis
-from bayeslaw._tables.rows.levels import SAME
+from bayeslaw._tables.rows.levels import SAME, is_of_model
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -18,12 +18,12 @@ from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.question import FORGETTING
 from bayeslaw._plans.result import Plan
-from bayeslaw._posteriors.chain import is_of_model
 from bayeslaw._report import figures
 from bayeslaw._report.buying import Fits
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.summary import Expected, expected_of, outcome_text
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.levels import is_of_model
 
 
 @dataclass(frozen=True)

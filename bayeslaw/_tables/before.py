@@ -55,21 +55,20 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
         is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
     if is_start.any() and not is_start.all():
         losses = runs["loss"].where(is_start)
-        own = losses.groupby([runs[key] for key in keys + of_domain])
+        keys = _add_names(runs, losses, keys + of_domain, tolerance)
+        own = losses.groupby([runs[key] for key in keys])
         apart = (own.transform("max") / own.transform("min") - 1).max()
-        if apart > 0.01:
+        if apart > tolerance:
             warn(
-                f"rows of no tokens (D = 0) with one {' and '.join(keys + of_domain)} "
+                f"rows of no tokens (D = 0) with one {' and '.join(keys)} "
                 f"differ in loss by up to {apart:.0%}: are they of several checkpoints? "
                 "then say what tells them apart (ptpp, or pretrain_tokens, or a column "
                 "checkpoint); their mean is taken"
             )
         before = {LOSS_BEFORE: own.transform("mean")}
-        of_source = (
-            losses.where(runs["domain"] == "source") if of_domain else losses[:0]
-        )
+        of_source = losses.where(runs.reindex(columns=["domain"])["domain"] == "source")
         if of_source.notna().any():
-            same = of_source.groupby([runs[key] for key in keys])
+            same = of_source.groupby([runs[key] for key in keys if key != "domain"])
             before[SOURCE_LOSS_BEFORE] = same.transform("mean")
         for column, values in before.items():
             values = runs[column].fillna(values) if column in runs else values
@@ -80,9 +79,8 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
             f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
         )
     keys = _list_keys(runs)
-    for column in (c for c in (*LOSSES_BEFORE, "target_loss_before") if c in runs):
-        if not keys:
-            break
+    columns = (*LOSSES_BEFORE, "target_loss_before") if keys else ()
+    for column in (c for c in columns if c in runs):
         own_keys = keys + of_domain if column == LOSS_BEFORE else keys
         losses = runs.groupby(own_keys)[column]
         least, most = losses.transform("min"), losses.transform("max")
@@ -107,6 +105,21 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
         return [c for c in ("N", "ptpp") if c in runs]
     # without ptpp all checkpoints belong to one stage
     return ["N"] if {"N", "replay"} <= set(runs) else []
+
+
+def _add_names(
+    runs: pd.DataFrame, starts: pd.Series, keys: list[str], tolerance: float
+) -> list[str]:
+    """Add names, as of data sets, to keys that do not tell apart the losses of rows of no
+    tokens (``starts``, empty at other rows), if by them every row has such a loss.
+    """
+    for name in runs.select_dtypes(exclude="number").columns.difference(keys):
+        own = starts.groupby([runs[key] for key in keys])
+        split = starts.groupby([runs[key] for key in (*keys, name)])
+        are_apart = own.transform("max") > (1 + tolerance) * own.transform("min")
+        if are_apart.any() and split.transform("count").all():
+            keys = [*keys, name]
+    return keys
 
 
 def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:

@@ -350,7 +350,7 @@ def _find_drift(whole: Surface, least: float = 0.01) -> Iterator[str]:
     # of a table without a drift one in a million is said to have one
     if 2 * stdtr(freedom, -abs(drift) / error) < 1e-6:
         yield (
-            f"losses {'rise' if drift > 0 else 'fall'} by {abs(drift):.1%} from the first "
-            "row to the last at like settings: what changed meanwhile (code, data, "
+            f"losses {'rise' if drift > 0 else 'fall'} by {abs(np.expm1(drift)):.1%} from "
+            "the first row to the last at like settings: what changed meanwhile (code, data, "
             "evaluation), or what column is missing?"
         )

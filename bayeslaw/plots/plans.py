@@ -242,7 +242,10 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
     if plan.replay is not None:
         ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
     ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
-    ax.set_ylabel(_name_left_axis(set(units.values())))
+    on_left = [UNITS[name] for name in UNITS if name in {*units.values()} - {"loss"}]
+    quantities = dict.fromkeys(unit.quantity for unit in on_left)
+    scale = "%" if all(unit.is_share for unit in on_left) else "nats per token"
+    ax.set_ylabel(f"{', '.join(quantities) or 'forgetting'} ({scale})")
     losses = [name for name, unit in units.items() if unit == "loss"]
     twin.set_ylabel(
         f"{'target loss' if losses == ['target'] else 'loss'} (nats per token)"
@@ -253,13 +256,6 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
     named = {name: line for name, line in labels.items() if not name.startswith("_")}
     ax.legend(list(named.values()), list(named))
     return ax
-
-
-def _name_left_axis(units: set[str]) -> str:
-    there = [unit for name, unit in UNITS.items() if name in units and name != "loss"]
-    quantities = dict.fromkeys(unit.quantity for unit in there)
-    scale = "%" if all(unit.is_share for unit in there) else "nats per token"
-    return f"{', '.join(quantities) or 'forgetting'} ({scale})"
 
 
 def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:

@@ -169,9 +169,11 @@ def test_a_limit_that_cannot_be_judged_is_refused(options, said):
         buy(straight(), offered, 3.0, **{"max_loss": 1.1} | options)
 
 
-def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
+@pytest.mark.parametrize("size", [2e9, 1.995e9])
+def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too(size):
+    """Also where people have rounded its size."""
     posterior = straight(tau_checkpoint=0.01, sigma=np.hypot(SIGMA, 0.01))
-    offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)
+    offered = table(x=3.0, N=[1e9, size], ptpp=[279.0, 279.0], cost=1.0)
     made = buy(
         posterior,
         offered,
@@ -370,6 +372,17 @@ def test_generated_candidates_are_priced_by_run_and_by_checkpoint():
     assert made.query("ptpp == 279")["loss_before"].isna().all()
     apart = candidates(runs, replay=(0.2,), atpp=(1, 10), along_run=False)
     assert apart["run"].is_unique
+
+
+def test_a_checkpoint_is_one_size_and_stage_up_to_rounding_by_hand():
+    """As for a plan: 4M names a checkpoint of 3995600 parameters, which is not charged."""
+    runs = grid().query("N < 1e9 and ptpp < 100").replace({"N": {241e6: 239.9e6}})
+    written = candidates(runs, N=["240M", "241M"], ptpp=15.1, replay=0.2, atpp=10)
+    exact = candidates(runs, N=239.9e6, ptpp=15, replay=0.2, atpp=10)
+    pd.testing.assert_frame_equal(written, exact)
+    assert written["checkpoint_cost"].tolist() == [0.0]
+    other = candidates(runs, N="245M", ptpp=15, replay=0.2, atpp=10)
+    assert other["checkpoint_cost"].tolist() == [6 * 245e6 * 15 * 245e6]
 
 
 def test_candidates_take_tokens_in_place_of_tokens_per_parameter():

@@ -222,6 +222,8 @@ def test_a_factor_above_one_is_never_said_to_be_one(stretch, said):
     [
         (0.021, (0.001, 0.04), "2.1% too high on average"),
         (-0.021, (-0.04, -0.001), "2.1% too low on average"),
+        (0.6931, (0.001, 0.8), "100.0% too high on average"),  # twice
+        (-0.6931, (-0.8, -0.001), "50.0% too low on average"),  # half
         (0.021, (-0.001, 0.04), None),
         (-0.021, (-0.04, 0.001), None),
     ],

@@ -152,8 +152,9 @@ def test_bootstrapped_error_is_that_of_refitted_resamples(arxiv):
 def test_resamples_of_few_runs_that_leave_none_out_are_passed_over(monkeypatch):
     """Of five rows one resample in 26 has each; of one row, all have."""
     runs = pd.DataFrame({"loss": [1.0, 2.0, 4.0, 5.0, 8.0]})
-    off = SimpleNamespace(bootstrap_loss=lambda r: np.full((100, len(r)), 2.0))
-    monkeypatch.setattr(replication, "point_fit", lambda *given, **options: off)
+    off = np.full((100, 5), 2.0)
+    monkeypatch.setattr(replication, "point_fit", lambda *given, **options: None)
+    monkeypatch.setattr(replication, "resampled_losses", lambda _, r: off[:, : len(r)])
     law = bayeslaw.law("forgetting")
     error = bootstrapped_mre(runs, law, resamples=100, left_out=True)
     times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), size=100)

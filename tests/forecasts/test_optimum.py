@@ -92,10 +92,14 @@ def test_intervals_are_those_of_the_draws_own_optima():
     assert row["tokens_per_parameter_low"] < row["tokens_per_parameter"]
 
 
-def test_served_tokens_make_it_smaller():
-    """Once 2 N of each served token are paid, too, by brute force."""
-    served, budget = 2e12, 1e23
+@pytest.mark.parametrize("served", [2e12, 5e13, 2e14])
+def test_served_tokens_make_it_smaller(served):
+    """Once 2 N of each served token are paid, too, by brute force: also where serving
+    takes nearly all, so that tokens run out within a step of the search.
+    """
+    budget = 1e23
     best = optimum(draws(), [budget], served_tokens=served).rows[0]
+    assert best["refused"] is None
     N = np.exp(np.linspace(np.log(1e8), np.log(1e11), 200_001))
     D = budget / (6 * N) - served / 3
     N, D = N[D > 0], D[D > 0]
@@ -105,7 +109,13 @@ def test_served_tokens_make_it_smaller():
         + TRUTH["B"] * D ** -TRUTH["beta"]
     )
     assert best["N"] == pytest.approx(N[loss.argmin()], rel=5e-3)
+    assert best["D"] == pytest.approx(D[loss.argmin()], rel=2e-2)
     assert best["N"] < best_size(budget)
+
+
+def test_a_budget_of_a_few_tokens_is_no_error():
+    """It pays a token of small models, and a part of one of larger ones."""
+    assert "still falling" in optimum(draws(), [1e10]).rows[0]["refused"]
 
 
 def test_money_is_flops_at_a_price():
@@ -153,6 +163,16 @@ def test_sweeps_are_found_by_compute():
     assert sweeps_of(sweep_table(sizes=4)) == []
 
 
+def test_a_parabola_is_of_runs_like_those_asked_for():
+    """Of sweeps on two corpora it takes one; worse losses on the other move no vertex."""
+    runs = sweep_table([1e20]).assign(U=1e10)
+    other = runs.assign(U=1e9, loss=runs["loss"] + runs["N"] ** 0.01)
+    posterior = draws(runs=pd.concat([runs, other]), covariates=("N", "D", "U"))
+    best = optimum(posterior, [1e20], covariates={"U": 1e10})
+    assert best.parabolas == [parabola(sweeps_of(runs)[0])]
+    assert optimum(posterior, [1e20], covariates={"U": 5e9}).parabolas == []
+
+
 def test_a_parabola_finds_the_minimum_within_its_own_uncertainty():
     """In 90% of noisy sweeps, give or take what 200 of them may differ by; the law's curve
     is nearly one within a factor of two of its minimum.
@@ -198,6 +218,7 @@ def test_budgets_are_the_table_s_by_default():
         ({"budgets": [-1]}, "budget must be a positive number"),
         ({"budgets": None}, "give the budgets, in FLOPs"),
         ({"budgets": [1e20], "served_tokens": 1e15}, "pays for no model"),
+        ({"budgets": [2e4]}, r"2e\+04 FLOPs \(of money with a price.*\) pays for no"),
         ({"budgets": [1e20], "prob": 2}, r"prob 2 is 200%; write 2% or 0.02"),
         ({"budgets": [1e20], "prob": "likely"}, "prob must be a probability"),
         ({"budgets": [1e20], "covariates": {"N": 1e9}}, "covariates cannot set 'N'"),

@@ -150,6 +150,8 @@ def test_shares_of_the_best_sum_to_one_and_unequal_costs_are_told():
         (TWO.head(1), {}, PlanError, "give two or more"),
         (TWO.drop(columns="D"), {}, PlanError, "give the budget"),
         (TWO.assign(D=1e10), {}, RunTableError, "two rows are alike"),
+        (TWO.assign(D=[1e10, None]), {}, RunTableError, "two rows are alike"),
+        (TWO.assign(D=1e10, N=[1e9, None]), {}, RunTableError, "'N': empty"),
         (TWO.assign(recipe="a"), {}, RunTableError, "a name of its own"),
         (TWO.drop(columns="N"), {}, RunTableError, "lacks column 'N'"),
         (TWO.drop(columns="D"), {"budget": -1.0}, PlanError, "budget"),
@@ -180,6 +182,7 @@ def test_a_checkpoints_loss_is_taken_from_the_fitted_runs():
     table = TWO.assign(N=[1e9, 2e9], D=[2e10, 1e10])
     for offered, first in (
         (table, 2.1),
+        (table.assign(N=[1.004e9, 2e9]), 2.1),
         (table.assign(loss_before=[2.5, np.nan]), 2.5),
     ):
         compared = recipes(posterior, offered)

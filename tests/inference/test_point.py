@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from point_fits import resampled_losses
 from scipy import optimize
 
 import bayeslaw
@@ -75,7 +76,7 @@ def test_bootstrap_spreads_as_resampling_does():
             law.from_paper(law.plausible),
         )
     )
-    low, high = np.quantile(fitted.bootstrap_loss(runs), [0.005, 0.995], axis=0)
+    low, high = np.quantile(resampled_losses(fitted, runs), [0.005, 0.995], axis=0)
     assert ((low <= truth) & (truth <= high)).mean() > 0.8
 
 

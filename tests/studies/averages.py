@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from point_fits import resampled_losses
 
 import bayeslaw
 from bayeslaw._forecasts.check import crps
@@ -106,7 +107,7 @@ def contest(
     point = bayeslaw.point_fit(train, bayeslaw.law(alone[0]), bootstrap=200, seed=seed)
     miss = np.log(train["loss"].to_numpy()) - np.log(point.loss(train))
     rng = np.random.default_rng(seed)
-    boot = np.log(point.bootstrap_loss(test))
+    boot = np.log(resampled_losses(point, test))
     add(f"{alone[0]} bootstrap", boot + rng.choice(miss, size=boot.shape), float("nan"))
     return rows
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from point_fits import resampled_losses
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._inference.point import point_fit
@@ -196,7 +197,7 @@ def bootstrapped_mre(
     rng = np.random.default_rng(seed)
     times = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
     weight = (times == 0) if left_out else times
-    miss = _relative_miss(point.bootstrap_loss(runs), fitting.losses(runs))
+    miss = _relative_miss(resampled_losses(point, runs), fitting.losses(runs))
     # with few runs, a resample may contain all of them
     scored = weight.sum(1) > 0
     if not scored.any():

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 from averages import scores
 from measured import DATA
+from point_fits import resampled_losses
 from processes import processes
 from resumable import study
 
@@ -153,7 +154,7 @@ def by_bootstrap(fitted: pd.DataFrame, rest: pd.DataFrame) -> np.ndarray:
         fitted, "mixture-exponential", bootstrap=RESAMPLES, seed=SEED
     )
     residuals = np.log(fitted["loss"].to_numpy() / point.loss(fitted))
-    refitted = np.log(point.bootstrap_loss(rest))
+    refitted = np.log(resampled_losses(point, rest))
     return refitted + np.random.default_rng(SEED).choice(residuals, refitted.shape)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 from averages import scores
 from measured import DATA
+from point_fits import resampled_losses
 from resumable import study
 
 import bayeslaw
@@ -243,7 +244,7 @@ def resample(
     """
     point = bayeslaw.point_fit(fitted, law, bootstrap=RESAMPLES, seed=SEED)
     residuals = np.log(fitted["loss"].to_numpy() / point.loss(fitted))
-    refitted = np.log(point.bootstrap_loss(forecast))
+    refitted = np.log(resampled_losses(point, forecast))
     return refitted + np.random.default_rng(SEED).choice(residuals, size=refitted.shape)
 
 

@@ -159,6 +159,10 @@ OF_STAGES = pd.DataFrame({
     "N": 1e8, "replay": 0.1, "D": [0.0, 1e9, 0.0, 1e9], "loss": [2.8, 2.5, 2.6, 2.4],
     "pretrain_tokens": np.repeat([1e11, 3e11], 2),
 })  # fmt: skip
+# one model on two data sets, each with its own loss before
+OF_SETS = pd.DataFrame({
+    "model": "a", "D": [0, 200] * 2, "loss": [8.5, 4.2, 6.0, 3.1], "set": np.repeat(["x", "y"], 2),
+})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -167,6 +171,7 @@ OF_STAGES = pd.DataFrame({
         (BY_DOMAIN, {"loss_before": [4.0, 2.0], "source_loss_before": [2.0, 2.0]}),
         (OF_MODELS, {"loss_before": [8.5, 8.5, 3.0, 3.0]}),
         (OF_STAGES, {"loss_before": [2.8, 2.6]}),
+        (OF_SETS, {"loss_before": [8.5, 6.0]}),
     ],
 )
 def test_rows_of_no_tokens_are_the_loss_before(table, before):

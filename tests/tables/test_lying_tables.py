@@ -78,6 +78,13 @@ def test_the_reason_says_what_is_wrong(name):
     assert words in bayeslaw.review(lying(name))[check].reason
 
 
+@pytest.mark.parametrize(("last", "says"), [(0.4, "fall by 60"), (2.5, "rise by 149")])
+def test_a_drift_is_told_as_a_share_of_the_first_loss(last, says):
+    runs = pretraining().sample(frac=1, random_state=0).reset_index(drop=True)
+    runs["loss"] *= np.geomspace(1, last, len(runs))
+    assert f"losses {says}." in bayeslaw.review(runs)["mixture"].reason
+
+
 # about a tenth of the rows: too many for single mistakes, too few for a mixture
 PARTS = {
     "slipped by a row": lambda t: t.assign(loss=np.roll(t["loss"], 1)),

@@ -14,12 +14,8 @@ import pandas as pd
 from bayeslaw._base.errors import warn
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._posteriors.chain import (
-    checkpoints,
-    is_of_model,
-    losses_before,
-    models_of,
-)
+from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
+from bayeslaw._tables.rows.levels import is_of_model
 
 if TYPE_CHECKING:
     from bayeslaw._posteriors.averaging.record import Average

@@ -185,7 +185,7 @@ class Surprise(InJson):
         inside = round(self.coverage["0.9"] * self.n)
         return (
             f"{word}: {inside} of {self.n} new rows lie in their 90% intervals, on "
-            f"average {abs(self.miss):.1%} {above(self.miss)} the forecast; "
+            f"average {format_miss(self.miss)} the forecast; "
             f"{format_chance(self.p_value)} of batches that were foreseen stray as far"
         )
 
@@ -194,8 +194,9 @@ class Surprise(InJson):
         return super().to_dict() | {"rows": as_json(self.rows.reset_index())}
 
 
-def above(miss: float) -> str:
-    return "above" if miss > 0 else "below"
+def format_miss(miss: float) -> str:
+    # the mean log of losses over their forecasts, as a share of these
+    return f"{abs(np.expm1(miss)):.1%} {'above' if miss > 0 else 'below'}"
 
 
 def surprise_of(

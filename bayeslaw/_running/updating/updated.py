@@ -17,7 +17,7 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
 from bayeslaw._running.updating.plans import PlanChange
 from bayeslaw._running.updating.rows import RowChanges
-from bayeslaw._running.updating.surprise import Attribution, Surprise, above
+from bayeslaw._running.updating.surprise import Attribution, Surprise, format_miss
 
 WEIGHTS = "weight_before weight_after drift_before drift_after"
 # keys in JSON of a value before and after, and of how it moved
@@ -208,7 +208,7 @@ class Updated(Shown):
         of = f" of {domain.name}" if len(self.domains) > 1 else ""
         return (
             f"the new rows{of} at {group['by']} {group['level']} lie "
-            f"{abs(group['miss']):.1%} {above(group['miss'])} what was foreseen"
+            f"{format_miss(group['miss'])} what was foreseen"
         )
 
     def sentence(self) -> str:

@@ -17,7 +17,7 @@ from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rows.naming import unnamed_curves
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 # what is set before a run, and last the tokens, which differ along it
 COLUMNS = ("N", "U", "ptpp", "pretrain_tokens", "replay", "D")
@@ -50,6 +50,30 @@ def with_common_levels(
         left.assign(**{column: x[: len(left)] for column, x in values.items()}),
         right.assign(**{column: x[len(left) :] for column, x in values.items()}),
     )
+
+
+def find_checkpoints(
+    runs: pd.DataFrame, checkpoints: pd.DataFrame
+) -> Int[np.ndarray, " run"]:
+    """Find the position of each run's checkpoint in a table of checkpoints, shape (run,);
+    -1 if there is none. It is the nearest one in all columns of that table (N, or N and
+    ptpp), up to what people round by hand.
+    """
+    columns = [*checkpoints]
+    if not len(checkpoints) or not set(columns) <= set(runs):
+        return np.full(len(runs), -1)
+    wanted = runs[columns].to_numpy(float)[:, None]
+    apart = np.abs(wanted / checkpoints.to_numpy(float) - 1).max(axis=2)
+    nearest = np.where(apart < SAME, apart, np.inf).argmin(axis=1)
+    return np.where((apart < SAME).any(axis=1), nearest, -1)
+
+
+def is_of_model(
+    runs: pd.DataFrame, N: float, ptpp: float | None
+) -> Bool[np.ndarray, " run"]:
+    """Tell which runs are of a model, at its stage if that is known; shape (run,)."""
+    model = {"N": N} if ptpp is None else {"N": N, "ptpp": ptpp}
+    return find_checkpoints(runs, pd.DataFrame([model])) == 0
 
 
 def _snap(runs: pd.DataFrame) -> pd.DataFrame:
