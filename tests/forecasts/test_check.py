@@ -70,9 +70,8 @@ def test_verdicts_follow_the_misses(runs, bias, verdict):
     assert result.verdict == verdict
     assert f"{result.coverage['0.9']:.0%} of 400" in result.reason
     if bias:
-        said = (
-            f"{abs(result.bias_log):.1%} too {'high' if bias > 0 else 'low'} on average"
-        )
+        off = abs(np.expm1(result.bias_log))
+        said = f"{off:.1%} too {'high' if bias > 0 else 'low'} on average"
         assert said in result.reason
         assert result.bias_log == pytest.approx(bias, abs=0.0015)
 

@@ -310,7 +310,7 @@ def test_posteriors_that_make_no_plan_fail():
 def test_other_checkpoints_are_looked_at():
     both = pair()
     runs = both["source"].runs
-    moved = replace(both["source"], runs=runs.assign(N=1.01 * runs["N"]))
+    moved = replace(both["source"], runs=runs.assign(N=1.03 * runs["N"]))
     check = bayeslaw.review(both | {"source": moved})["plan"]
     assert check.verdict == "look"
     assert "no checkpoint (N, ptpp) in common" in check.reason
