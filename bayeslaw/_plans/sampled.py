@@ -61,11 +61,7 @@ class Part(Draws):
         process = getattr(self.piece.log_loss, "process", None)
         if process is None or process.fading is None:
             return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
-        has_tokens = np.isfinite(log_tokens)
-        size = process.fading.sizes({"D": np.exp(log_tokens)})
-        is_shorter = has_tokens & (size > 1)
-        slope = np.where(is_shorter, -process.fading.power * size, 0.0)
-        return np.where(has_tokens, size, 1.0), slope
+        return process.fading.with_slopes(log_tokens)
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,13 +107,13 @@ def doubts_of_tables(
     line each.
     """
     lines, keys = [], ["N", "ptpp"]
-    if set(keys) <= set(target) & set(source) and not np.any(
-        find_checkpoints(target, source[keys].drop_duplicates()) >= 0
-    ):
-        lines.append(
-            f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: "
-            "are they of the same models?"
-        )
+    if set(keys) <= set(target) & set(source):
+        checkpoints, others = (t[keys].drop_duplicates() for t in (target, source))
+        if not np.any(find_checkpoints(checkpoints, others) >= 0):
+            lines.append(
+                f"the fits of target and of {name} have no checkpoint (N, ptpp) in "
+                "common: are they of the same models?"
+            )
     sizes = ("N", "D", "ptpp")
     target_slope, target_error = partial_slope(target, "replay", sizes)
     source_slope, source_error = partial_slope(source, "replay", sizes)

@@ -296,9 +296,10 @@ def measure_miss(forecast: Forecast) -> Miss:
     own = np.median(RunNoise.of(draws).capped_variance) * size**2 + row_sd**2
     covariance = np.atleast_2d(np.cov(mean @ basis, rowvar=False))
     covariance = covariance + (basis.T * own) @ basis
+    sized = pd.DataFrame((basis.T * size).T)
     for kind, code in groups.items():
         if f"tau_{kind}" in draws:
-            of_groups = pd.DataFrame((basis.T * size).T).groupby(code).sum().to_numpy()
+            of_groups = sized.groupby(code).sum().to_numpy()
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
             covariance = covariance + variance * of_groups.T @ of_groups
     return Miss(basis.T @ residual, covariance, basis.T @ away)
