@@ -105,8 +105,8 @@ PARTS: dict[str, list[Swap]] = {
     "effect of the model": [without_kind("model")],
     "effect of the checkpoint": [without_kind("checkpoint")],
     "effect of the run": [without_kind("run")],
-    "drift": fixed_priors(tau=NONE, state_tau=NONE, size_tau=NONE),
-    "mean of drift": fixed_priors(size_mean=()),
+    "drift": fixed_priors(tau=NONE, known_tau=NONE),
+    "mean of drift": fixed_priors(mean=(), size_mean=()),
     "learning of drift": [
         Swap(judge, "draw_scales", lambda draw: lambda _, *rest: draw((), *rest))
     ],
@@ -114,7 +114,7 @@ PARTS: dict[str, list[Swap]] = {
     "misfit": [],  # by an argument of `average`
     "fading and drift": [
         Swap(misfit, "fading_power", lambda _: lambda *_, **__: 0.0),
-        *fixed_priors(tau=NONE, state_tau=NONE, size_tau=NONE),
+        *fixed_priors(tau=NONE, known_tau=NONE),
     ],
 }
 
