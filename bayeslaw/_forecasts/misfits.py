@@ -144,7 +144,7 @@ def shift_sentence(
     way = "higher" if shift[most] > 0 else "lower"
     return (
         f"row {runs.index[most]}: drift makes the forecast {abs(shift[most]):.1%} {way} "
-        "than the laws have it: beyond their runs, laws of N and D err to one side"
+        "than the laws have it: beyond their runs, laws err to one side"
     )
 
 

@@ -27,6 +27,7 @@ import handful
 import learned_scales
 import measured_grid
 import measured_mixtures
+import measured_plans
 import measured_tables
 import mixtures
 import new_sizes
@@ -403,6 +404,7 @@ MOVES = {
     "d839fad5": "the misfit lost its walks and every fit drifts",
     "a387e369": "scales fell with the size of models",
     "d59a6960": "drift was learned in its own directions",
+    "6b4170b9": "laws of adaptation drifted upwards at more tokens per parameter",
 }
 
 
@@ -536,6 +538,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "audit": Kept("audit.csv", by_rows(audit.markdown)),
     "audit_walks": Kept("audit_walks.csv", by_rows(audit.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
+    "drift_adaptation": Kept("drift_adaptation.csv", by_rows(drift_prior.markdown)),
+    "measured_plans": Kept("measured_plans.csv", by_rows(measured_plans.markdown)),
     "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
     "prefix": Kept("prefix.csv", by_rows(prefix.markdown)),
     "repeats_laws": Kept("repeats_laws.csv", by_rows(repeats.markdown)),

@@ -132,7 +132,7 @@ def test_a_mean_drift_is_said_where_it_moves_a_forecast():
     moved.members[0].values["drift"] = rates
     assert shift_sentence(moved, FAR) == (
         "row 7: drift makes the forecast 2.3% lower than the laws have it: beyond their "
-        "runs, laws of N and D err to one side"
+        "runs, laws err to one side"
     )
     assert shift_sentence(moved, FAR.loc[[9]]) is None
 

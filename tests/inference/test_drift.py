@@ -128,26 +128,45 @@ def test_without_stages_scales_have_their_prior():
     assert apart.std() == pytest.approx(np.sqrt(5 / 6), rel=0.05)
 
 
+def above(prior, training):
+    """The mean drift above each axis; below, drifts have none."""
+    assert set(prior.mean[1::2]) == {0.0}
+    return dict(zip(training.axes, prior.mean[::2], strict=True))
+
+
 def test_the_prior_of_drift_is_that_of_what_the_law_reads():
-    """Laws of checkpoints drift by twice as much, laws of N and D to one side; of a few
-    runs neither narrows before a stage tells.
+    """Laws drift upwards at more tokens per parameter, those of N and D downwards at more
+    compute; by less where many tables have told of it.
     """
     priors = drift.DriftPriors()
-    of_size = drift.training_range({"N": np.array([1e8, 1e9])})
-    of_state = drift.training_range({"source_loss_before": np.array([2.0, 3.0])})
-    assert priors.of(of_size) == drift.DriftPrior(priors.tau, (0.0, 0.0))
-    assert priors.of(of_state) == drift.DriftPrior(priors.state_tau, (0.0, 0.0))
+    columns = {"N": np.array([1e8, 1e9])}
+    of_one = drift.training_range(columns)
+    assert priors.of(of_one) == drift.DriftPrior(priors.tau, (0.0, 0.0))
 
-    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
+    columns |= {"D": np.array([1e9, 3e10])}
     of_both = drift.training_range(columns)
-    scale, mean, _ = priors.of(of_both)
-    assert scale == priors.size_tau
-    mean_above = dict(zip(of_both.axes, mean[::2], strict=True))
-    assert mean_above == {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
-    assert mean[1::2] == (0.0, 0.0, 0.0, 0.0)
+    prior = priors.of(of_both)
+    assert prior.scale == priors.known_tau
+    told = {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
+    assert above(prior, of_both) == told
+
     with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
-    centred = drift.DriftPrior(priors.tau, 10 * (0.0,))
-    assert priors.of(with_replay) == centred
+    prior = priors.of(with_replay)
+    assert prior.scale == priors.tau
+    assert above(prior, with_replay) == told | {"N*D": 0.0, "1 - replay": 0.0}
+
+
+@pytest.mark.parametrize("column", ["ptpp", "loss_before", "source_loss_before"])
+def test_laws_of_adaptation_drift_by_as_little_as_laws_of_N_and_D(column):
+    """Whatever of a checkpoint they read; at more compute to neither side."""
+    priors = drift.DriftPriors()
+    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
+    training = drift.training_range(columns | {column: np.array([2.0, 3.0])})
+    prior = priors.of(training)
+    assert prior.scale == priors.known_tau
+    told = above(prior, training)
+    assert {axis for axis, mean in told.items() if mean} == {"D/N"}
+    assert told["D/N"] == 2.0
 
 
 @pytest.mark.parametrize("mean", [(0.0, 0.0), (2.0, -1.0)])

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from asked_plans import LOOSER, known_before, medians
 from pool_study import bought_at_once, looked_up, outcome, purchase
 from resumable import study
-from trained_plans import LOOSER, REFERENCE, WARM, known_before, medians
+from trained_plans import REFERENCE, WARM
 
 import bayeslaw
 from bayeslaw import datasets
@@ -173,7 +174,7 @@ def question(table: str, stage: float, confidence: float) -> tuple[dict, PlanGoa
         "target": float(own["loss_before"]),
         "source": float(own["source_loss_before"]),
     }
-    middle, risen = medians(target, source, n, stage, before)
+    middle, risen = medians(target, source, n, stage, before, ASKED)
     for looser in LOOSER:
         asked = {
             "N": n,

@@ -19,8 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
+from asked_plans import CONFIDENCES, planned
 from follow_wrong import checkpoint_state
 from harness.model import parameters
 from harness.plan import train_plan
@@ -37,13 +36,11 @@ WARM = 20  # steps of adaptation from which rows count: the rate rises over the 
 REFERENCE = datasets.TABLES["microcpt"].reference
 LANGUAGES = {"fr": "microcpt", "de": "microcpt-de"}
 LARGEST, LAST = "54k", 279.0
-SEEDS, CONFIDENCES = (0, 1), (0.5, 0.7, 0.8, 0.9)
+SEEDS = (0, 1)
 CHECKPOINTS = {
     "size": [(LARGEST, ptpp) for ptpp in (15.0, 31.0, 93.0, LAST)],
     "stage": [("12k", LAST), (LARGEST, LAST)],
 }
-ASKED = {"atpp": 8.0, "replay": 0.3}
-LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
 JOBS = [
     {
         "unseen": unseen,
@@ -78,47 +75,6 @@ def fitted(unseen: str, language: str, domain: str, folder: Path) -> bayeslaw.Av
         average = bayeslaw.average(kept, reference=REFERENCE, on_failure="warn")
         average.save(path)
     return bayeslaw.load(path)
-
-
-def medians(
-    target, source, n: float, ptpp: float, before: dict[str, float]
-) -> tuple[float, float]:
-    """The median target loss and forgetting forecast for the run of `ASKED`."""
-    run = pd.DataFrame(
-        [{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": ptpp}]
-    )
-    run = run.assign(source_loss_before=before["source"])
-    after = {
-        name: float(
-            np.exp(np.median(fit.log_loss(run.assign(loss_before=before[name]))))
-        )
-        for name, fit in (("target", target), ("source", source))
-    }
-    return after["target"], after["source"] / before["source"] - 1
-
-
-def known_before(before: dict[str, float]) -> dict[str, float]:
-    """Losses of the checkpoint, as a plan's covariates."""
-    return {"loss_before": before["target"], "source_loss_before": before["source"]}
-
-
-def planned(
-    target, source, n: int, ptpp: float, before: dict[str, float], confidence: float
-) -> tuple[dict, object]:
-    """Limits and the plan."""
-    middle, risen = medians(target, source, n, ptpp, before)
-    for looser in LOOSER:
-        limits = {
-            "max_target_loss": middle * (1 + looser),
-            "max_forgetting": risen + looser,
-        }
-        plan = bayeslaw.plan(
-            target, source, N=n, ptpp=ptpp, confidence=confidence, baseline_loss=before["source"],
-            covariates=known_before(before), **limits,
-        )  # fmt: skip
-        if plan.feasible:
-            break
-    return limits | {"looser": looser}, plan
 
 
 # -- training --------------------------------------------------------------------------
