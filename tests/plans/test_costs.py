@@ -196,6 +196,17 @@ def test_the_cheapest_model_is_so_with_its_checkpoint():
     )
 
 
+def test_a_model_whose_checkpoint_is_over_the_limit_is_named():
+    """It is no candidate: the plan says why, and is that of the other model."""
+    costs = Costs(hardware="64xH100", price=2.5, train_checkpoint=True)
+    limit = 3 * costs.of_run(1e9, 30e9).money
+    plan = state_plan(costs=costs, N=[1e9, 1e11], ptpp=30, max_cost=limit)
+    assert [row["N"] for row in plan.candidates] == [1e9]
+    (line,) = [line for line in plan.warnings if "no candidate" in line]
+    assert line.startswith("N = 100B is no candidate")
+    assert line.endswith("is over max_cost")
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
