@@ -114,7 +114,8 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
     unknown = [name for name in levels if name not in MENU_COLUMNS]
     if unknown:
         raise LawError(
-            f"offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D"
+            f"offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D; "
+            "give runs with other columns as a table of candidates, without --offer"
         )
     return levels
 

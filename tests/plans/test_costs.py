@@ -233,6 +233,14 @@ def test_limits_that_make_no_sense_are_refused(wrong, says):
 RUNS = pd.DataFrame({"N": [1e9, 1e9], "ptpp": [30.0, 30.0], "D": [1e9, 4e9]})
 
 
+def test_candidates_without_a_price_cost_the_flops_of_their_shape():
+    shape = Shape(layers=10, width=1000, context=1000)
+    table = candidates(RUNS, N=[1e9], ptpp=[60], atpp=[1], costs=Costs(shapes=[shape]))
+    per_token = 6e9 + 12 * 10 * 1000 * 1000
+    assert table["cost"].tolist() == [pytest.approx(per_token * 1e9)]
+    assert table["checkpoint_cost"].tolist() == [pytest.approx(per_token * 60e9)]
+
+
 def test_candidates_are_priced_in_money():
     """A run's fixed cost is in every stop's price, and a new checkpoint in its own."""
     costs = Costs(hardware="8xH100", price=2.5, fixed=7)
