@@ -207,6 +207,24 @@ def test_a_thousand_points_need_no_more_memory_than_ten():
     assert follower.following().first.points == 1000
 
 
+@pytest.mark.parametrize("last", [1.0, 0.998])
+def test_a_run_that_ended_has_the_loss_that_was_measured(last):
+    """Also where its last point is too near the one before to be used."""
+    tokens = np.append(TOKENS, UNTIL * np.array([0.4, 0.994, last]))
+    curve = points(tokens, true_curve(tokens))
+    measured = float(curve["loss"].iloc[-1])
+    for limit, kept in ((measured - 1e-4, 0.0), (measured, 1.0)):
+        known = bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=limit)
+        ends = [known.final[end] for end in ("median", "low", "high")]
+        assert ends == pytest.approx([measured] * 3)
+        assert known.probability == pytest.approx(kept)
+        assert known.decision.action == ("go on" if kept else "stop")
+        verdict = "keeps" if kept else "breaks"
+        assert known.decision.reason.startswith(f"the run is over, and its end {verdict}")
+        assert known.decision.regret == pytest.approx({"go on": 0.0, "stop": 0.0})
+    assert Follower.start(power_laws(), curve, UNTIL).read(curve).is_done
+
+
 def test_points_too_near_or_too_early_are_passed_over_and_told():
     tokens = np.concatenate([[UNTIL / 5000], TOKENS, TOKENS[-1:] * 1.001])
     losses = np.concatenate([[9.0], true_curve(TOKENS), [3.0]])

@@ -38,7 +38,7 @@ from bayeslaw._running.following.course import (
 )
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
-from bayeslaw._running.following.track import CLOSE, Track
+from bayeslaw._running.following.track import Track
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -223,8 +223,7 @@ class Follower:
     @property
     def is_done(self) -> bool:
         """Tell whether all losses at the planned end are measured."""
-        end = np.log(self.question.until)
-        return min(track.clock for track in self.tracks.values()) >= end - CLOSE
+        return all(track.measured_end is not None for track in self.tracks.values())
 
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
         """Add one point: tokens (or steps), and its loss in nats per token, by domain
