@@ -131,8 +131,7 @@ def _find_first(
     """Find the log of the fewest tokens, among a number of points, at which all limits
     are kept with this confidence.
     """
-    last = min(track.course.clock[-1] for track in tracks)
-    for clock in np.linspace(start, min(end, last), places):
+    for clock in np.linspace(start, end, places):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
     return None
@@ -148,9 +147,14 @@ def _find_changes(
     limited = [track for track in tracks if track.limit is not None]
     unit = UNITS[tracks[0].course.unit]
     end = tracks[0].end
-    longest = end + np.log(rules.longest)
+    # a schedule says nothing of a run beyond its end
+    known = min(track.course.clock[-1] for track in tracks)
+    longest = min(end + np.log(rules.longest), known)
     beyond = _find_first(tracks, confidence, end, longest, rules.places)
-    words = f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
+    words = ""
+    if longest > end + 1e-9:
+        times = np.exp(longest - end)
+        words = f"; nor does a run up to {times:.3g} times as long keep them for sure"
     if beyond is not None:
         changes["needed"] = float(np.exp(beyond))
         words = f"; {format_count(changes['needed'])} {unit} would keep them"
