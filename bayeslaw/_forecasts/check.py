@@ -251,8 +251,9 @@ def judge(
         of_group = (
             f"of the {len(worst.rows)} runs of {worst.name} they hold {worst.share:.0%}"
         )
-        if (measured.group_stretch or 0.0) > max(measured.stretch, 1.0):
-            factor = format_factor(measured.group_stretch)
+        most = measured.group_stretch or 0.0
+        if most > max(measured.stretch, 1.0):
+            factor = format_factor(most)
             of_group += f", where they would have to be {factor} times as wide"
             if verdict == "widen":
                 lines.append(of_group)

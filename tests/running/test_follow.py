@@ -220,7 +220,9 @@ def test_a_run_that_ended_has_the_loss_that_was_measured(last):
         assert known.probability == pytest.approx(kept)
         assert known.decision.action == ("go on" if kept else "stop")
         verdict = "keeps" if kept else "breaks"
-        assert known.decision.reason.startswith(f"the run is over, and its end {verdict}")
+        assert known.decision.reason.startswith(
+            f"the run is over, and its end {verdict}"
+        )
         assert known.decision.regret == pytest.approx({"go on": 0.0, "stop": 0.0})
     assert Follower.start(power_laws(), curve, UNTIL).read(curve).is_done
 

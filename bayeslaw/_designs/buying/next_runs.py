@@ -394,7 +394,9 @@ def _why_not_buy(
             "smaller runs"
         )
     if spent >= campaign.budget:
-        return f"what was measured cost {spent:.3g}, the budget is {campaign.budget:.3g}"
+        return (
+            f"what was measured cost {spent:.3g}, the budget is {campaign.budget:.3g}"
+        )
     if not rest.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
     gain, cost = rest.gain.sum(), rest.cost.sum()
