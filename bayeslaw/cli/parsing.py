@@ -324,7 +324,7 @@ def goal_at(options: Sequence[str], *posteriors: Posterior) -> pd.DataFrame:
     read = columns_read(*posteriors)
     # costs, epochs, names and the checkpoint's losses follow from these, too
     known = {*read, "N", "D", "U", "ptpp", "pretrain_tokens", "recipe"}
-    unread = [column for column in runs if column not in known]
+    unread = [str(column) for column in runs if column not in known]
     if posteriors and unread:
         warn(
             f"--at {', '.join(unread)}: no law reads this, so it changes nothing; they "

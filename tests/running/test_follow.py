@@ -564,3 +564,25 @@ def test_a_loss_that_cannot_be_is_refused_as_it_comes():
     for at, loss, said in ((1e8, float("nan"), "loss of loss"), (3 * UNTIL, 2.0, "after the planned end"), (0.0, 2.0, "D must be"), (1e8, {"x": 2.0}, "a loss of 'x'")):  # fmt: skip
         with pytest.raises(PlanError, match=said):
             follower.after(at, loss)
+
+
+def test_before_its_points_a_run_is_forecast_as_by_the_forecast():
+    """With what the fit learned of its model: band, end and probability are of one forecast."""
+    table = bayeslaw.datasets.load("microcpt")
+    is_few = "seed == 0 and domain == 'target' and replay in (0.1, 0.25, 0.5) and N < 1e5"
+    table = table.query(is_few).drop(columns=["loss_before", "source_loss_before"])
+    seen, run = table[table.ptpp < 279], table[table.run == "54k-s0-ptpp279-r0.1"]
+    reference = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
+    fit = bayeslaw.fit(
+        seen, "ptpp-tokens", reference=reference, preview=True, on_failure="ignore"
+    )
+    (member,) = fit.members
+    assert member.known_effects(run, ("model",)).any()
+    until = float(run["D"].max())
+    (foreseen,) = bayeslaw.forecast(fit, run.tail(1)).to_dict("records")
+    known = bayeslaw.follow(fit, run.head(2), until, max_loss=foreseen["median"])
+    before = known.first.final_before
+    for end in ("median", "low", "high"):
+        assert before[end] == pytest.approx(foreseen[end], rel=0.01)
+        assert known.first.path[f"before_{end}"].iloc[-1] == pytest.approx(before[end])
+    assert known.probability_before == pytest.approx(0.5, abs=0.06)
