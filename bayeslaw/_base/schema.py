@@ -41,7 +41,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
     A dictionary in place of a type states keys. Names separated by spaces share a type,
     and without a dictionary they are of numbers; a name that ends in ``?`` may be
     missing or null; ``**`` is the type of any other key, and ``*`` stands for all keys
-    of a record. A type with its description is a
+    of a record, or of several (``A | B``). A type with its description is a
     pair. A list states the type of its items. A record's ``KEYS`` states its JSON where
     that is not its fields; there ``...`` is a field's own type, and all fields of ``*``.
 
@@ -121,9 +121,10 @@ def _object(
             others = schema_of(kind)
             continue
         if names == "*" and kind is not ...:
-            base = schema_of(kind)
-            properties |= base["properties"]
-            required += base["required"]
+            for record in get_args(kind) or (kind,):
+                base = schema_of(record)
+                properties |= base["properties"]
+                required += base["required"]
             continue
         for word in as_fields if names == "*" else names.split():
             name = word.removesuffix("?")

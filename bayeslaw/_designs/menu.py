@@ -322,8 +322,6 @@ def candidates(
         stops = {"atpp": _read_levels("atpp", per_parameter)}
     else:
         stops = {"D": _read_levels("D", D)}
-    if costs is not None and not costs.has_money:
-        costs = None  # FLOPs are then the price
     all_levels = levels | stops
     table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
     # The checkpoint of each row, with its columns if `runs` has it, else with the cost
@@ -409,14 +407,15 @@ def _read_levels(name: str, wanted: Levels | Num[np.ndarray, " level"]) -> list[
 def _price_runs(
     costs: Costs | None, N: pd.Series, D: pd.Series, *, once: bool
 ) -> list[float] | pd.Series:
-    """Compute the price of runs: 6 N D FLOPs, or money, plus the cost ``once`` of each
-    run.
+    """Compute the price of runs: money, plus the cost ``once`` of each run; without a
+    price FLOPs, by default 6 N D.
     """
     if costs is None:
         return FLOPS_PER_TOKEN * N.astype(float) * D.astype(float)
     fixed = Bill(money=costs.fixed if once else 0.0)
     pairs = zip(N, D, strict=True)
-    return [(costs.of_tokens(size, tokens) + fixed).money for size, tokens in pairs]
+    bills = [costs.of_tokens(size, tokens) + fixed for size, tokens in pairs]
+    return [bill.money if costs.has_money else bill.flops for bill in bills]
 
 
 def days_of(menu: Menu, picks: Sequence[Pick], costs: Costs) -> float:

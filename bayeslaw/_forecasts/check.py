@@ -245,14 +245,25 @@ def judge(
     elif is_one_sided:
         line += f"; the law is {-off:.1%} too low on average"
     lines = [line]
+    # the group that misses most, if it asks for more than all runs do
+    of_group = ""
+    if worst is not None:
+        of_group = (
+            f"of the {len(worst.rows)} runs of {worst.name} they hold {worst.share:.0%}"
+        )
+        most = measured.group_stretch or 0.0
+        if most > max(measured.stretch, 1.0):
+            factor = format_factor(most)
+            of_group += f", where they would have to be {factor} times as wide"
+            if verdict == "widen":
+                lines.append(of_group)
     # half intervals and groups, if the 90% intervals hold over all runs
     if verdict == "trust":
         # with fewer runs inside 50% intervals, the medians misstate the risk
         if coverage50 < 0.3:
             lines.append(f"but 50% intervals hold {coverage50:.0%}")
-        if worst is not None:
-            held = f"of the {len(worst.rows)} runs of {worst.name} they hold"
-            lines.append(f"but {held} {worst.share:.0%}")
+        if of_group:
+            lines.append(f"but {of_group}")
         verdict = "widen" if len(lines) > 1 else verdict
     # runs may fit a forecast that says nothing of their differences (slope 0), and one
     # that says half of them (slope 2)

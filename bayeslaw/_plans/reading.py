@@ -21,6 +21,7 @@ from bayeslaw._base.limits import (
     checked,
 )
 from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.arguments import (
@@ -136,6 +137,12 @@ def question_of(arguments: PlanArguments) -> Question:
             f"({once.sentence()}, checkpoint and fixed cost of a run); raise "
             f"{' and '.join(budget.cost_limits)}"
         )
+    unpayable = [
+        f"N = {format_count(m.N)} is no candidate: what comes before its first token "
+        f"(checkpoint and fixed cost) is over {' or '.join(budget.cost_limits)}"
+        for m in models
+        if m not in payable
+    ]
     draws = arguments.draws
     check_count("draws", draws)
     if not arguments.new_run:
@@ -168,7 +175,12 @@ def question_of(arguments: PlanArguments) -> Question:
         constraints=constraints,
         models=payable,
         budget=budget,
-        warnings=(*lines, *repeats, *(() if link is None else link.warnings)),
+        warnings=(
+            *lines,
+            *repeats,
+            *unpayable,
+            *(() if link is None else link.warnings),
+        ),
         notes=notes,
         errors=error_correlation(posteriors, arguments.correlation),
         link=link,

@@ -24,6 +24,7 @@ from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise
+from bayeslaw._inference.table import group_labels
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 
@@ -352,6 +353,20 @@ class Member:
         shared = noise.draw_shared(runs, self.law.untuned, rng, self.effects)
         return self.piece.error_size(columns) * shared
 
+    def known_effects(
+        self, runs: pd.DataFrame, kinds: Sequence[str]
+    ) -> Float[np.ndarray, "draw run"]:
+        """The learned effects of the rows' groups of these kinds, shape (draw, run); 0 of
+        groups that were not fitted.
+        """
+        total = np.zeros((self.piece.draws, len(runs)))
+        for kind in kinds:
+            learned = self.effects.get(kind, {})
+            names = group_labels(kind, runs, self.law.untuned) if learned else None
+            for row, name in enumerate(() if names is None else names):
+                total[:, row] += learned.get(str(name), 0.0)
+        return self.piece.error_size(fitting.covariates(self.law, runs)) * total
+
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
         """Draws of each parameter in the paper's units and of the scales of the noise, by
         name, each of shape (draw,).
@@ -432,6 +447,12 @@ class LawPosterior:
         runtime.start()
         rng = generator(seed, Stream.NEW_RUN) if noise else None
         return np.concatenate([member.log_loss(runs, rng) for member in self.members])
+
+    def known_effects(
+        self, runs: pd.DataFrame, kinds: Sequence[str]
+    ) -> Float[np.ndarray, "draw run"]:
+        """The learned effects of the rows' groups, as `Member.known_effects`."""
+        return np.concatenate([m.known_effects(runs, kinds) for m in self.members])
 
 
 class Posterior(Protocol):

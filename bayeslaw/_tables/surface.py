@@ -235,4 +235,4 @@ def _measure_rise(runs: pd.DataFrame, column: str, beside: Collection[str]) -> f
     slope, error, freedom = fit_slope(axis, np.column_stack(terms), y)
     # six rows beyond the number of terms, and a false rise in one of 100,000
     is_clear = freedom >= 6 and (error == 0 or stdtr(freedom, -slope / error) <= 1e-5)
-    return slope * float(np.ptp(axis)) if slope > 0 and is_clear else 0.0
+    return float(np.expm1(slope * np.ptp(axis))) if slope > 0 and is_clear else 0.0

@@ -127,6 +127,14 @@ def _count_without_progress(runs: pd.DataFrame) -> float:
     return nan if (along["D"] > 1).any() else len(along)
 
 
+def _find_fewer_tokens(runs: pd.DataFrame) -> pd.Series:
+    """Tell by 1 which rows have fewer tokens than an earlier step of their run."""
+    keys = [name for name in ("run", "domain") if name in runs]
+    ordered = runs.dropna(subset=["step", "D"]).sort_values("step", kind="stable")
+    most = ordered.groupby(keys, dropna=False)["D"].cummax()
+    return (ordered["D"] < most * (1 - 1e-6)).astype(float)
+
+
 def _judge_exchange(runs: pd.DataFrame) -> float:
     """D / N, if N looks like tokens: it has more levels than D, or grows along a run."""
     ratio = float(_divide_tokens(runs).median())
@@ -352,6 +360,10 @@ RULES: dict[Rule, str] = {
     Rule("progress", "run step D", _count_without_progress, (0, inf), "read"): (
         "D is the same at all steps of a run ({x:.0f} runs): tokens of pre-training, or "
         "planned ones? D is the tokens that a run has seen at the row"
+    ),
+    Rule("progress", "run step D", _find_fewer_tokens, (0, inf), "read", by="max"): (
+        "{odd} of {n} rows (row {row}) have fewer tokens D than an earlier step of their "
+        "run: counted anew after a resume? D is the tokens since the run's start"
     ),
     Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
     Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,

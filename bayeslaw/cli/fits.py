@@ -274,6 +274,7 @@ def compare(options: CompareOptions) -> None:
             "probability",
             "coverage",
             "mae",
+            "bias",
             "interval_score90",
         ]
         columns += ["drift", "errors", "sampler"]

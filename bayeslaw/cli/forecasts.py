@@ -194,7 +194,7 @@ def optimum(options: OptimumOptions) -> None:
                 "--at asks when to stop a run: give it without budgets, costs, "
                 "--served-tokens and --covariate, and columns of the run in it"
             )
-        (run,) = goal_at([options.at]).to_dict(orient="records")
+        (run,) = goal_at([options.at], posterior).to_dict(orient="records")
         stop = bayeslaw.best_stop(posterior, run, prob=options.prob, seed=options.seed)
         write_picture(
             options.picture,
@@ -277,12 +277,12 @@ def recipes(options: RecipesOptions) -> None:
     options = with_file(options, options.table)
     if (options.table is None) == (not options.at):
         raise RunTableError("give a table of recipes, or each as --at; not both")
-    if options.table is None:
-        table = goal_at(options.at or [])
-    else:
-        table = read_table(options.table, None, options.column)
     posterior = load_fit(options.fit_file, options.trust_law_file)
     source = options.source and load_fit(options.source, options.trust_law_file)
+    if options.table is None:
+        table = goal_at(options.at or [], *filter(None, (posterior, source)))
+    else:
+        table = read_table(options.table, None, options.column)
     compared = bayeslaw.recipes(
         posterior,
         table,
@@ -450,7 +450,10 @@ def review(options: ReviewOptions) -> None:
     options = with_file(options, options.held_out if are_fits else options.paths[0])
     if options.goal is not None and options.at:
         raise RunTableError("give --goal or --at, not both")
-    goal = goal_at(options.at) if options.at else None
+    fits = {}
+    if are_fits:
+        fits = {str(p): load_fit(p, options.trust_law_file) for p in options.paths}
+    goal = goal_at(options.at, *fits.values()) if options.at else None
     if options.goal is not None:
         columns = columns_there(options.column, options.goal)
         goal = read_table(options.goal, None, columns)
@@ -465,7 +468,7 @@ def review(options: ReviewOptions) -> None:
             options.held_out, options.where, options.column
         )
         result = bayeslaw.review(
-            {str(p): load_fit(p, options.trust_law_file) for p in options.paths},
+            fits,
             goal=goal,
             held_out=held_out,
             refit=options.refit,

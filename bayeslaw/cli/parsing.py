@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.errors import LawError, PlanError, RunTableError, warn
 from bayeslaw._base.limits import KINDS, Kind, checked
 from bayeslaw._base.limits import SHARE as SHARE_KIND
 from bayeslaw._law.columns import LOSSES_BEFORE, SHARE, is_share
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._costs.costs import Costs
     from bayeslaw._posteriors.accuracy import AccuracyLink
+    from bayeslaw._posteriors.posterior import Posterior
     from bayeslaw.cli.options import AccuracyOptions, CostOptions, PriorOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")
@@ -113,7 +114,8 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
     unknown = [name for name in levels if name not in MENU_COLUMNS]
     if unknown:
         raise LawError(
-            f"offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D"
+            f"offer {unknown[0]}: levels are those of N, ptpp, replay, and atpp or D; "
+            "give runs with other columns as a table of candidates, without --offer"
         )
     return levels
 
@@ -308,14 +310,27 @@ def table_of_goal(options: Sequence[str]) -> Path | None:
     return Path(options[0]) if is_file else None
 
 
-def goal_at(options: Sequence[str]) -> pd.DataFrame:
-    """Read runs to forecast, each as N=8.1B,D=70B,ptpp=279."""
+def goal_at(options: Sequence[str], *posteriors: Posterior) -> pd.DataFrame:
+    """Read runs to forecast, each as N=8.1B,D=70B,ptpp=279; warn of a column that no law
+    of the posteriors reads.
+    """
     import pandas as pd
 
     import bayeslaw
+    from bayeslaw._posteriors.posterior import columns_read
 
-    runs = [assignments(option.split(","), "at") for option in options]
-    return bayeslaw.read_runs(pd.DataFrame(runs))
+    texts = [assignments(option.split(","), "at") for option in options]
+    runs = bayeslaw.read_runs(pd.DataFrame(texts))
+    read = columns_read(*posteriors)
+    # costs, epochs, names and the checkpoint's losses follow from these, too
+    known = {*read, "N", "D", "U", "ptpp", "pretrain_tokens", "recipe"}
+    unread = [str(column) for column in runs if column not in known]
+    if posteriors and unread:
+        warn(
+            f"--at {', '.join(unread)}: no law reads this, so it changes nothing; they "
+            f"read {', '.join(sorted(read))}"
+        )
+    return runs
 
 
 def read_question(options: Sequence[str], option: str = "") -> dict[str, Any]:

@@ -456,7 +456,8 @@ class MixtureOptions(SavedFitOptions):
         "Bytes of a token, for limits in bits per byte: 4.2, or code=3.1 (repeatable)."
     )
     weight: list[str] | None = option(
-        "Weight of a set in the mean: code=2 (repeatable); default: all alike.",
+        "Weight of a set in the mean: code=2 (repeatable); sets without one are not in "
+        "it. Default: all alike.",
         argument="weights",
     )
     D: str | None = option(

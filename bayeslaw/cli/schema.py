@@ -43,7 +43,7 @@ TABLE = {
 FIT = {
     "law": (str, "Name of the law, or average."),
     "n": (int, "Number of rows."),
-    "parameters": {"**": "mean sd low high"},
+    "parameters": ({"**": "mean sd low high"}, "In the paper's units; 90% intervals."),
     "diagnostics": "rhat ess divergences draws seconds "
     "divergent_share? steps_per_draw? khat?",
     "priors?": PRIORS,
@@ -72,7 +72,12 @@ def answers() -> dict[str, list[Any]]:
         "prob": (float, "Probability inside the intervals."),
         **PRIOR_ONLY,
         "warnings?": list[str],
-        "rows": [{**CELLS, FORECAST: float}],
+        "rows": (
+            [{**CELLS, FORECAST: float}],
+            "For each run its columns; ``median``, ``low``, ``high`` of a new run's loss "
+            "in nats per token, ``log_sd`` of its log; ``law_low``, ``law_high`` of the "
+            "law's loss; with --accuracy that of a new run.",
+        ),
     }
     check = {
         "law": str,

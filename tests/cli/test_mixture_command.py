@@ -45,6 +45,14 @@ def test_the_best_mixture_of_a_budget_is_told_in_words(web):
     assert "web 80.0%" in answer.stdout  # the largest share that was fitted
 
 
+def test_weights_that_differ_are_told(web):
+    """Sets that are not named have none: the mean is then of the others only."""
+    words = ("--loss", f"web={web}", "--loss", f"alike={web}", "--N", "1B")
+    answer = cli("mixture", *words, "--D", "20B", "--weight", "web=2")
+    assert answer.returncode == 0, answer.stderr
+    assert "the mean loss (web 100.0%, alike 0.0%) is least" in answer.stdout
+
+
 def test_a_share_beyond_the_fitted_ones_is_warned_of(web):
     """As N and D are: bounds that are given reach where nothing was checked."""
     others = ("--share", "code=0:10%", "--share", "books=0:10%")

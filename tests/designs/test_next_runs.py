@@ -79,6 +79,14 @@ def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
     assert ((low <= truth) & (truth <= high)).all()
 
 
+def test_a_smaller_budget_than_was_spent_says_so(sequence, measured_pool):
+    offered, goal = measured_pool
+    bought = sequence[1].campaign.bought
+    short = bayeslaw.next_runs(offered, goal, 1e18, laws=LAWS, measured=bought)
+    assert short.stop.startswith("what was measured cost")
+    assert short.runs.empty
+
+
 def test_nothing_is_bought_that_costs_a_trifle_of_the_budget(sequence):
     cheapest = min(batch.runs["cost"].min() for batch in sequence[:-1])
     assert cheapest >= 2e-3 * BUDGET

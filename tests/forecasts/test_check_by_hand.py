@@ -2,7 +2,7 @@
 threshold of its verdict from both sides.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -205,6 +205,18 @@ def test_verdict_at_each_threshold(runs, coverage, stretch, reasons, verdict):
     assert ("too few to tell" in why) == (runs < 5)
     assert (f"{stretch:.1f} times as wide" in why) == (runs >= 5 and coverage < 0.8)
     assert "on average" not in why
+
+
+@pytest.mark.parametrize("coverage", [0.75, 0.9])
+def test_the_factor_that_is_advised_is_among_the_reasons(coverage):
+    """Also where it is that of a group: two numbers would contradict each other."""
+    worst = RunGroup("N 23.2k", 0.4, np.arange(5))
+    record = replace(measured(20, coverage, stretch=1.5), group_stretch=2.4)
+    verdict, lines = judge(record, worst)
+    told = replace(record, verdict=verdict, reason="; ".join(lines))
+    assert told.next == "take intervals 2.4 times as wide, or compare laws"
+    where = "of the 5 runs of N 23.2k they hold 40%, where they would have to be 2.4"
+    assert told.reason.count(where) == 1
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,19 @@ def test_replicates_are_of_the_law_before_its_misfit(missing_fit):
     assert {"tau_checkpoint", "alpha", "log likelihood"} < set(check.shares)
 
 
+def test_points_of_runs_count_as_much_as_in_the_fit():
+    """Rows of a run weigh less than one each; with whole weights for the fitted rows the truths lay outside the draws."""
+    N, D = np.meshgrid(np.geomspace(1e8, 1e10, 4), np.geomspace(2e9, 2e11, 12))
+    runs = pd.DataFrame({"N": N.ravel(), "D": D.ravel()})
+    runs["run"] = runs["N"].map("{:.3g}".format)
+    noise = 0.003 * np.random.default_rng(5).standard_normal(len(runs))
+    loss = 1.7 + 400 / runs["N"] ** 0.34 + 410 / runs["D"] ** 0.28
+    runs["loss"] = loss * np.exp(noise)
+    fit = bayeslaw.fit(runs, "chinchilla", preview=True, seed=1)
+    check = bayeslaw.check_inference(fit, replicates=25, seed=2)
+    assert check.is_uniform, check.table
+
+
 def test_the_noise_of_replicates_is_that_of_the_law_by_itself(missing_fit):
     """Not what its misfit leaves over."""
     inference = FittedLaw.of(missing_fit, None)

@@ -132,12 +132,27 @@ def test_a_fault_is_found_by_its_check(fault):
     assert review.verdict in (verdict, "fail")
 
 
-def test_the_wrong_row_is_named_as_in_the_file():
+@pytest.mark.parametrize("times", [0.5, 1.3, 2])
+def test_the_wrong_row_is_named_as_in_the_file_with_its_distance_in_percent(times):
+    """Of the loss, not of its log: half a loss is 50% off, twice a loss 100%."""
     runs = bayeslaw.read_runs(grid(), where="D > 0")
-    runs.loc[400, "loss"] *= 1.3
+    runs.loc[400, "loss"] *= times
     some = runs[runs["N"] > 5e8]
     reason = bayeslaw.review(some)["outliers"].reason
-    assert reason.startswith("row 400 lies 2")
+    percent = re.match(r"row 400 lies ([\d.]+)% off", reason)
+    assert percent is not None
+    assert float(percent[1]) == pytest.approx(100 * abs(times - 1), abs=3)
+
+
+def test_a_fit_tells_the_same_distance_in_percent():
+    N, D = np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e12, 8))
+    runs = pd.DataFrame({"N": N.ravel(), "D": D.ravel()})
+    loss = 1.7 + 400 / runs["N"] ** 0.34 + 410 / runs["D"] ** 0.28
+    noise = np.exp(0.002 * np.random.default_rng(0).standard_normal(len(runs)))
+    runs["loss"] = loss * noise
+    runs.loc[20, "loss"] /= 2
+    with pytest.warns(UserWarning, match=r"row 20 lies up to (49|50)\.\d% off"):
+        bayeslaw.fit(runs, "chinchilla", preview=True, on_failure="ignore")
 
 
 def test_a_goal_is_told_in_efolds_and_passes_as_far_as_stages_test():

@@ -137,6 +137,21 @@ def test_the_command_answers_from_constants_and_draws_it(tmp_path):
     assert "without budgets" in str(refused)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "optimum {} --at N=1B,U=2B,{}",
+        "recipes {} --at N=1B,D=2B,U=1B,{} --at N=1B,D=3B,U=1B",
+    ],
+)
+def test_what_no_law_reads_of_a_typed_run_is_told(words):
+    typed = words.format(WRITTEN, "warmup=3").split()
+    warned = CliRunner().invoke(app, typed).exception  # in tests warnings are errors
+    assert "--at warmup: no law reads this" in str(warned)
+    typed = words.format(WRITTEN, "ptpp=3").split()
+    assert CliRunner().invoke(app, typed).exit_code == 0
+
+
 def test_the_picture_has_the_stop_its_interval_and_the_points():
     best = bayeslaw.best_stop(doubtful(), RUN)
     rows = [{**RUN, "D": 2e9}, {**RUN, "D": 4e9}, {**RUN, "D": 4e9, "N": 2e9}]

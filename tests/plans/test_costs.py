@@ -196,6 +196,17 @@ def test_the_cheapest_model_is_so_with_its_checkpoint():
     )
 
 
+def test_a_model_whose_checkpoint_is_over_the_limit_is_named():
+    """It is no candidate: the plan says why, and is that of the other model."""
+    costs = Costs(hardware="64xH100", price=2.5, train_checkpoint=True)
+    limit = 3 * costs.of_run(1e9, 30e9).money
+    plan = state_plan(costs=costs, N=[1e9, 1e11], ptpp=30, max_cost=limit)
+    assert [row["N"] for row in plan.candidates] == [1e9]
+    (line,) = [line for line in plan.warnings if "no candidate" in line]
+    assert line.startswith("N = 100B is no candidate")
+    assert line.endswith("is over max_cost")
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -220,6 +231,14 @@ def test_limits_that_make_no_sense_are_refused(wrong, says):
 # -- runs to buy -----------------------------------------------------------------------
 
 RUNS = pd.DataFrame({"N": [1e9, 1e9], "ptpp": [30.0, 30.0], "D": [1e9, 4e9]})
+
+
+def test_candidates_without_a_price_cost_the_flops_of_their_shape():
+    shape = Shape(layers=10, width=1000, context=1000)
+    table = candidates(RUNS, N=[1e9], ptpp=[60], atpp=[1], costs=Costs(shapes=[shape]))
+    per_token = 6e9 + 12 * 10 * 1000 * 1000
+    assert table["cost"].tolist() == [pytest.approx(per_token * 1e9)]
+    assert table["checkpoint_cost"].tolist() == [pytest.approx(per_token * 60e9)]
 
 
 def test_candidates_are_priced_in_money():

@@ -268,6 +268,17 @@ def test_a_table_without_adaptation_is_not_one_of_adaptation():
     ]
 
 
+def test_curves_of_one_size_under_several_schedules_take_a_law_of_schedules():
+    """Also with tokens beside the steps: laws of N and D give such curves one loss."""
+    curve = pd.DataFrame({"D": [1e9, 2e9, 3e9], "S1_pt": [1.0, 2, 3], "S2_pt": 0.0})
+    other = curve.assign(S1_pt=[1.0, 1.8, 2.4], S2_pt=[0.0, 0.2, 0.4])
+    both = pd.concat([curve, other]).assign(N=2.5e7)
+    assert default_laws(both) == ["anneal"]
+    assert "chinchilla" in default_laws(curve.assign(N=2.5e7))
+    sizes = pd.concat([both, both.assign(N=1e8)])
+    assert "chinchilla" in default_laws(sizes)
+
+
 def test_probability_of_forecasting_best_counts_groups_not_runs():
     """Two checkpoints that disagree are two witnesses however many runs they have."""
     assert compare.best_probabilities(

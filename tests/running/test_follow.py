@@ -207,6 +207,26 @@ def test_a_thousand_points_need_no_more_memory_than_ten():
     assert follower.following().first.points == 1000
 
 
+@pytest.mark.parametrize("last", [1.0, 0.998])
+def test_a_run_that_ended_has_the_loss_that_was_measured(last):
+    """Also where its last point is too near the one before to be used."""
+    tokens = np.append(TOKENS, UNTIL * np.array([0.4, 0.994, last]))
+    curve = points(tokens, true_curve(tokens))
+    measured = float(curve["loss"].iloc[-1])
+    for limit, kept in ((measured - 1e-4, 0.0), (measured, 1.0)):
+        known = bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=limit)
+        ends = [known.final[end] for end in ("median", "low", "high")]
+        assert ends == pytest.approx([measured] * 3)
+        assert known.probability == pytest.approx(kept)
+        assert known.decision.action == ("go on" if kept else "stop")
+        verdict = "keeps" if kept else "breaks"
+        assert known.decision.reason.startswith(
+            f"the run is over, and its end {verdict}"
+        )
+        assert known.decision.regret == pytest.approx({"go on": 0.0, "stop": 0.0})
+    assert Follower.start(power_laws(), curve, UNTIL).read(curve).is_done
+
+
 def test_points_too_near_or_too_early_are_passed_over_and_told():
     tokens = np.concatenate([[UNTIL / 5000], TOKENS, TOKENS[-1:] * 1.001])
     losses = np.concatenate([[9.0], true_curve(TOKENS), [3.0]])
@@ -544,3 +564,25 @@ def test_a_loss_that_cannot_be_is_refused_as_it_comes():
     for at, loss, said in ((1e8, float("nan"), "loss of loss"), (3 * UNTIL, 2.0, "after the planned end"), (0.0, 2.0, "D must be"), (1e8, {"x": 2.0}, "a loss of 'x'")):  # fmt: skip
         with pytest.raises(PlanError, match=said):
             follower.after(at, loss)
+
+
+def test_before_its_points_a_run_is_forecast_as_by_the_forecast():
+    """With what the fit learned of its model: band, end and probability are of one forecast."""
+    table = bayeslaw.datasets.load("microcpt")
+    is_few = "seed == 0 and domain == 'target' and replay in (0.1, 0.25, 0.5) and N < 1e5"
+    table = table.query(is_few).drop(columns=["loss_before", "source_loss_before"])
+    seen, run = table[table.ptpp < 279], table[table.run == "54k-s0-ptpp279-r0.1"]
+    reference = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
+    fit = bayeslaw.fit(
+        seen, "ptpp-tokens", reference=reference, preview=True, on_failure="ignore"
+    )
+    (member,) = fit.members
+    assert member.known_effects(run, ("model",)).any()
+    until = float(run["D"].max())
+    (foreseen,) = bayeslaw.forecast(fit, run.tail(1)).to_dict("records")
+    known = bayeslaw.follow(fit, run.head(2), until, max_loss=foreseen["median"])
+    before = known.first.final_before
+    for end in ("median", "low", "high"):
+        assert before[end] == pytest.approx(foreseen[end], rel=0.01)
+        assert known.first.path[f"before_{end}"].iloc[-1] == pytest.approx(before[end])
+    assert known.probability_before == pytest.approx(0.5, abs=0.06)

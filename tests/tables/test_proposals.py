@@ -422,6 +422,10 @@ def test_bits_of_new_and_old_data_are_losses_of_target_and_source(new, old):
             {"step": [1, 2, 3, 4], "tokens": [2e9] * 4, "run": "a", "params": 1e8},
             "D is the same at all steps of a run",
         ),
+        (
+            {"step": [1, 2, 3, 4], "tokens": [1e9, 2e9] * 2, "run": "a", "params": 1e8},
+            r"1 of 4 rows \(row 3\) have fewer tokens D than an earlier step",
+        ),
         ({"params": [2e11] * 4, "tokens": [1e9, 2e9] * 2}, "tokens per parameter"),
         ({"params": [2e4] * 4, "tokens": [1e11, 2e11] * 2}, "tokens per parameter"),
     ],

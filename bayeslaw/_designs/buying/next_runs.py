@@ -314,7 +314,7 @@ def _choose_batch(campaign: NextArguments) -> NextRuns:
         within = KINDS[aim.gain].shown(campaign.enough)
         stop = f"the goal is known to within the {within} asked for"
     else:
-        stop = _why_not_buy(campaign, market, rest, is_known)
+        stop = _why_not_buy(campaign, market, rest, is_known, spent)
     # What to buy now: cheap runs go first, since their results may change the choice of
     # expensive ones. If only priors are known, the runs that a first fit needs.
     ordered = sorted(picks, key=lambda pick: offer.cost[pick])
@@ -379,7 +379,11 @@ def _find_odd_runs(
 
 
 def _why_not_buy(
-    campaign: NextArguments, market: Market, rest: Appraisal, is_known: bool
+    campaign: NextArguments,
+    market: Market,
+    rest: Appraisal,
+    is_known: bool,
+    spent: float,
 ) -> str:
     """Give the reason why the best list for the rest of the budget is not bought, or an
     empty text.
@@ -388,6 +392,10 @@ def _why_not_buy(
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
             "smaller runs"
+        )
+    if spent >= campaign.budget:
+        return (
+            f"what was measured cost {spent:.3g}, the budget is {campaign.budget:.3g}"
         )
     if not rest.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"

@@ -37,6 +37,7 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import draws_of
+from bayeslaw._posteriors.fits.misfit import TrainingRuns
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.refits import refit, spread
 from bayeslaw._posteriors.posterior import LogLoss, Posterior, over_draws
@@ -266,6 +267,8 @@ class FittedLaw:
     covariates: dict[str, Float[np.ndarray, " row"]]
     y: Float[np.ndarray, " row"]
     shared: SharedError
+    # weights of the fitted rows in their likelihood
+    weights: Float[np.ndarray, " row"]
     # draws of the law's values and of the error, given these runs
     draws: DrawsByName
     # columns of the runs whose mean log loss is ranked
@@ -285,9 +288,12 @@ class FittedLaw:
         if "run_length" not in all_draws:
             shared = shared._replace(previous=None, gap=None)
         draws = {name: all_draws[name] for name in (*law.priors, *error_names(shared))}
-        covariates, y = fitting.covariates(law, fit.runs), fitting.log_losses(fit.runs)
+        independent = bool(fit.settings.get("independent"))
+        training = TrainingRuns.of(law, fit.runs, independent)
+        covariates, y = dict(training.covariates), training.y
+        weights = np.ones(len(y)) if fit.is_plain else training.row_weights
         if runs is None:
-            return cls(law, covariates, y, shared, draws, None, {})
+            return cls(law, covariates, y, shared, weights, draws, None, {})
         # a few runs, from the lowest forecast to the highest
         columns = fitting.covariates(law, runs)
         medians = np.median(_log_losses(law, draws, columns), axis=0)
@@ -295,7 +301,7 @@ class FittedLaw:
         places = np.linspace(0, len(order) - 1, min(8, len(order)))
         chosen = order[np.unique(places.round().astype(int))]
         named = {f"log loss of row {runs.index[at]}": int(at) for at in chosen}
-        return cls(law, covariates, y, shared, draws, columns, named)
+        return cls(law, covariates, y, shared, weights, draws, columns, named)
 
     def draw(self, rng: np.random.Generator) -> Truth:
         at = rng.integers(len(self.draws["sigma"]))
@@ -318,6 +324,8 @@ class FittedLaw:
             column: np.tile(values, 2) for column, values in self.covariates.items()
         }
         table = pad(covariates, np.concatenate([self.y, new]), twice(self.shared))
+        # new losses follow the likelihood itself, so each counts whole
+        table = table.weighed(np.concatenate([self.weights, np.ones(len(new))]))
         points = coordinates.contrast_points(law, covariates)
         # three starts, drawn from the posterior of the first table
         rng = generator(seed, Stream.TWICE_STARTS)

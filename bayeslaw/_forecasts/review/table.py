@@ -329,7 +329,8 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     single ones, or a part of the table.
     """
     misses = smooth.misses
-    if np.abs(misses).max() < 1e-9:
+    off = np.abs(np.expm1(misses))
+    if off.max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
     half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
@@ -338,7 +339,7 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
         rows = named_rows(runs.index[part])
         reason = (
             f"{int(part.sum())} of {len(runs)} rows lie over "
-            f"{np.abs(misses[part]).min():.1%} off, where {half}: more than single "
+            f"{off[part].min():.1%} off, where {half}: more than single "
             "mistakes, so another unit, setting or domain in a part of the rows?"
         )
         todo = f"look what {rows} have in common, and mend or select them (--where)"
@@ -346,7 +347,7 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
     rows, lie = named_rows(runs.index[far]), "lies" if far.sum() == 1 else "lie up to"
-    most = np.abs(misses[far]).max(initial=0.0)
+    most = off[far].max(initial=0.0)
     trouble = f"{rows} {lie} {most:.1%} off, where {half}" if far.any() else None
     todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
     return judged("outliers", f"{half}, and none far off it", trouble, todo)

@@ -139,7 +139,8 @@ class MixturePlan(Shown):
         is_best = self.settings.get("D") is not None and self.feasible
         if is_best:
             lines.append(
-                f"The mean loss is least there, {_format_interval(self.mean)}."
+                f"The {_name_mean(self.settings)} is least there, "
+                f"{_format_interval(self.mean)}."
             )
         if self.limits:
             # at a budget the least mean decides, and no limit need bind
@@ -177,7 +178,8 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
         ``"2%"``, ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``.
     max_mean_loss, weights
         Upper limit on the mean of the losses, or with a sign of their rises, and the
-        weight of each set in it; by default equal weights.
+        weight of each set in it, of which those not named have none; by default equal
+        weights.
     bytes_per_token
         Bytes of a token, or by evaluation set, for limits in bits per byte.
     confidence
@@ -394,13 +396,15 @@ class BestMixture(Shown):
         if not self.feasible:
             return (
                 f"{at} no mixture within the bounds reaches the confidence; most "
-                f"probable: {mixture}, with a mean loss of {value}.\n{odds}"
+                f"probable: {mixture}, with a {_name_mean(self.settings)} of "
+                f"{value}.\n{odds}"
             )
         width = {name: ends["high"] - ends["low"] for name, ends in self.free.items()}
         least = max(width, key=lambda name: width[name])
         ends = self.free[least]
         under = " under the limits" if self.limits else ""
-        lines = [f"{at} the mean loss is least{under}, {value}, with {mixture}.", odds]
+        mean = _name_mean(self.settings)
+        lines = [f"{at} the {mean} is least{under}, {value}, with {mixture}.", odds]
         if width[least] > 1e-6:  # not all shares are fixed
             lines.append(
                 f"The share of {least} matters least: from {ends['low']:.1%} to "
@@ -435,7 +439,8 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     N, D
         Model parameters and tokens.
     weights
-        Weight of each set in the mean; by default equal weights.
+        Weight of each set in the mean, in which sets that are not named have none; by
+        default equal weights.
     max_loss, max_forgetting, max_mean_loss, bytes_per_token, confidence
         Upper limits as in `plan_mixture`, and the probability with which all are kept
         together; by default there is none. `optimum` leaves them aside.
@@ -498,6 +503,13 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
 
 
 # -- words -----------------------------------------------------------------------------
+
+
+def _name_mean(settings: Mapping[str, Any]) -> str:
+    """Name the mean loss, with the weights of the sets if they are not alike."""
+    weights = settings["weights"]
+    alike = len({*weights.values()}) == 1
+    return "mean loss" if alike else f"mean loss ({_list_shares(weights)})"
 
 
 def _list_shares(shares: Mapping[str, float]) -> str:

@@ -95,8 +95,16 @@ class Comparing:
 
 # columns of a comparison, with the law's name
 SCORES = {
-    "name errors sampler failed_stages reason": str,
-    "score weight probability coverage mae bias interval_score90 drift": float,
+    "name errors sampler failed_stages": str,
+    "reason": (str, "Why a law with a worse score has more weight."),
+    "score": (float, "Mean log density of log losses at left-out runs."),
+    "weight": (float, "Share in the average."),
+    "probability": (float, "That the law forecasts unseen stages best."),
+    "coverage": (float, "Share of left-out runs inside their 90% intervals."),
+    "mae": (float, "Mean absolute error of medians, as a share of the loss."),
+    "bias": (float, "Mean error, as a share of the loss; above 0: too high."),
+    "interval_score90": (float, "Mean of width + 20 x miss, as a share of the loss."),
+    "drift": (float, "Scale of the drift beyond runs, in log loss per e-fold."),
     "rhat ess divergences draws": float,
 }
 

@@ -120,6 +120,14 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
         of_size = ["dcpt"] if is_read else []
         of_stage = [*FORMS, _stage_law(runs)] if of_size and is_staged else []
         return [*of_size, *of_stage, *of_state]
+    of_areas = ["anneal"]
+    if "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1:
+        of_areas = ["cpt-dynamics", "cpt-dynamics-power"]
+    if {"D", "S1_pt", "S2_pt"} <= set(runs) and levels.get("N", 1) == 1:
+        # curves of one size that differ by their schedules, which N and D do not know
+        at_tokens = runs.groupby("D")["S1_pt"]
+        if (at_tokens.max() > 1.01 * at_tokens.min()).any():
+            return of_areas
     if {"N", "D"} <= set(runs) and _is_repeated(runs):
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
@@ -127,8 +135,7 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
         is_adapted = "replay" in runs and is_staged
         return ["chinchilla", "coupled", *([_stage_law(runs)] if is_adapted else [])]
     if {"S1_pt", "S2_pt"} <= set(runs):
-        adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
-        return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
+        return of_areas
     missing = [c for c in ("N", "D") if c not in runs]
     once = (
         f"; if {missing[0]} is the same in all rows, write it: --column {missing[0]}=8B"

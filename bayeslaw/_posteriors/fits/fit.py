@@ -269,7 +269,8 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
-        worst = float(size[far].max())
+        # misses are of the law minus the row
+        worst = np.abs(np.expm1(-miss[far])).max()
         warn(
             f"{lie} up to {worst:.1%} off law {law.name!r}, where half of the rows lie "
             f"within {usual:.1%}: look at them; the likelihood's heavy tails limit "

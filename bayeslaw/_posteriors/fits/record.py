@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -72,10 +72,14 @@ class Fit(LawPosterior):
         return float(self.inference_data.attrs["seconds"])
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the fit, so that it can be made again; empty if not kept."""
+        return json.loads(self.inference_data.attrs.get("settings", "{}"))
+
+    @property
     def is_plain(self) -> bool:
         """Whether the fit was asked to leave out the misfit (``discrepancy=False``)."""
-        settings = json.loads(self.inference_data.attrs.get("settings", "{}"))
-        return not settings.get("discrepancy", True)
+        return not self.settings.get("discrepancy", True)
 
     @property
     def is_preview(self) -> bool:

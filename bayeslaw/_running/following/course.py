@@ -22,6 +22,7 @@ from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import (
     KeptPosterior,
+    LawPosterior,
     Posterior,
     columns_read,
     is_kept,
@@ -42,6 +43,8 @@ CURVE = 3  # fewest points of a run whose course is read between its points
 # power of tokens by which an excess wanes after the last point, as the wander of a
 # departure does (`DeparturePriors.waning`)
 WANING = 0.6
+# columns that name the model and the checkpoint of a run
+IDENTITY = ("N", "ptpp", "replay", "checkpoint", "seed")
 BEYOND = 0.1  # e-folds of tokens after its last point up to which a course holds
 
 
@@ -275,13 +278,20 @@ def course(
     table = _tabulate(run, schedule, unit, posterior, until, grid)
     clock = np.log(table[unit].to_numpy(float))
     end = int(np.argmin(np.abs(clock - np.log(until))))
-    log_loss = posterior.log_loss(table)
-    new = posterior.log_loss(table, noise=True, seed=seed)
+    # the effects of the run's model and checkpoint, where fitted runs told them
+    own = {c: run[c].iloc[-1] for c in IDENTITY if c in run and c not in table}
+    named = table.assign(**own)
+    log_loss, known = posterior.log_loss(table), np.zeros(len(table))
+    if isinstance(posterior, LawPosterior):
+        known = posterior.known_effects(named, ("model", "checkpoint"))
+    log_loss = log_loss + known
+    new = posterior.log_loss(named, noise=True, seed=seed)
     error = new[:, end] - log_loss[:, end]
     ends: dict[float, np.ndarray] = {}
     if "replay" in table:
         planned_end = table.iloc[[end] * len(grid.replays)].assign(**{unit: until})
         elsewhere = posterior.log_loss(planned_end.assign(replay=grid.replays))
+        elsewhere = elsewhere + known[..., end : end + 1]
         ends = dict(zip(grid.replays, elsewhere.T, strict=True))
     if len(error) > grid.draws:
         order = generator(seed, Stream.THINNED).permutation(len(error))

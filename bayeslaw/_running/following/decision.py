@@ -42,7 +42,9 @@ def decide(
 ) -> Decision:
     """Decide what to do with a run whose losses are followed in one or more domains."""
     chance = together(tracks)
-    now, end = max(track.clock for track in tracks), tracks[0].end
+    is_over = all(track.measured_end is not None for track in tracks)
+    end = tracks[0].end
+    now = end if is_over else max(track.clock for track in tracks)
     unit = UNITS[tracks[0].course.unit]
     length, at = float(np.exp(end)), float(np.exp(now))
     stopped: dict[str, Any] = {"stop_at": at, "saved": 1 - at / length}
@@ -67,6 +69,14 @@ def decide(
         decision = Decision("stop", reason, least_at=first, **stopped)
     elif np.isnan(chance):
         return Decision("go on", "no limit was given, so there is nothing to decide")
+
+    # nothing is left to decide but what another run would take
+    elif is_over and chance > 0.5:
+        decision = Decision("go on", "the run is over, and its end keeps its limits")
+    elif is_over:
+        changes, words = _find_changes(tracks, chance, confidence, rules)
+        reason = f"the run is over, and its end breaks its limits{words}"
+        decision = Decision("stop", reason, **stopped, **changes)
 
     # the limits are kept with the confidence at the end, or before it
     elif (early := _find_first(tracks, confidence, now, end, rules.places)) is not None:
@@ -106,7 +116,7 @@ def decide(
         return decision
     regret = {
         "go on": (1 - chance) * (length - float(np.exp(now))),
-        "stop": chance * length,
+        "stop": 0.0 if is_over else chance * length,
     }
     return replace(decision, regret=regret)
 
@@ -121,8 +131,7 @@ def _find_first(
     """Find the log of the fewest tokens, among a number of points, at which all limits
     are kept with this confidence.
     """
-    last = min(track.course.clock[-1] for track in tracks)
-    for clock in np.linspace(start, min(end, last), places):
+    for clock in np.linspace(start, end, places):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
     return None
@@ -138,9 +147,14 @@ def _find_changes(
     limited = [track for track in tracks if track.limit is not None]
     unit = UNITS[tracks[0].course.unit]
     end = tracks[0].end
-    longest = end + np.log(rules.longest)
+    # a schedule says nothing of a run beyond its end
+    known = min(track.course.clock[-1] for track in tracks)
+    longest = min(end + np.log(rules.longest), known)
     beyond = _find_first(tracks, confidence, end, longest, rules.places)
-    words = f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
+    words = ""
+    if longest > end + 1e-9:
+        times = np.exp(longest - end)
+        words = f"; nor does a run up to {times:.3g} times as long keep them for sure"
     if beyond is not None:
         changes["needed"] = float(np.exp(beyond))
         words = f"; {format_count(changes['needed'])} {unit} would keep them"

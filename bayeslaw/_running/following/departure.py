@@ -335,7 +335,10 @@ class Outlook:
 
     def below(self, log_loss: float) -> float:
         """Compute the probability of at most this log loss."""
-        mixed = self.average(ndtr((log_loss - self.mean) / self.sd[:, None]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            chances = ndtr((log_loss - self.mean) / self.sd[:, None])
+        # 0/0: a measured loss, which is the limit itself
+        mixed = self.average(np.where(np.isnan(chances), 1.0, chances))
         # rounding can take the sum of weights beyond 1
         return min(max(mixed, 0.0), 1.0)
 

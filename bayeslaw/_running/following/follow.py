@@ -25,7 +25,7 @@ from bayeslaw._base.limits import (
     read_numbers,
 )
 from bayeslaw._base.numbers import format_count
-from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._forecasts.forecast import warn_of_distance
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
 from bayeslaw._posteriors.pairs import one_domain, table_of
 from bayeslaw._posteriors.posterior import Posterior
@@ -33,13 +33,11 @@ from bayeslaw._running.following.course import (
     RunSetting,
     Schedules,
     keep_for_refits,
-    planned,
     unit_of,
 )
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
-from bayeslaw._running.following.track import CLOSE, Track
-from bayeslaw._tables.fitting import warn_other_domain
+from bayeslaw._running.following.track import Track
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.suspicions import PastMinimumWarning
@@ -223,8 +221,7 @@ class Follower:
     @property
     def is_done(self) -> bool:
         """Tell whether all losses at the planned end are measured."""
-        end = np.log(self.question.until)
-        return min(track.clock for track in self.tracks.values()) >= end - CLOSE
+        return all(track.measured_end is not None for track in self.tracks.values())
 
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
         """Add one point: tokens (or steps), and its loss in nats per token, by domain
@@ -305,7 +302,6 @@ def _start_track(
     limit: float | None,
     arguments: FollowerArguments,
 ) -> Track:
-    warn_other_domain(table_of(posterior), rows)
     until, schedule, seed = arguments.until, arguments.schedule, arguments.seed
     setting = RunSetting(posterior, rows, until, schedule, seed)
     if arguments.refit:
@@ -320,20 +316,9 @@ def _start_track(
         prob=arguments.prob,
         seed=seed,
     )
-    interval = ("median", "low", "high")
-    if along.shared is not None:
-        of_setting = track.before(track.end)
-        final = {key: of_setting[f"before_{key}"] for key in interval}
-    else:
-        # the run's covariates at its planned end
-        at_end = rows.tail(1).assign(**{along.unit: until})
-        steps = planned(schedule)
-        if steps is not None:
-            off = np.abs(steps[along.unit].to_numpy(float) - until)
-            (columns,) = steps.iloc[[int(np.argmin(off))]].to_dict("records")
-            at_end = rows.tail(1).assign(**{str(c): x for c, x in columns.items()})
-        row = forecast(posterior, at_end, prob=arguments.prob, seed=seed).iloc[0]
-        final = {key: float(row[key]) for key in interval}
+    warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
+    before = track.before(track.end)
+    final = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
     return replace(
         track,
         final_before={along.unit: until} | final,

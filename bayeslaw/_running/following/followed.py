@@ -53,9 +53,12 @@ class Followed(InJson):
     replays
         The end at other shares of replay from here on (`Track.replays`).
     schedules
-        The end by other schedules from here on (`Track.schedules`).
+        The end by other schedules from here on (`Track.schedules`); ``saved``: tokens
+        (or steps) fewer than planned, below 0 if more.
     history
-        A row for each point, with the forecast after it was measured (`Moment`).
+        A row for each point that was used: tokens (or steps) ``at``, its ``loss``, its
+        forecast by the points before it (``median``, ``low``, ``high``); and with it
+        that of the end (``final_median``, ...), ``probability`` and ``surprise``.
     max_loss
         The promised limit on the loss; None without a promise.
     probability, probability_before
@@ -168,7 +171,7 @@ class Decision:
         promises, because it must then be made again.
     """
 
-    action: str
+    action: Literal["go on", "stop early", "stop", "wait"]
     reason: str
     stop_at: float | None = None
     saved: float = 0.0
@@ -181,6 +184,12 @@ class Decision:
     sure_by_then: float | None = None
     least_at: float | None = None
     regret: dict[str, float] | None = None
+
+    KEYS: ClassVar = {
+        "decision": (Literal["go on", "stop early", "stop", "wait"], "What to do."),
+        "reason stop_at saved needed replay replay_probability schedule": ...,
+        "schedule_probability look_again sure_by_then least_at regret": ...,
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,14 +225,8 @@ class Following(Shown):
     decision: Decision
 
     KEYS: ClassVar = {
-        "*": Followed,
+        "*": Followed | Decision,
         "until confidence within probability probability_before surprise": ...,
-        "decision": Literal["go on", "stop early", "stop", "wait"],
-        "reason": str,
-        "stop_at saved needed replay replay_probability schedule_probability": float,
-        "schedule": str | None,
-        "look_again sure_by_then least_at": float,
-        "regret": dict[str, float] | None,
         "domains": {"**": Followed},
     }
 

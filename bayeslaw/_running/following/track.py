@@ -252,9 +252,24 @@ class Track:
             return float(self.course.clock[0])
         return self.departure.clock
 
+    @property
+    def measured_end(self) -> float | None:
+        """Find the log loss that was measured at the planned end; None before."""
+        if not self.points:
+            return None
+        at, loss = self.points[-1]
+        return float(np.log(loss)) if np.log(at) >= self.end - CLOSE else None
+
     def outlook(self, clock: float) -> Outlook:
-        """Forecast a point at this log of tokens, after the last one."""
-        return Outlook.of(self.departure, clock, self.course.at(clock))
+        """Forecast a point at this log of tokens, after the last one. The planned end is
+        known once it is measured.
+        """
+        outlook = Outlook.of(self.departure, clock, self.course.at(clock))
+        measured = self.measured_end
+        if measured is None or clock > self.end:
+            return outlook
+        mean, sd = np.full_like(outlook.mean, measured), np.zeros_like(outlook.sd)
+        return Outlook(mean, sd, outlook.weight)
 
     def final(self) -> dict[str, float]:
         """Forecast the loss at the planned end: ``D`` (or ``step``), ``median``,

@@ -44,8 +44,16 @@ class UpdatedDomain(InJson):
     surprise
         Comparison of the new rows with their forecasts by ``before``; None without new
         rows.
-    parameters, laws, forecasts
-        Shifts, as tables: `parameter_shifts`, `law_shifts`, `forecast_shifts`.
+    parameters
+        Medians and intervals ``before`` and ``after``, in the paper's units; ``sd``
+        before, and ``shift`` of the median with the shift ``expected``, in these sds;
+        whether it ``moved`` (half an sd), and ``beyond`` what was expected.
+    laws
+        Weight and drift (per e-fold) of each law of averages, before and after.
+    forecasts
+        The loss of a new run, in nats per token, before and after; ``width``: its
+        interval's after over before, on a log scale. How the law's own log loss moved
+        (``sd``, ``shift``, ...), as for parameters.
     attribution
         Explanation of the first forecast's shift; None without new rows.
     """
