@@ -252,8 +252,9 @@ def judge(
             f"of the {len(worst.rows)} runs of {worst.name} they hold {worst.share:.0%}"
         )
         most = measured.group_stretch or 0.0
-        if most > max(measured.stretch, 1.0):
-            factor = format_factor(most)
+        factor = format_factor(most)
+        is_wider = factor != format_factor(measured.stretch)
+        if is_wider and most > max(measured.stretch, 1.0):
             of_group += f", where they would have to be {factor} times as wide"
             if verdict == "widen":
                 lines.append(of_group)

@@ -12,6 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.shown import table_html
+from bayeslaw._costs.costs import format_money
 from bayeslaw._plans.plan import answered, posed
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import Posteriors
@@ -93,7 +94,7 @@ class WhatIf:
             )
         replay = f"{format_count(answer.D)} tokens with {answer.replay:.0%} replay"
         money = (answer.cost or {}).get("money")
-        price = "" if money is None else f", {money:,.0f} in money"
+        price = "" if money is None else f", {format_money(money)} in money"
         reached = "" if answer.feasible else ", short of the confidence"
         return (
             f"{replay}{price}; promises kept with {answer.probability:.1%}{reached}, "

@@ -43,7 +43,7 @@ def isoflops(
     ax.set_xscale("log")
     plain_log(ax)
     ax.set_xlabel("model size N (parameters)")
-    ax.set_ylabel("loss")
+    ax.set_ylabel("loss (nats per token)")
     ax.legend(title=f"budget ({best.unit})", fontsize=8)
     return ax
 

@@ -50,7 +50,8 @@ def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) 
     _draw_bars(ax, history["at"], after, color=colour, label="after each point")
     _draw_limit(ax, followed)
     token_axis(ax, followed.unit)
-    ax.set_ylabel(f"loss at {format_count(followed.final[followed.unit])}")
+    end = format_count(followed.final[followed.unit])
+    ax.set_ylabel(f"loss at {end} (nats per token)")
     return ax
 
 

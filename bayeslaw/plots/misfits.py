@@ -50,7 +50,8 @@ def misfit_curve(ax: Axes, curve: pd.DataFrame) -> Axes:
     """
     axis = str(curve.columns[0])
     x = curve[axis]
-    band = 100 * curve[["low", "median", "high"]]
+    # the misfit is of log loss
+    band = 100 * np.expm1(curve[["low", "median", "high"]])
     ax.axhline(0.0, color=GREY, lw=0.8)
     ax.fill_between(x, band["low"], band["high"], color=COLOURS[0], alpha=0.25, lw=0)
     ax.plot(x, band["median"], color=BLACK, lw=1.2)

@@ -104,7 +104,9 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
     rows = domain.surprise.rows
     along = "D" if "D" in rows else None
     x = rows[along] if along else np.arange(len(rows))
-    low, high = (100 * np.log(rows[end] / rows["median"]) for end in ("low", "high"))
+    low, high, miss = (
+        100 * (rows[name] / rows["median"] - 1) for name in ("low", "high", "loss")
+    )
     ax.vlines(x, low, high, color=GREY, lw=1, alpha=0.35, label="foreseen, 90%")
     by = next((c for c in ("N", "ptpp", "replay") if c in rows), None)
     levels = sorted(rows[by].unique()) if by else [None]
@@ -113,7 +115,7 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
         name = "measured" if by is None else f"{by} {format_count(level)}"
         colour = COLOURS[i % len(COLOURS)]
         style = {"ms": 4, "mec": "white", "mew": 0.3, "color": colour}
-        ax.plot(x[picked], 100 * rows["miss"][picked], "o", label=name, **style)
+        ax.plot(x[picked], miss[picked], "o", label=name, **style)
     ax.axhline(0, color=BLACK, lw=0.8)
     if along:
         token_axis(ax, "D")

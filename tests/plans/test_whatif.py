@@ -49,6 +49,14 @@ def test_each_scenario_is_the_plan_of_its_own_question(what):
     assert table.loc["none", "relax"] in line
 
 
+def test_a_small_amount_of_money_is_told_too(what):
+    """As the plan tells it; whole units would say that it costs nothing."""
+    small = what.plans[BASE].cost | {"money": 0.0342}
+    plans = {BASE: replace(what.plans[BASE], cost=small)}
+    said = replace(what, plans=plans).sentence()
+    assert ", 0.0342 in money; " in said
+
+
 def test_the_picture_has_each_plan_at_its_cost(what):
     ax = plots.scenarios(Figure().subplots(), what)
     money = what.table()["money"].dropna()

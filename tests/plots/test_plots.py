@@ -166,3 +166,10 @@ def test_no_plan_before_nor_after_is_drawn_as_such(tokens):
     ax = plots.moved_plan(figure.subplots(), change)
     figure.savefig(io.BytesIO())
     assert "no plan reaches" in ax.texts[0].get_text()
+
+
+def test_a_misfit_is_drawn_in_percent_of_the_loss(ax):
+    """A log loss that is ln 2 above the law is a loss 100% above it."""
+    log_misfit = {"low": [-0.1, -0.1], "median": [np.log(2)] * 2, "high": [0.8, 0.8]}
+    plots.misfit_curve(ax, pd.DataFrame({"D": [1e9, 1e11]} | log_misfit))
+    assert ax.lines[-1].get_ydata() == pytest.approx([100, 100])

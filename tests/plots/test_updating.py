@@ -32,7 +32,8 @@ def test_new_rows_lie_where_they_were_missed(ax, domain):
     rows = domain.surprise.rows
     x, y = dots(ax, "N 8.1B")
     assert x == pytest.approx(rows["D"])
-    assert y == pytest.approx(100 * rows["miss"])
+    # in percent of the forecast, as the sentence has it
+    assert y == pytest.approx(100 * np.expm1(rows["miss"]))
 
 
 def test_bars_are_the_refit_all_rows_and_groups(ax, domain):
