@@ -569,7 +569,9 @@ def test_a_loss_that_cannot_be_is_refused_as_it_comes():
 def test_before_its_points_a_run_is_forecast_as_by_the_forecast():
     """With what the fit learned of its model: band, end and probability are of one forecast."""
     table = bayeslaw.datasets.load("microcpt")
-    is_few = "seed == 0 and domain == 'target' and replay in (0.1, 0.25, 0.5) and N < 1e5"
+    is_few = (
+        "seed == 0 and domain == 'target' and replay in (0.1, 0.25, 0.5) and N < 1e5"
+    )
     table = table.query(is_few).drop(columns=["loss_before", "source_loss_before"])
     seen, run = table[table.ptpp < 279], table[table.run == "54k-s0-ptpp279-r0.1"]
     reference = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
