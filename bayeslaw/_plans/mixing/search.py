@@ -27,6 +27,10 @@ from bayeslaw._plans.problem import Choice, Problem
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    Mixture = Float[np.ndarray, " domain"]
+    Mixtures = Float[np.ndarray, "mixture domain"]
+    Point = Float[np.ndarray, " slope"]  # log tokens, then shares; or slopes along them
+
 FINE = 1e-7  # tolerance of SLSQP where a mean loss is compared with others
 
 
@@ -57,9 +61,7 @@ def _starts(problem: Problem, count: int, seed: int, tries: int = 15) -> list[Ch
     return [choices[0], *ranked[: count - 1]]
 
 
-def bounds_of(
-    problem: Problem,
-) -> tuple[Float[np.ndarray, " domain"], Float[np.ndarray, " domain"]]:
+def bounds_of(problem: Problem) -> tuple[Mixture, Mixture]:
     """Find the least and the largest share of each domain at the smallest budget."""
     return problem.least, problem.most_shares(math.exp(problem.span[0]))
 
@@ -92,9 +94,7 @@ def onto_simplex(
 
 
 def _cheapest_from(
-    problem: Problem,
-    start: Choice,
-    reserves: Sequence[float] = (0.0, 0.01, 0.02),
+    problem: Problem, start: Choice, reserves: Sequence[float] = (0.0, 0.01, 0.02)
 ) -> Choice | None:
     """Minimise tokens by SLSQP from a choice, then find the tokens on a ladder at the
     resulting shares.
@@ -144,9 +144,7 @@ def _safest_from(problem: Problem, start: Choice, rounds: int = 4) -> Choice:
 # -- tokens of a mixture -----------------------------------------------------------------
 
 
-def fewest_tokens(
-    problem: Problem, shares: Float[np.ndarray, " domain"], rounds: int = 3
-) -> float | None:
+def fewest_tokens(problem: Problem, shares: Mixture, rounds: int = 3) -> float | None:
     """Find the fewest log tokens at which these shares keep the limits, on a ladder that
     is refined round by round; None if no rung keeps them.
     """
@@ -163,7 +161,7 @@ def fewest_tokens(
     return high
 
 
-def _safest_tokens(problem: Problem, shares: Float[np.ndarray, " domain"]) -> Choice:
+def _safest_tokens(problem: Problem, shares: Mixture) -> Choice:
     """Find the most probable budget of a mixture on a ladder. It need not be the
     largest, because far beyond the fitted tokens a law is less sure.
     """
@@ -174,7 +172,7 @@ def _safest_tokens(problem: Problem, shares: Float[np.ndarray, " domain"]) -> Ch
 
 
 def _climb(
-    problem: Problem, low: float, high: float, shares: Float[np.ndarray, " domain"]
+    problem: Problem, low: float, high: float, shares: Mixture
 ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
     """Compute margins of a mixture on a ladder of evenly spaced log tokens."""
     rungs = np.linspace(low, high, 32 if high > low else 1)
@@ -182,9 +180,7 @@ def _climb(
 
 
 def margins_of(
-    problem: Problem,
-    log_tokens: Float[np.ndarray, " tokens"],
-    mixtures: Float[np.ndarray, "mixture domain"],
+    problem: Problem, log_tokens: Float[np.ndarray, " tokens"], mixtures: Mixtures
 ) -> Float[np.ndarray, "mixture tokens"]:
     _, margins = problem.room(problem.log_losses(log_tokens, mixtures))
     return margins
@@ -193,10 +189,10 @@ def margins_of(
 def minimise(
     problem: Problem,
     objective: Callable,
-    start: tuple[float, Float[np.ndarray, " domain"]],
+    start: tuple[float, Mixture],
     further: Sequence[Any] = (),
     ftol: float = 1e-5,
-) -> tuple[float, Float[np.ndarray, " domain"]]:
+) -> tuple[float, Mixture]:
     """Minimise an objective over log tokens and shares by SLSQP, from a choice.
 
     Parameters
@@ -245,16 +241,14 @@ def _of_supply(problem: Problem) -> list[Any]:
 def keeps_limits(problem: Problem) -> list[Any]:
     """State for SLSQP that the limits hold with the confidence, in percent of the loss."""
 
-    def margin(point: Float[np.ndarray, " slope"]) -> tuple:
+    def margin(point: Point) -> tuple:
         value, slopes = smooth_quantile(problem, point)
         return 100 * value, 100 * slopes
 
     return [at_least_0(margin)] if problem.limits else []
 
 
-def smooth_quantile(
-    problem: Problem, point: Float[np.ndarray, " slope"]
-) -> tuple[float, Float[np.ndarray, " slope"]]:
+def smooth_quantile(problem: Problem, point: Point) -> tuple[float, Point]:
     """Compute the smooth quantile of the margin at log tokens and shares, and its slopes."""
     columns = tuple(problem.columns_of(point[1:]))
     losses = [c.with_slopes(columns, point) for c in problem.constraints]
@@ -295,7 +289,7 @@ def at_least_0(function: Callable) -> dict[str, Any]:
 
 
 def mean_losses(
-    problem: Problem, log_tokens: float, mixtures: Float[np.ndarray, "mixture domain"]
+    problem: Problem, log_tokens: float, mixtures: Mixtures
 ) -> Float[np.ndarray, "draw mixture"]:
     """Compute the weighted mean of each draw's losses at several mixtures."""
     assert problem.mean is not None
@@ -316,16 +310,12 @@ def mean_loss(
     return losses, losses[:, None] * slopes
 
 
-def expected_mean(
-    problem: Problem, point: Float[np.ndarray, " slope"]
-) -> tuple[float, Float[np.ndarray, " slope"]]:
+def expected_mean(problem: Problem, point: Point) -> tuple[float, Point]:
     losses, slopes = mean_loss(problem, point)
     return float(losses.mean()), slopes.mean(axis=0)
 
 
-def least_mixture(
-    problem: Problem, seed: int
-) -> tuple[Float[np.ndarray, " domain"], Float[np.ndarray, " domain"]]:
+def least_mixture(problem: Problem, seed: int) -> tuple[Mixture, Mixture]:
     """Find the mixture of the least mean among those that keep the limits, and the most
     probable one; both are the same where none keeps them.
     """
@@ -349,7 +339,7 @@ def least_mixture(
     return _least_of(problem, kept), shares
 
 
-def least_mean(problem: Problem, starts: int = 4) -> Float[np.ndarray, " domain"]:
+def least_mean(problem: Problem, starts: int = 4) -> Mixture:
     """Minimise the mean loss over shares, from several mixtures, whatever the limits."""
     x, objective = problem.span[1], partial(expected_mean, problem)
     minima = [
@@ -359,18 +349,13 @@ def least_mean(problem: Problem, starts: int = 4) -> Float[np.ndarray, " domain"
     return _least_of(problem, minima)
 
 
-def _least_of(
-    problem: Problem, mixtures: Sequence[Float[np.ndarray, " domain"]]
-) -> Float[np.ndarray, " domain"]:
+def _least_of(problem: Problem, mixtures: Sequence[Mixture]) -> Mixture:
     means = mean_losses(problem, problem.span[1], np.stack(mixtures)).mean(axis=0)
     return mixtures[int(means.argmin())]
 
 
 def draw_back(
-    problem: Problem,
-    shares: Float[np.ndarray, " domain"],
-    safest: Float[np.ndarray, " domain"],
-    rounds: int = 3,
+    problem: Problem, shares: Mixture, safest: Mixture, rounds: int = 3
 ) -> Choice:
     """Move a mixture towards the safest one as far as the limits need it, on a ladder
     that is refined round by round; if no rung keeps them, take the most probable rung.
@@ -390,16 +375,13 @@ def draw_back(
 
 
 def reach(
-    problem: Problem,
-    domain: int,
-    best: Float[np.ndarray, " domain"],
-    most: float,
+    problem: Problem, domain: int, best: Mixture, most: float
 ) -> tuple[float, float]:
     """Find the smallest and the largest share of a domain at which some mixture that
     keeps the limits has a mean loss of at most this value.
     """
 
-    def left(point: Float[np.ndarray, " slope"]) -> tuple:
+    def left(point: Point) -> tuple:
         mean, slopes = expected_mean(problem, point)
         return 100 * (most - mean) / most, -100 * slopes / most
 
@@ -418,7 +400,7 @@ def reach(
     return min(ends), max(ends)
 
 
-def _spread(problem: Problem, count: int) -> Float[np.ndarray, "mixture domain"]:
+def _spread(problem: Problem, count: int) -> Mixtures:
     """Spread mixtures over the simplex, the middle one first."""
     size = len(problem.domains)
     tilted = generator(0, Stream.STARTS).dirichlet(np.ones(size), count)
@@ -428,7 +410,7 @@ def _spread(problem: Problem, count: int) -> Float[np.ndarray, "mixture domain"]
 
 def best_of_each(
     problem: Problem,
-    start: Float[np.ndarray, " domain"],
+    start: Mixture,
     steps: int = 150,
     least_share: float = 0.02,
     near: float = 3e-5,
