@@ -1,11 +1,11 @@
-"""Hold the arguments of `bayeslaw.plan` in one record, as given and as checked, and
-complete them from the tables of the fits.
+"""Hold the arguments of `bayeslaw.plan` in one record, and complete them from the tables
+of the fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +19,12 @@ from bayeslaw._law.columns import (
     SOURCE_LOSS_BEFORE,
     starts_from_losses,
 )
-from bayeslaw._plans.constraint import Constraint, says_rise
-from bayeslaw._plans.question import FORGETTING, TARGET, Budget, Model
+from bayeslaw._plans.constraint import says_rise
+from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses, losses_at_hand
 from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
-from bayeslaw._posteriors.pairs import ErrorCorrelation, table_of
+from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._posteriors.repetition import (
     NO_CORPUS,
@@ -87,42 +87,6 @@ class PlanArguments:
 
 
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Question(PlanArguments):
-    """The planner's question: the arguments, each checked and complete.
-
-    Parameters
-    ----------
-    pieces, posteriors
-        Draws and posteriors by domain, the targets first.
-    constraints
-        On domains, in the order of ``pieces``, and on their mean.
-    models
-        The candidate models; the cheapest one is chosen.
-    budget
-        Limits on the spending.
-    warnings, notes
-        Reasons to distrust the posteriors, and values that were taken from the tables of
-        the fits.
-    errors
-        Correlation of the errors of the domains' forecasts; None: independent.
-    link
-        Link from the first target's loss to the accuracy, if the accuracy is limited.
-    """
-
-    pieces: Mapping[str, tuple[Piece, ...]]
-    posteriors: Mapping[str, Posterior]
-    constraints: tuple[Constraint, ...]
-    models: tuple[Model, ...]
-    budget: Budget
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
-    errors: ErrorCorrelation | None
-    link: AccuracyLink | None
-    excess_price: Mapping[str, float] = field(default_factory=dict)
-    point: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def with_kept_losses(

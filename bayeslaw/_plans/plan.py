@@ -23,15 +23,15 @@ from bayeslaw._base.shown import as_json
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans import value
-from bayeslaw._plans.arguments import PlanArguments, Question
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
-from bayeslaw._plans.question import Model
-from bayeslaw._plans.reading import question_of
+from bayeslaw._plans.posing import point_pieces, pose
+from bayeslaw._plans.problem import AT_A_BOUND, Choice, Problem
+from bayeslaw._plans.question import Model, Question
+from bayeslaw._plans.reading import ATPP_RANGE, question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS
-from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
-from bayeslaw._plans.soft import expected_cost, least_expected_cost
+from bayeslaw._plans.search import expected_cost, least_expected_cost, search
 from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
 from bayeslaw._posteriors.posterior import Piece
 
@@ -149,16 +149,8 @@ def plan(arguments: PlanArguments) -> Plan:
     return answered(question_of(arguments)).plan
 
 
-@takes(PlanArguments, PlanError, name="plan")
-def posed(arguments: PlanArguments) -> Question:
-    """Check the question of `plan`, given the same arguments, without its answer.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
-    return question_of(arguments)
+# `question_of`, given the arguments of `plan`
+posed = takes(PlanArguments, PlanError, name="plan")(question_of)
 
 
 class PosedPlan(NamedTuple):
@@ -289,7 +281,7 @@ class Solution(NamedTuple):
     @property
     def is_reached(self) -> bool:
         """Tell whether the confidence is reached."""
-        return self.choice.margin >= 0
+        return self.choice.is_kept
 
     @property
     def is_plan(self) -> bool:
@@ -334,9 +326,8 @@ def _solve_model(question: Question, model: Model) -> Solution:
     if question.excess_price:
         choice = least_expected_cost(problem, question.excess_price)
         return Solution(model, posed, problem, choice)
-    no_tokens, replay = -math.inf, problem.min_replay
-    nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
-    if nothing.margin >= 0:
+    nothing = problem.judge(-math.inf, problem.least)
+    if nothing.is_kept:
         return Solution(model, posed, problem, nothing)
     choice = search(problem)
     # The cheapest plan costs more than allowed, so no affordable plan reaches the
@@ -393,8 +384,8 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         settings |= {name: as_json(float(most)) for name, most in limits.items()}
     settings |= {
         **{supply.setting: problem.seen.get(name) for name, supply in SUPPLIES.items()},
-        "min_replay": problem.min_replay,
-        "max_replay": problem.max_replay,
+        "min_replay": problem.least,
+        "max_replay": problem.largest,
         "fitted": list(problem.fitted),
         "new_run": question.new_run,
         "draws": problem.draws,

@@ -16,21 +16,18 @@ import numpy as np
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._plans.arguments import Question
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.question import Model, check_names
-from bayeslaw._plans.sampled import SampledConstraint
-from bayeslaw._plans.search import Problem
-from bayeslaw._posteriors.draws import shuffled
+from bayeslaw._plans.problem import Problem
+from bayeslaw._plans.question import MEAN, Model, Question, check_names
+from bayeslaw._plans.sampled import Part, SampledConstraint
+from bayeslaw._posteriors.draws import shuffled, take_draws
 from bayeslaw._posteriors.pairs import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked separately
 
 
 def pose(question: Question, model: Model) -> Problem:
@@ -60,12 +57,19 @@ def pose(question: Question, model: Model) -> Problem:
             constraints.append(SampledConstraint.of_mean(constraint, domains))
         else:
             constraints.append(domains[constraint.name])
+    mean = None
+    if question.weights:
+        no_limit = Constraint(MEAN, math.inf, "loss", tuple(question.weights.items()))
+        mean = SampledConstraint.of_mean(no_limit, domains)
+        constraints = constraints or [mean]
     return Problem(
         constraints=tuple(constraints),
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
         targets=model.targets,
+        sets=domains,
+        mean=mean,
         **vars(budget),
     )
 
@@ -81,7 +85,7 @@ def _domains(question: Question, model: Model) -> dict[str, SampledConstraint]:
         return domains
     low, high = next(iter(domains.values())).span
     log_tokens = float(np.clip(math.log(model.N * errors.atpp), low, high))
-    least, most = question.budget.min_replay, question.budget.max_replay
+    least, most = question.budget.least, question.budget.largest
     replay = float(np.clip(errors.replay, least, most))
     scores = [d.log_losses(log_tokens, replay) for d in domains.values()]
     rng = generator(question.seed, Stream.PLAN_PAIRS)
@@ -107,55 +111,47 @@ def _sampled(
         column: _per_draw(question, column, setting)
         for column, setting in model.columns[name].items()
     }
-    for piece in question.pieces[name]:
+    pieces, chosen = question.pieces[name], {"D", "replay"}
+    for piece in pieces:
         for column in piece.columns_in(columns):
-            if column not in (*columns, "D", "replay"):
+            if column not in columns and column not in chosen and not is_share(column):
                 _refuse_without(column, name, model)
+    rng = generator(question.seed, position)
+    index = shuffled(rng, sum(piece.draws for piece in pieces), question.draws)
+    noise = np.zeros(question.draws)
+    for drawn in take_draws(pieces, index):
+        if question.new_run and "sigma" in drawn.piece.values:
+            noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
+    if order is not None:
+        # the columns, which all domains share, keep their order
+        index, noise = index[order], noise[order]
+    parts = []
+    for drawn in take_draws(pieces, index):
+        read = [column for column in drawn.piece.covariates if column in columns]
+        fixed = {column: columns[column][drawn.rows] for column in read}
+        parts.append(Part(drawn.piece, drawn.rows, fixed))
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)
+    sampled = SampledConstraint(
+        constraint,
+        tuple(parts),
+        baseline=np.ones(question.draws),
+        noise=noise,
+        span=(math.log(model.tokens[0]), math.log(model.tokens[1])),
+    )
     has_baseline = any(
         UNITS[c.unit].has_baseline
         for c in question.constraints
         if c.name == name or name in dict(c.weights)
     )
-    low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
-    sampled = SampledConstraint.resampled(
-        constraint,
-        [_sorted(piece) for piece in question.pieces[name]],
-        columns,
-        generator(question.seed, position),
-        draws=question.draws,
-        new_run=question.new_run,
-        span=(low, high),
-        order=order,
-    )
     if has_baseline:
-        sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
+        baseline = _baseline(question, model, sampled, columns)
+        sampled = replace(sampled, baseline=baseline)
     return sampled
 
 
 # -- draws -----------------------------------------------------------------------------
-
-
-def _sorted(piece: Piece) -> Piece:
-    """Sort the draws of a piece by their values, as numbers.
-
-    The original order of the draws then does not matter. The forecasts of a chain
-    (``column:name``) come last among the sort keys: whether a checkpoint is forecast or
-    measured, the law's draws have the same order and are paired with the same random
-    numbers.
-    """
-    # lexsort sorts by the last key first
-    names = sorted(piece.values, key=lambda name: (":" not in name, name))
-    values: dict[str, Float[np.ndarray, "draw ..."]] = {}
-    keys = []
-    for name in names:
-        values[name] = np.asarray(piece.values[name], float)
-        columns = values[name].reshape(piece.draws, -1)
-        keys.append(columns)
-    order = np.lexsort(np.hstack(keys).T)
-    return replace(piece, values=values).take(order)
 
 
 def point_pieces(
@@ -172,8 +168,8 @@ def point_pieces(
     check_names("point", points, question.pieces)
     certain = {}
     for name, pieces in question.pieces.items():
-        # one draw of the formula with most draws, sorted so that sums round in one way
-        piece = _sorted(max(pieces, key=lambda p: p.draws))
+        # one draw of the formula with most draws
+        piece = max(pieces, key=lambda p: p.draws)
         given = points.get(name, {})
         unknown = [k for k in given if k not in piece.values]
         if unknown:
@@ -242,6 +238,7 @@ def _refuse_without(column: str, name: str, model: Model) -> NoReturn:
 
 
 def _baseline(
+    question: Question,
     model: Model,
     sampled: SampledConstraint,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
@@ -250,8 +247,9 @@ def _baseline(
     adaptation, or the law's loss of another run.
     """
     if model.baseline_run is not None:
-        tokens, replay = model.baseline_run
-        return np.exp(sampled.of_law.log_losses(math.log(tokens), replay))
+        tokens, levers = model.baseline_run
+        columns = question.budget.columns_of(levers)
+        return np.exp(sampled.of_law.log_losses(math.log(tokens), columns))
     before = model.baselines[sampled.name]
     if isinstance(before, str):
         if before not in columns:

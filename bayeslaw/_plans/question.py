@@ -1,11 +1,14 @@
-"""Define the models and the budget of the planner's question, and the names in it."""
+"""Define the planner's question, checked and complete: its domains and their limits, the
+models, and the budget. What a plan chooses beside tokens, its levers, is replay, or the
+shares of a mixture.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +17,16 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_many
 from bayeslaw._costs.costs import COST_LIMITS, Costs
+from bayeslaw._law.columns import SHARE
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._posteriors.accuracy import AccuracyLink
+from bayeslaw._posteriors.pairs import ErrorCorrelation
+from bayeslaw._posteriors.posterior import Piece, Posterior
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Levers = Any  # what a plan chooses beside tokens: replay, or shares by domain
 # names of constraints: on a target and a source without a name, on a mean, on an accuracy
 TARGET, FORGETTING = "target", "forgetting"
 MEAN, ACCURATE = "mean", "accuracy"
@@ -40,8 +52,10 @@ class Model:
     targets
         Domains that are adapted to.
     baseline_run
-        Tokens and replay of another run; its loss by the law is the baseline of all
+        Tokens and levers of another run; its loss by the law is the baseline of all
         limits on a rise.
+    tokens
+        Fewest and most tokens of plans that are sought.
     """
 
     N: float
@@ -50,7 +64,8 @@ class Model:
     baselines: Mapping[str, str | float | None]
     further_domains: tuple[str, ...] = ()
     targets: tuple[str, ...] = (TARGET,)
-    baseline_run: tuple[float, float] | None = None
+    baseline_run: tuple[float, Levers] | None = None
+    tokens: tuple[float, float] = (0.0, math.inf)
 
     def at_means(self) -> Model:
         """Replace draws by their means."""
@@ -76,14 +91,16 @@ class Budget:
         Limits on the plan's bill, by name (`COST_LIMITS`). If the cheapest plan exceeds
         them, the most probable plan within them is searched.
     supplies
-        Number of unique tokens, by name of `SUPPLIES`.
+        Number of unique tokens, by name of `SUPPLIES`, or by domain of a mixture.
     epochs
         How often each of them may be seen.
-    min_replay, max_replay
-        Smallest and largest share of source data.
+    domains
+        Domains that are mixed; empty if the lever is replay.
+    least, largest
+        Smallest and largest replay; or shares of the domains, shape (domain,).
     fitted
-        Names of the replay bounds that are ends of the fitted replays, not given by the
-        user.
+        Names of the bounds of replay, or of the domains, that are ends of the fitted
+        values, not given by the user.
     """
 
     costs: Costs = field(default_factory=Costs)
@@ -92,8 +109,9 @@ class Budget:
     cost_limits: Mapping[str, float] = field(default_factory=dict)
     supplies: Mapping[str, float] = field(default_factory=dict)
     epochs: float = 1.0
-    min_replay: float = 0.0
-    max_replay: float = 1.0
+    domains: tuple[str, ...] = ()
+    least: Levers = 0.0
+    largest: Levers = 1.0
     fitted: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, float]:
@@ -103,7 +121,7 @@ class Budget:
         limits = {"max_flops": self.max_flops, "max_tokens": self.max_tokens}
         limits |= {**self.supplies, **self.cost_limits}
         given = {name: most for name, most in limits.items() if math.isfinite(most)}
-        if any(SUPPLIES[name].is_repeated for name in self.supplies):
+        if any(map(self._is_repeated, self.supplies)):
             given["max_epochs"] = self.epochs
         return given
 
@@ -128,9 +146,85 @@ class Budget:
     def seen(self) -> dict[str, float]:
         """Most tokens that may be seen of each supply, repetitions included."""
         return {
-            name: tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)
+            name: tokens * (self.epochs if self._is_repeated(name) else 1.0)
             for name, tokens in self.supplies.items()
         }
+
+    def _is_repeated(self, supply: str) -> bool:
+        return supply not in SUPPLIES or SUPPLIES[supply].is_repeated
+
+    def taken(self, supply: str, levers: Levers) -> Any:
+        """Compute the share of the tokens that is taken from a supply at some levers:
+        replays of any shape, or shares, shape (..., domain).
+        """
+        if supply in self.domains:
+            return levers[..., self.domains.index(supply)]
+        return SUPPLIES[supply].share(levers)
+
+    def most_shares(self, tokens: float) -> Float[np.ndarray, " domain"]:
+        """Compute the largest share of each domain that a mixture of so many tokens may
+        have within its bounds and its supply, shape (domain,).
+        """
+        seen = np.array([self.seen.get(name, math.inf) for name in self.domains])
+        return np.minimum(self.largest, seen / tokens)
+
+    def columns_of(self, levers: Levers) -> Any:
+        """Give levers as draws take them (`SampledConstraint`): replay as it is, shares
+        by the columns of their domains.
+        """
+        if not self.domains:
+            return levers
+        shares = np.moveaxis(np.asarray(levers), -1, 0)
+        return {f"{SHARE}{n}": s for n, s in zip(self.domains, shares, strict=True)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question:
+    """A question of the planner.
+
+    Parameters
+    ----------
+    pieces, posteriors
+        Draws and posteriors by domain, the targets first.
+    constraints
+        On domains, in the order of ``pieces``, and on their mean.
+    weights
+        Weights of the domains in the mean that a mixture minimises at a budget.
+    models
+        The candidate models; the cheapest one is chosen.
+    budget
+        Limits on the spending and on the levers.
+    confidence
+        Probability of all constraints together, or of each by name.
+    excess_price
+        Prices of limits that are soft, by name.
+    point
+        Parameter values of the plan without uncertainty, by domain.
+    warnings, notes
+        Reasons to distrust the posteriors, and values that were taken from the tables of
+        the fits.
+    errors
+        Correlation of the errors of the domains' forecasts; None: independent.
+    link
+        Link from the first target's loss to the accuracy, if the accuracy is limited.
+    """
+
+    pieces: Mapping[str, tuple[Piece, ...]]
+    posteriors: Mapping[str, Posterior]
+    constraints: tuple[Constraint, ...]
+    models: tuple[Model, ...]
+    budget: Budget
+    confidence: float | Mapping[str, float]
+    new_run: bool
+    draws: int
+    seed: int
+    weights: Mapping[str, float] = field(default_factory=dict)
+    excess_price: Mapping[str, float] = field(default_factory=dict)
+    point: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    errors: ErrorCorrelation | None = None
+    link: AccuracyLink | None = None
 
 
 # -- what was given for one, or for all ------------------------------------------------

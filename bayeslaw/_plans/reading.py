@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from bayeslaw._base.draws import Draws
 from bayeslaw._base.errors import PlanError
@@ -26,7 +29,6 @@ from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.arguments import (
     PlanArguments,
-    Question,
     with_kept_losses,
     with_repetition,
 )
@@ -37,6 +39,7 @@ from bayeslaw._plans.question import (
     TARGET,
     Budget,
     Model,
+    Question,
     bytes_of,
     check_names,
     setting_for,
@@ -55,6 +58,8 @@ from bayeslaw._posteriors.pairs import (
     fitted_replays,
 )
 from bayeslaw._posteriors.posterior import Piece
+
+ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked separately
 
 
 def question_of(arguments: PlanArguments) -> Question:
@@ -91,7 +96,7 @@ def question_of(arguments: PlanArguments) -> Question:
 
     # the laws read replay, not shares, and the covariates that are given; the planner
     # itself reads a source's loss before adaptation
-    pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
+    pieces = {n: tuple(map(_sorted, p.pieces())) for n, p in posteriors.items()}
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
     for piece in itertools.chain.from_iterable(pieces.values()):
         columns.update(piece.covariates)
@@ -162,19 +167,18 @@ def question_of(arguments: PlanArguments) -> Question:
         )
     chances = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
     lines = [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
-    answers = dict(
-        confidence=chances if is_by_name else chances[names[0]],
-        draws=draws,
-        excess_price=_read_excess_prices(arguments, constraints),
-        point=arguments.point or {},
-    )
     return Question(
-        **{**vars(arguments), **answers},
         pieces=pieces,
         posteriors=posteriors,
         constraints=constraints,
         models=payable,
         budget=budget,
+        confidence=chances if is_by_name else chances[names[0]],
+        new_run=arguments.new_run,
+        draws=draws,
+        seed=arguments.seed,
+        excess_price=_read_excess_prices(arguments, constraints),
+        point=arguments.point or {},
         warnings=(
             *lines,
             *repeats,
@@ -185,6 +189,26 @@ def question_of(arguments: PlanArguments) -> Question:
         errors=error_correlation(posteriors, arguments.correlation),
         link=link,
     )
+
+
+def _sorted(piece: Piece) -> Piece:
+    """Sort the draws of a piece by their values, as numbers.
+
+    The original order of the draws then does not matter. The forecasts of a chain
+    (``column:name``) come last among the sort keys: whether a checkpoint is forecast or
+    measured, the law's draws have the same order and are paired with the same random
+    numbers.
+    """
+    # lexsort sorts by the last key first
+    names = sorted(piece.values, key=lambda name: (":" not in name, name))
+    values: dict[str, np.ndarray] = {}
+    keys = []
+    for name in names:
+        values[name] = np.asarray(piece.values[name], float)
+        columns = values[name].reshape(piece.draws, -1)
+        keys.append(columns)
+    order = np.lexsort(np.hstack(keys).T)
+    return replace(piece, values=values).take(order)
 
 
 def _read_models(
@@ -223,9 +247,11 @@ def _read_models(
                 baselines[name] = LOSS_BEFORE
             elif baselines[name] is None and SOURCE_LOSS_BEFORE in known:
                 baselines[name] = SOURCE_LOSS_BEFORE
-        models.append(
-            Model(N, ptpp, columns, baselines, further, tuple(targets), baseline_run)
+        fewest, most = (N * atpp for atpp in ATPP_RANGE)
+        model = Model(
+            N, ptpp, columns, baselines, further, tuple(targets), baseline_run
         )
+        models.append(replace(model, tokens=(fewest, most)))
     return tuple(models)
 
 
@@ -468,7 +494,8 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
         cost_limits={name: given[name] for name in COST_LIMITS if name in given},
         supplies={name: given[name] for name in SUPPLIES if name in given},
         epochs=given.get("max_epochs", 1.0),
-        **bounds,
+        least=least,
+        largest=most,
         fitted=tuple(n for n, end in bounds.items() if n not in given and 0 < end < 1),
     )
 

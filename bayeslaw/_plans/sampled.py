@@ -9,7 +9,7 @@ of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,8 @@ import numpy as np
 from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
-from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
-from bayeslaw._posteriors.posterior import Draw, Piece, along_tokens
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.posterior import Draw, along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -35,10 +35,10 @@ CHOICES, TOKENS, DRAWS = 16, 65, 1000
 @dataclass(frozen=True, eq=False)
 class Part(Draws):
     """Draws of one formula among a constraint's draws, and the covariates ``fixed`` that
-    a plan does not choose, each of shape (row,), or () for all draws.
+    a plan does not choose, each of shape (row,).
     """
 
-    fixed: dict[str, Float[np.ndarray, "*row"]]
+    fixed: dict[str, Float[np.ndarray, " row"]]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
         """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
@@ -96,46 +96,6 @@ class SampledConstraint:
     span: tuple[float, float]
     link: AccuracyLink | None = None
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
-
-    @classmethod
-    def resampled(
-        cls,
-        constraint: Constraint,
-        pieces: Sequence[Piece],
-        columns: Mapping[str, Float[np.ndarray, " *draw"]],
-        rng: np.random.Generator,
-        *,
-        draws: int,
-        new_run: bool,
-        span: tuple[float, float] = (-np.inf, np.inf),
-        order: Int[np.ndarray, " draw"] | None = None,
-    ) -> SampledConstraint:
-        """Resample the draws of a posterior in random order, with the noise of a new run
-        or with none for the law's mean.
-
-        Parameters
-        ----------
-        columns
-            Covariates that a plan does not choose: one for each draw, shape (draw,), or
-            one for all, shape ().
-        order
-            Order of the draws and their noise, shape (draw,). The columns, which all
-            domains share, keep their order.
-        """
-        index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
-        noise = np.zeros(draws)
-        for drawn in take_draws(pieces, index):
-            if new_run and "sigma" in drawn.piece.values:
-                noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
-        if order is not None:
-            index, noise = index[order], noise[order]
-        parts = []
-        for drawn in take_draws(pieces, index):
-            names = [n for n in drawn.piece.covariates if n in columns]
-            read = {name: columns[name] for name in names}
-            fixed = {n: x[drawn.rows] if x.ndim else x for n, x in read.items()}
-            parts.append(Part(drawn.piece, drawn.rows, fixed))
-        return cls(constraint, tuple(parts), np.ones(draws), noise, span)
 
     @classmethod
     def of_mean(
@@ -243,41 +203,34 @@ class SampledConstraint:
 
     # -- losses ------------------------------------------------------------------------
 
-    def log_losses(
-        self, log_tokens: float, replay: Float[np.ndarray, " draw"] | float
-    ) -> Float[np.ndarray, " draw"]:
+    # ``levers``: replay, or a mapping of the columns that a plan chooses
+
+    def log_losses(self, log_tokens: float, levers: Any) -> Float[np.ndarray, " draw"]:
         """Compute the log loss of each draw, with its noise, shape (draw,).
 
-        ``replay``: one number, or one for each draw, shape (draw,).
+        ``levers``: a number of each, or replays of each draw, shape (draw,).
         """
-        (losses,) = self.log_losses_along(np.array([log_tokens]), replay)
+        (losses,) = self.log_losses_along(np.array([log_tokens]), levers)
         return losses
 
     def log_losses_along(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        replay: Float[np.ndarray, " draw"] | float,
+        self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
     ) -> Float[np.ndarray, "tokens draw"]:
         """Compute log losses at several tokens, shape (tokens, draw)."""
-        by_draw = np.broadcast_to(np.asarray(replay, float), self.draws)
-        return self._losses(log_tokens, {"replay": by_draw[None]})[0]
+        if isinstance(levers, Mapping):
+            chosen = {name: np.atleast_1d(value) for name, value in levers.items()}
+        else:
+            by_draw = np.broadcast_to(np.asarray(levers, float), self.draws)
+            chosen = {"replay": by_draw[None]}
+        return self._losses(log_tokens, chosen)[0]
 
     def log_losses_on_grid(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        replay: Float[np.ndarray, " replay"],
-    ) -> Float[np.ndarray, "draw replay tokens"]:
-        """Compute log losses, shape (draw, replay, tokens)."""
-        return self.at_choices(log_tokens, {"replay": replay})
-
-    def at_choices(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        chosen: Mapping[str, Float[np.ndarray, " choice"]],
+        self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
     ) -> Float[np.ndarray, "draw choice tokens"]:
-        """Compute log losses at columns that a plan chooses, shape (draw, choice,
-        tokens).
+        """Compute log losses at several choices of the levers, each of shape (choice,),
+        and several tokens, shape (draw, choice, tokens).
         """
+        chosen = levers if isinstance(levers, Mapping) else {"replay": levers}
         return self._losses(log_tokens, chosen).transpose(2, 0, 1)
 
     def with_slopes(
@@ -374,10 +327,7 @@ class SampledConstraint:
                 places = _filled(np.arange(first, first + len(rows)), size)
                 values, fixed = (
                     jax.device_put(
-                        {
-                            name: np.asarray(x, float)[places] if np.ndim(x) else x
-                            for name, x in of.items()
-                        }
+                        {name: np.asarray(x, float)[places] for name, x in of.items()}
                     )
                     for of in (part.piece.values, part.fixed)
                 )
@@ -395,7 +345,7 @@ def _filled(values: Any, size: int) -> Any:
 def losses_on_grid(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: Mapping[str, Float[jax.Array, "*each"]],
+    fixed: Mapping[str, Float[jax.Array, " draw"]],
     chosen: Mapping[str, Float[jax.Array, " choice *own"]],
     log_tokens: Float[jax.Array, " tokens"],
     count: Int[jax.Array, ""],
@@ -432,20 +382,21 @@ def losses_with_slopes(
     log_loss: Callable,
     columns: tuple[str, ...],
     draws: Draw,
-    fixed: Mapping[str, Float[jax.Array, "*each"]],
+    fixed: Mapping[str, Float[jax.Array, " draw"]],
     point: Float[jax.Array, " slope *draw"],
 ) -> tuple[Float[jax.Array, " draw"], Float[jax.Array, "slope draw"]]:
     """Compute the log loss of each draw at log tokens and further columns, which all
     draws share or each has for itself, and its slopes.
     """
 
-    def of_draw(point: Any, draw: Draw) -> Any:
+    def of_draw(point: Any, draw: Draw, fixed: Mapping[str, Any]) -> Any:
         values = zip(columns, point[1:], strict=True)
         run = {**fixed, "D": jnp.exp(point[0]), **dict(values)}
         return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
 
     def of_draws(point: Any) -> Any:
-        return jax.vmap(of_draw, (None if point.ndim == 1 else 1, 0))(point, draws)
+        axes = (None if point.ndim == 1 else 1, 0, 0)
+        return jax.vmap(of_draw, axes)(point, draws, fixed)
 
     # in forward mode, the parts that all draws share (a misfit's functions) are
     # differentiated once

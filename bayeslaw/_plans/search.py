@@ -1,42 +1,29 @@
-"""Define the chance-constrained problem of one model, and solve it on grids of tokens and
-replay that zoom in.
+"""Search tokens and replay on grids that zoom in.
 
-A plan keeps its promises if enough draws keep all limits. The room of a point is the log
-loss by which as many draws as are needed are below their limits: it is 0 or more where
-the confidence is reached, changes smoothly, and tells the way where it is not. Every
-question here is a reduction of the draws' losses on one grid, repeated on smaller ones.
+Every question here is a reduction of the draws' losses on one grid of replay and tokens,
+repeated on smaller ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
-from bayeslaw._base.limits import SUPPLIES
-from bayeslaw._base.machine import runtime
-from bayeslaw._plans.question import Budget
-from bayeslaw._plans.sampled import DRAWS, SampledConstraint, draws_needed
+from bayeslaw._plans.problem import Choice, Grid, Problem
+from bayeslaw._plans.sampled import SampledConstraint, along_draws
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
-
-Result = TypeVar("Result")
-
-ALL_REPLAY = 1 - 1e-9  # no target token is seen
-AT_A_BOUND = 1e-4  # distance at which a plan counts as at a bound of replay
+    from jaxtyping import Float
 
 
 class Zoom(NamedTuple):
     """Grids of a search."""
 
-    scan: tuple[int, int] = (32, 33)  # replays and tokens of the first grid
-    many: tuple[int, int] = (16, 9)  # of the smaller grids
+    many: tuple[int, int] = (16, 9)  # replays and tokens of the smaller grids
     # with few draws the score is rougher, so more points are looked at
     few: tuple[int, int] = (64, 17)
     few_draws: int = 600
@@ -45,238 +32,6 @@ class Zoom(NamedTuple):
 
 
 ZOOM = Zoom()
-
-
-class Choice(NamedTuple):
-    """Log tokens, replay, and margin: share of draws that keep the constraints, minus
-    confidence. With a negative margin the confidence is not reached.
-    """
-
-    log_tokens: float
-    replay: float
-    margin: float
-
-
-class Grid(NamedTuple):
-    """Log losses at search coordinates of replay and log tokens.
-
-    ``u``: coordinates (`Problem.replay`), (replay,); ``x``: log tokens, (tokens,);
-    ``log_losses``: of each constraint, (draw, replay, tokens); ``few``: the first draws
-    only, as many as these; 0: all.
-    """
-
-    u: Float[np.ndarray, " replay"]
-    x: Float[np.ndarray, " tokens"]
-    log_losses: list[Float[np.ndarray, "draw replay tokens"]]
-    few: int = 0
-
-    def between(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
-    ) -> Grid | None:
-        """Interpolate the log losses at points within the grid, which are smooth there;
-        None if a point lies outside, or not all log losses are numbers.
-        """
-        is_within = self.u[0] <= u[0] < u[-1] <= self.u[-1]
-        is_within &= self.x[0] <= x[0] < x[-1] <= self.x[-1]
-        is_finite = all(np.isfinite(loss).all() for loss in self.log_losses)
-        if not (is_within and is_finite):
-            return None
-        # a cubic spline is linear in the values: those of unit vectors are its matrix
-        along_u = CubicSpline(self.u, np.eye(len(self.u)))(u)
-        along_x = CubicSpline(self.x, np.eye(len(self.x)))(x)
-        return Grid(u, x, [along_u @ (loss @ along_x.T) for loss in self.log_losses])
-
-
-@dataclass(frozen=True, eq=False)
-class Problem(Budget):
-    """The cheapest (tokens, replay) that keeps all constraints in enough draws, within a
-    budget, whose ``max_tokens`` are those of all its limits; if they are finite, the
-    probability is maximised within them.
-
-    Parameters
-    ----------
-    constraints
-        The target first, then the sources; draws are paired across constraints.
-    confidence
-        Confidence of all constraints together, or one for each by name.
-    N, ptpp
-        The model: parameters, and pre-training tokens per parameter; None: not known.
-    cap
-        Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
-    targets
-        Names of the constraints on domains that are adapted to.
-    """
-
-    constraints: tuple[SampledConstraint, ...]
-    confidence: float | Mapping[str, float]
-    N: float
-    ptpp: float | None
-    cap: str = "budget"
-    targets: tuple[str, ...] = ("target",)
-
-    @property
-    def draws(self) -> int:
-        return self.constraints[0].draws
-
-    @property
-    def most_probable(self) -> bool:
-        return math.isfinite(self.max_tokens)
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """Range of log tokens that is searched."""
-        return self.constraints[0].span
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Confidence of each group of constraints."""
-        confidence = self.confidence
-        if isinstance(confidence, Mapping):
-            return tuple(confidence[c.name] for c in self.constraints)
-        return (confidence,)
-
-    # -- replay ------------------------------------------------------------------------
-
-    def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
-        """Map search coordinates in [0, 1], of any shape, to replay.
-
-        The map is the inverse arcsine transform; equal steps of u are fine steps of
-        replay near both bounds.
-        """
-        # u = 2 / pi asin(sqrt(share)).
-        share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
-        return self.min_replay + (self.max_replay - self.min_replay) * share
-
-    def coordinate(self, replay: float) -> float:
-        width = max(self.max_replay - self.min_replay, 1e-300)
-        share = (replay - self.min_replay) / width
-        angle = math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
-        return 2 / np.pi * angle
-
-    def bounds_met(self, replay: float) -> list[str]:
-        met = []
-        if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
-            met.append("min_replay")
-        if self.max_replay < 1 and replay > self.max_replay - AT_A_BOUND:
-            met.append("max_replay")
-        return met
-
-    def log_cap(
-        self, replay: Float[np.ndarray, "*point"] | float
-    ) -> Float[Any, "*point"]:
-        """Compute the largest log tokens within budget and supplies, of the shape of
-        ``replay``; -inf at 100% replay, which has no target tokens.
-        """
-        replay = np.asarray(replay)
-        cap = np.full(replay.shape, min(math.log(self.max_tokens), self.span[1]))
-        for name, most in self.seen.items():
-            share = np.maximum(SUPPLIES[name].share(replay), 1e-300)
-            cap = np.minimum(cap, math.log(most) - np.log(share))
-        return np.where(replay < ALL_REPLAY, cap, -np.inf)
-
-    def supplies_met(self, log_tokens: float, replay: float) -> list[str]:
-        """Name the supplies that a choice uses up, to a thousandth, in words."""
-        met = []
-        for name, most in self.seen.items():
-            share = max(SUPPLIES[name].share(replay), 1e-12)
-            if log_tokens + math.log(share) >= math.log(most) - 1e-3:
-                met.append(SUPPLIES[name].words)
-        return met
-
-    def allows(
-        self,
-        u: Float[np.ndarray, " replay"],
-        x: Float[np.ndarray, "one_or_replay point"],
-    ) -> Bool[np.ndarray, "replay point"]:
-        """Tell which log tokens are within the budget and the target tokens at search
-        coordinates of replay.
-        """
-        return x <= self.log_cap(self.replay(u))[:, None] + 1e-12
-
-    # -- shares of draws ---------------------------------------------------------------
-
-    def by_constraint(
-        self, function: Callable[[SampledConstraint], Result]
-    ) -> list[Result]:
-        """Apply a function to each constraint, in parallel threads."""
-        # compiled programs, and the compiler, release Python's lock
-        with runtime.threads(min(len(self.constraints), runtime.cores())) as pool:
-            return list(pool.map(function, self.constraints))
-
-    def grid(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
-    ) -> Grid:
-        replay = self.replay(u)
-        return Grid(u, x, self.by_constraint(lambda c: c.log_losses_on_grid(x, replay)))
-
-    @cached_property
-    def scan(self) -> Grid:
-        """Grid over all replays and tokens that starts a search: of as many draws as one
-        call evaluates. It does not depend on limits and confidence.
-        """
-        few = min(self.draws, DRAWS)
-        replays, tokens = ZOOM.scan
-        u, x = np.linspace(0, 1, replays), np.linspace(*self.span, tokens)
-        return self.with_draws(np.arange(few)).grid(u, x)._replace(few=few)
-
-    def room(
-        self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
-    ) -> tuple[Float[Any, "*point"], Float[Any, "*point"]]:
-        """Compute the room of points, in log loss, and the margin: the share of draws that
-        keep the limits, minus confidence; the least of both over groups.
-
-        ``log_losses``: of each constraint.
-        """
-        below = [c.below(x) for c, x in zip(self.constraints, log_losses, strict=True)]
-        if not isinstance(self.confidence, Mapping):
-            # One chance constraint for all: a draw counts only if it keeps every limit.
-            below = [reduce(np.minimum, below)]
-        rooms, margins = [], []
-        for group, share in zip(below, self.shares, strict=True):
-            draws = len(group)
-            needed = draws_needed(share, draws)
-            last = draws - needed
-            rooms.append(np.partition(group, last, axis=0)[last])
-            margins.append(((group >= 0).sum(axis=0) - needed) / draws)
-        return np.min(rooms, axis=0), np.min(margins, axis=0)
-
-    def kept(
-        self,
-        log_tokens: float,
-        replay: Float[np.ndarray, " draw"] | float,
-    ) -> Bool[np.ndarray, "constraint draw"]:
-        """Tell whether each draw keeps each constraint, shape (constraint, draw)."""
-        return np.stack(
-            [c.log_losses(log_tokens, replay) <= c.log_limit for c in self.constraints]
-        )
-
-    def margin_at(self, log_tokens: float, replay: float) -> float:
-        _, margin = self.room(
-            [c.log_losses(log_tokens, replay) for c in self.constraints]
-        )
-        return float(margin)
-
-    def at_finite_tokens(self, choice: Choice) -> Choice:
-        """Move a choice to where pictures can be drawn: a finite, positive number of
-        tokens.
-        """
-        low, high = self.span
-        x = choice.log_tokens
-        if x == math.inf:
-            x = (low + high) / 2
-        return choice._replace(log_tokens=max(x, low))
-
-    # -- other problems ----------------------------------------------------------------
-
-    def relaxed(self, name: str, limit: float) -> Problem:
-        constraints = tuple(
-            c.with_limit(limit) if c.name == name else c for c in self.constraints
-        )
-        return replace(self, constraints=constraints)
-
-    def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
-        """Restrict the problem to the draws ``index``, shape (taken,)."""
-        return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 
 # -- the search ------------------------------------------------------------------------
@@ -309,7 +64,7 @@ def search(
     is_by_limit = isinstance(problem.confidence, Mapping)
     is_kept = problem.kept(*best[:2])
     if not (is_kept if is_by_limit else is_kept.all(axis=0)).any():
-        return best._replace(log_tokens=math.inf, margin=-max(problem.shares))
+        return best._replace(log_tokens=math.inf, margin=-max(problem.confidences))
     if is_by_limit or problem.draws >= ZOOM.few_draws:
         return best
     # few draws make steps of probability, across which only the room leads: is there a
@@ -419,7 +174,9 @@ def _most_probable(problem: Problem, grid: Grid) -> Scores:
     merit = margin + 1e-9 * np.clip(room, -1, 1)
     x, room, margin = _between(problem, grid, np.where(is_allowed, merit, -np.inf))
     score = 1e-6 * x - margin - 1e-4 * np.clip(room, -1, 0)
-    score = np.where(margin > -min(problem.shares), score, score - np.minimum(room, 0))
+    score = np.where(
+        margin > -min(problem.confidences), score, score - np.minimum(room, 0)
+    )
     return np.where(np.isfinite(room), score, np.inf), x
 
 
@@ -454,7 +211,7 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
     """
     replay = float(problem.replay(u))
     if not np.isfinite(lowest):
-        return Choice(math.inf, replay, -max(problem.shares))
+        return Choice(math.inf, replay, -max(problem.confidences))
     rounding = 1e-14 * 4.0 ** np.arange(12) * abs(x)
     steps = np.array([0.0, *rounding, *1e-5 * 4.0 ** np.arange(7)])
     tried = np.minimum(x + steps, max(float(problem.log_cap(replay)), x))
@@ -462,3 +219,74 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
     _, margins = problem.room(along)
     first = int(np.argmax(margins >= 0))
     return Choice(float(tried[first]), replay, float(margins[first]))
+
+
+# -- soft limits -----------------------------------------------------------------------
+# An excess has a price, and the expected cost is minimised. The cost of training grows
+# with tokens, and the expected excess mostly falls. So the sum has an inner minimum,
+# where one more token costs as much as it saves: the newsvendor problem (Arrow, Harris
+# and Marschak 1951) in tokens and replay.
+
+
+def excess(
+    constraint: SampledConstraint, log_loss: Float[np.ndarray, " draw *point"]
+) -> Float[np.ndarray, " draw *point"]:
+    """Compute by how many nats each draw exceeds a limit, shape (draw, ...)."""
+    most = along_draws(np.exp(constraint.log_limit), log_loss.ndim)
+    return np.maximum(np.exp(log_loss) - most, 0.0)
+
+
+def expected_cost(
+    problem: Problem, prices: Mapping[str, float], log_tokens: float, replay: float
+) -> dict[str, Any]:
+    """Compute the cost of a run and of its expected excess over limits.
+
+    Returns
+    -------
+    ``cost``: both together; ``training``; ``excess``: expected nats, by limit.
+    """
+    bill = problem.costs.of_run(problem.N, math.exp(log_tokens), problem.ptpp)
+    by_name = {
+        c.name: float(excess(c, c.log_losses(log_tokens, replay)).mean())
+        for c in problem.constraints
+        if c.name in prices
+    }
+    priced = sum(prices[name] * nats for name, nats in by_name.items())
+    return {"cost": bill.price + priced, "training": bill.price, "excess": by_name}
+
+
+def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice:
+    """Minimise the expected cost over tokens and replay, among choices that keep the
+    limits without a price with the confidence.
+    """
+
+    def score(some: Problem, grid: Grid) -> Scores:
+        price = [
+            problem.costs.of_run(problem.N, math.exp(x), problem.ptpp).price
+            for x in grid.x
+        ]
+        strict = _without_price(some, prices)
+        cost = np.broadcast_to(np.array(price), (len(grid.u), len(grid.x))).copy()
+        hard = []
+        for c, log_loss in zip(some.constraints, grid.log_losses, strict=True):
+            if c.name in prices:
+                cost += prices[c.name] * excess(c, log_loss).mean(axis=0)
+            else:
+                hard.append(log_loss)
+        scores = np.log(cost)
+        if hard:  # a point that breaks a hard limit is worse than all that keep them
+            room, _ = strict.room(hard)
+            scores = np.where(room >= 0, scores, 1e3 - 10 * room)
+        x = np.broadcast_to(grid.x, scores.shape)
+        return np.where(some.allows(grid.u, x), scores, np.inf), x
+
+    _, u, log_tokens = zoom(problem, problem.scan, score)
+    replay = float(problem.replay(u))
+    strict = _without_price(problem, prices)
+    margin = strict.margin_at(log_tokens, replay) if strict.constraints else 0.0
+    return Choice(log_tokens, replay, margin)
+
+
+def _without_price(problem: Problem, prices: Mapping[str, float]) -> Problem:
+    constraints = tuple(c for c in problem.constraints if c.name not in prices)
+    return replace(problem, constraints=constraints)

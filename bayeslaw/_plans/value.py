@@ -17,17 +17,9 @@ import numpy as np
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.shown import as_json
 from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.problem import ALL_REPLAY, Choice, Grid, Problem
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
-from bayeslaw._plans.search import (
-    ALL_REPLAY,
-    ZOOM,
-    Choice,
-    Grid,
-    Problem,
-    Scores,
-    search,
-    zoom,
-)
+from bayeslaw._plans.search import ZOOM, Scores, search, zoom
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -136,6 +128,12 @@ def promises(
     return rows
 
 
+def quantiles(outcomes: Float[np.ndarray, " draw *point"]) -> dict[str, Any]:
+    """Summarise a loss, or a rise, by its median and 90% interval, numbers or lists."""
+    low, median, high = as_json(np.quantile(outcomes, BAND, axis=0))
+    return {"median": median, "low": low, "high": high}
+
+
 # -- which constraint costs what -------------------------------------------------------
 
 
@@ -187,14 +185,13 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     ATPP, a factor of ten around the plan: ``probability[replay][atpp]``.
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
-    replay = np.linspace(problem.min_replay, problem.max_replay, size)
-    below = problem.by_constraint(lambda c: c.below(c.log_losses_on_grid(x, replay)))
-    all_kept = np.minimum.reduce(below) >= 0
-    all_kept[:, replay >= ALL_REPLAY] = False
+    replay = np.linspace(problem.least, problem.largest, size)
+    probability = problem.probabilities(x, replay)
+    probability[replay >= ALL_REPLAY] = 0.0
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
         "replay": replay.tolist(),
-        "probability": np.mean(all_kept, axis=0).tolist(),
+        "probability": probability.tolist(),
     }
 
 
@@ -202,17 +199,13 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
     """Compute the target loss and forgetting along replay at one budget, with 90%
     bands (as in Goffinet 2025, figure 2).
     """
-    ends = max(problem.min_replay, 0.01), min(problem.max_replay, 0.99)
+    ends = max(problem.least, 0.01), min(problem.largest, 0.99)
     replay = np.linspace(*ends, size)
-    x = np.array([log_tokens])
-    log_losses = problem.by_constraint(lambda c: c.log_losses_on_grid(x, replay))
-    bands = {}
-    for c, log_loss in zip(problem.constraints, log_losses, strict=True):
-        outcome = c.outcome(log_loss[:, :, 0])  # (draw, replay)
-        quantiles = np.quantile(outcome, BAND, axis=0)
-        bands[c.name] = {"limit": c.limit, "unit": c.unit}
-        for name, values in zip(("low", "median", "high"), quantiles, strict=True):
-            bands[c.name][name] = as_json(values)
+    log_losses = problem.log_losses(np.array([log_tokens]), replay)
+    bands = {
+        c.name: {"limit": c.limit, "unit": c.unit} | quantiles(c.outcome(x[..., 0]))
+        for c, x in zip(problem.constraints, log_losses, strict=True)
+    }
     return {
         "atpp": float(np.exp(log_tokens) / problem.N),
         "replay": replay.tolist(),
@@ -347,14 +340,14 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     for a constrained cost.
     """
     x, replay = cheapest_if_known(problem, choice)
-    needs_none = problem.kept(-np.inf, problem.min_replay).all(axis=0)
+    needs_none = problem.kept(-np.inf, problem.least).all(axis=0)
     is_kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
     plan_tokens, count = np.exp(choice.log_tokens), int(is_kept.sum())
     # a draw that keeps its limits at the plan needs at most the plan's tokens
     most = np.where(is_kept, plan_tokens, np.inf)
     tokens = np.where(needs_none, 0.0, np.minimum(np.exp(x), most))
     replay = np.where(np.exp(x) > most, choice.replay, replay)
-    replay = np.where(needs_none, problem.min_replay, replay)
+    replay = np.where(needs_none, problem.least, replay)
     has_plan = np.isfinite(tokens)
     row = {"share_with_a_plan": float(has_plan.mean()), "quantiles": list(QUANTILES)}
     for name, values in {"atpp": tokens / problem.N, "replay": replay}.items():
@@ -362,8 +355,8 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
         row[name] = np.quantile(possible, QUANTILES).tolist() if len(possible) else None
     if count == 0 or not np.isfinite(plan_tokens):
         return row | {"regret": None, "perfect_information": None}
-    if not problem.most_probable and len(problem.shares) == 1:
-        count = draws_needed(problem.shares[0], problem.draws)
+    if not problem.most_probable and len(problem.confidences) == 1:
+        count = draws_needed(problem.confidences[0], problem.draws)
     cheapest = np.sort(tokens)[:count]
     return row | {
         "regret": float((plan_tokens - tokens[is_kept]).mean()),
@@ -478,10 +471,10 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
     for name, unique in problem.supplies.items():
         others = {k: v for k, v in problem.supplies.items() if k != name}
         free.append((name, unique, {"supplies": others}))
-    if problem.min_replay > 0:
-        free.append(("least replay", problem.min_replay, {"min_replay": 0.0}))
-    if problem.max_replay < 1:
-        free.append(("largest replay", problem.max_replay, {"max_replay": 1.0}))
+    if problem.least > 0:
+        free.append(("least replay", problem.least, {"least": 0.0}))
+    if problem.largest < 1:
+        free.append(("largest replay", problem.largest, {"largest": 1.0}))
     rows = []
     for name, limit, lifted in free:
         choice = search(replace(problem, **lifted))

@@ -24,10 +24,10 @@ from scipy import linalg
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.problem import Problem
 from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
-from bayeslaw._plans.search import Problem
 from bayeslaw._tables.beyond import values_along
 
 
@@ -87,13 +87,11 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     high = min(middle + math.log(MAP.factor), problem.span[1])
     grid_tokens = np.linspace(low, high, MAP.tokens)
     # the map also shows replays beyond the fitted ones, but no plan is searched there
-    least = 0.0 if "min_replay" in problem.fitted else problem.min_replay
-    wide = replace(problem, min_replay=least, max_replay=1.0)
+    least = 0.0 if "min_replay" in problem.fitted else problem.least
+    wide = replace(problem, least=least, largest=1.0)
     # evenly spaced in the planner's search coordinate: dense near 0 and near 1
     grid_replay = wide.replay(np.linspace(0, 1, MAP.replays))
-    lies_inside = (problem.min_replay <= grid_replay) & (
-        grid_replay <= problem.max_replay
-    )
+    lies_inside = (problem.least <= grid_replay) & (grid_replay <= problem.largest)
     # the largest loss that is shown; beyond it no run was measured
     losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)
     finite = losses[np.isfinite(losses)]
@@ -115,7 +113,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "confidence": problem.confidence,
         "seeksProbability": problem.most_probable,
         "minReplay": least,
-        "plannedReplay": [problem.min_replay, problem.max_replay],
+        "plannedReplay": [problem.least, problem.largest],
         "supplies": [
             {"tokens": most, "shares": SUPPLIES[name].shares}
             for name, most in problem.seen.items()

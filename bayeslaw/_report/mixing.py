@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,18 +14,16 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import is_share, share_domains
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
-from bayeslaw._plans.mixing.problem import (
+from bayeslaw._plans.mixing.question import (
     MixtureArguments,
-    MixtureProblem,
     fitted_range,
-    pose,
+    pose_mixture,
 )
 from bayeslaw._plans.mixing.search import onto_simplex
-from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.problem import Problem
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
     MAP,
@@ -76,7 +74,7 @@ class Surrogate:
 
     @classmethod
     def of(
-        cls, problem: MixtureProblem, log_tokens: tuple[float, float], seed: int = 0
+        cls, problem: Problem, log_tokens: tuple[float, float], seed: int = 0
     ) -> Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
         places, losses = scattered(problem, log_tokens, NODES.count, seed)
@@ -109,7 +107,7 @@ class Surrogate:
         return np.stack(sets)
 
     def error(
-        self, problem: MixtureProblem, log_tokens: tuple[float, float], seed: int = 1
+        self, problem: Problem, log_tokens: tuple[float, float], seed: int = 1
     ) -> float:
         """Measure the largest error of a loss's median or of an end of its 90%
         interval, at mixtures that are not nodes, as a share of the loss.
@@ -133,14 +131,14 @@ class Surrogate:
 
 
 def scattered(
-    problem: MixtureProblem, log_tokens: tuple[float, float], count: int, seed: int
+    problem: Problem, log_tokens: tuple[float, float], count: int, seed: int
 ) -> tuple[Float[np.ndarray, "run axis"], Float[np.ndarray, "set draw run"]]:
     """Scatter mixtures within the bounds, half of them on the edges, over sixteen
     budgets: positions (`places_of`) and log losses. A fourth of them have the smallest
     budget, a fourth the largest.
     """
     rng = generator(seed, Stream.SCATTERED)
-    low, high = problem.low, problem.largest
+    low, high = problem.least, problem.largest
     inside = low + rng.dirichlet(np.full(len(low), 0.7), count) * (1 - low.sum())
     beyond = rng.dirichlet(np.full(len(low), 0.3), count) * 1.3 - 0.3 / len(low)
     is_inside = np.arange(count) % 2 == 0
@@ -149,12 +147,11 @@ def scattered(
     levels, level = np.linspace(*log_tokens, 16), rng.integers(16, size=count)
     place = rng.integers(4, size=count)
     level = np.select([place == 0, place == 1], [0, 15], level)
-    losses = np.zeros((len(problem.sets), problem.mean.draws, count))
+    losses = np.zeros((len(problem.sets), problem.draws, count))
     for i, log_budget in enumerate(levels):
         at = np.flatnonzero(level == i)
         if len(at):
-            some = problem.log_losses(np.array([log_budget]), shares[at])
-            losses[..., at] = some[..., 0]
+            losses[..., at] = problem.losses_of_sets(log_budget, shares[at])
     return places_of(levels[level], shares), losses
 
 
@@ -195,13 +192,9 @@ def planned_mixture(
     """Plan the mixture of a question; with the data of sliders that start there."""
     arguments = MixtureArguments(fits, **{"seed": seed, **question})
     plan, problem = posed_and_solved(arguments)
-    costs = arguments.costs or Costs()
-    start = Start(
-        math.log(plan.D),
-        np.array(list(plan.shares.values())),
-        costs.flops_per_token(plan.N),
-    )
-    sliders = _build_sliders(problem, start, plan if plan.limits else None)
+    start = math.log(plan.D), np.array(list(plan.shares.values()))
+    shown = plan if plan.limits else None
+    sliders = _build_sliders(fits, problem, *start, shown)
     return plan, sliders | {"settings": ""}  # those of a plan are in its question
 
 
@@ -214,13 +207,13 @@ def explored_mixture(
     size, most = float(runs["N"].max()), float(runs["D"].max())
     best = _find_best_levels(fits, runs[runs["N"] == size])
     covariates = _read_last_checkpoint(fits, runs) | best
-    question = {"N": size, "D": most, "covariates": covariates, "seed": seed}
-    problem = pose(MixtureArguments(fits, **question))
+    arguments = MixtureArguments(fits, N=size, D=most, covariates=covariates, seed=seed)
+    problem = pose_mixture(arguments)
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
-    shares = onto_simplex(middle, problem.low, problem.largest)
-    start = Start(math.log(most), shares, Costs().flops_per_token(size))
+    shares = onto_simplex(middle, problem.least, problem.largest)
     settings = ", ".join(f"{column} {value:g}" for column, value in best.items())
-    return _build_sliders(problem, start) | {"settings": settings}
+    sliders = _build_sliders(fits, problem, math.log(most), shares)
+    return sliders | {"settings": settings}
 
 
 def _find_best_levels(
@@ -260,37 +253,32 @@ def _read_last_checkpoint(
     }
 
 
-class Start(NamedTuple):
-    """Where the sliders start, and the FLOPs of a token there."""
-
-    log_tokens: float
-    shares: Float[np.ndarray, " domain"]
-    flops_per_token: float
-
-
 def _build_sliders(
-    problem: MixtureProblem,
-    start: Start,
+    fits: Mapping[str, Posterior],
+    problem: Problem,
+    log_tokens: float,
+    shares: Float[np.ndarray, " domain"],
     plan: MixturePlan | None = None,
     beyond: float = 3.0,
 ) -> dict[str, Any]:
-    """Build the sliders' data as JSON types; tokens reach ``beyond`` times further than
-    the start and the fitted runs. Without limits each loss is limited to its median.
+    """Build the sliders' data as JSON types, which start at these tokens and shares;
+    tokens reach ``beyond`` times further than the start and the fitted runs. Without
+    limits each loss is limited to its median.
     """
-    fitted = fitted_range(problem.posteriors, "D")
+    fitted = fitted_range(fits, "D")
     if fitted is None:
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
-    low = min(math.log(fitted[0]), start.log_tokens)
-    high = max(math.log(fitted[1]), start.log_tokens) + math.log(beyond)
+    low = min(math.log(fitted[0]), log_tokens)
+    high = max(math.log(fitted[1]), log_tokens) + math.log(beyond)
     surrogate = Surrogate.of(problem, (low, high))
-    log_losses = problem.log_losses(np.array([start.log_tokens]), start.shares[None])
-    medians = np.exp(np.median(log_losses[..., 0, 0], axis=1)).tolist()
+    log_losses = problem.losses_of_sets(log_tokens, shares[None])[..., 0]
+    medians = np.exp(np.median(log_losses, axis=1)).tolist()
     sets = problem.sets
     told = {
-        name: SampledConstraint.of_mean(Constraint(name, most, "loss"), sets)
-        for name, most in zip(sets, medians, strict=True)
+        name: replace(one, constraint=Constraint(name, most, "loss"))
+        for (name, one), most in zip(sets.items(), medians, strict=True)
     }
-    limits = problem.limits or tuple(told.values())
+    limits = problem.limits or list(told.values())
     told |= {limit.name: limit for limit in limits}
     sliders = [limit.name for limit in limits]
     planned = {row["name"]: row for row in plan.limits} if plan else {}
@@ -299,7 +287,7 @@ def _build_sliders(
     weights = {}
     for name, limit in told.items():
         of_sets = {member.name: float(share[0]) for member, share in limit.members}
-        weights[name] = [of_sets.get(one, 0.0) for one in sets]
+        weights[name] = [(of_sets or {name: 1.0}).get(one, 0.0) for one in sets]
     rows = [
         {
             "name": limit.name,
@@ -321,23 +309,23 @@ def _build_sliders(
         means = np.einsum("s,sdr->dr", weights[name], losses)
         ends[name] = np.quantile(limit.outcome(np.log(means)), MAP.quantiles).tolist()
     return {
-        "N": problem.size,
-        "draws": problem.mean.draws,
+        "N": problem.N,
+        "draws": problem.draws,
         "rows": rows,
         "domains": list(problem.domains),
-        "low": problem.low.tolist(),
+        "low": problem.least.tolist(),
         "high": problem.largest.tolist(),
         "logTokens": [low, high],
         "fittedTokens": list(fitted),
-        "start": {"x": start.log_tokens, "shares": start.shares.tolist()},
+        "start": {"x": log_tokens, "shares": shares.tolist()},
         "probability": plan.probability if plan else None,
-        "flopsPerToken": start.flops_per_token,
+        "flopsPerToken": problem.costs.flops_per_token(problem.N),
         "sliders": [
             *(
                 limit_slider(i, told[name].constraint, ends[name])
                 for i, name in enumerate(sliders)
             ),
-            confidence_slider(problem.confidence),
+            confidence_slider(problem.confidences[0]),
         ],
         "error": surrogate.error(problem, (low, high)),
         **surrogate.packed(),

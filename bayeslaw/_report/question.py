@@ -24,7 +24,7 @@ from bayeslaw._law.columns import (
 )
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, as_arrays, covariates_read
-from bayeslaw._plans.mixing.problem import MixtureArguments, pose
+from bayeslaw._plans.mixing.question import MixtureArguments, question_of
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.fits.candidates import default_laws
@@ -180,7 +180,7 @@ def _check_mixture(
             "a page's sliders take no baseline_run of a mixture: leave it out, and ask "
             "`bayeslaw mixture --baseline-run`"
         )
-    pose(arguments)
+    question_of(arguments)
     return Checked(dict(question), mixes=True)
 
 
@@ -256,9 +256,7 @@ class _Unfitted:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> np.ndarray:
-        return np.asarray(
-            _compute_falling({"level": 1.0}, {"D": runs["D"].to_numpy()})
-        )[None]
+        raise NotImplementedError("only its pieces stand in for a fit's")
 
 
 def _compute_falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):

@@ -524,16 +524,17 @@ def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
     names = ("N", "max_mean_loss", "confidence", "max_epochs", "max_tokens", "D")
     return {
         **given(options, *names),
-        "max_loss": values_by_name(options.max_loss, "max_loss"),
-        "max_forgetting": values_by_name(options.max_forgetting, "max_forgetting"),
-        "bytes_per_token": options.bytes_per_token
-        and read_value("bytes_per_token", options.bytes_per_token),
+        **{
+            name: read_value(name, text)
+            for name, text in given(options, "bytes_per_token", "baseline_run").items()
+        },
+        **{
+            name: values_by_name(getattr(options, name), name)
+            for name in ("max_loss", "max_forgetting", "unique_tokens")
+        },
         "weights": values_by_name(options.weight, "weight") or None,
         "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
-        "unique_tokens": values_by_name(options.unique_tokens, "unique_tokens"),
         "covariates": covariates_of(options.covariate),
-        "baseline_run": options.baseline_run
-        and read_value("baseline_run", options.baseline_run),
         "new_run": not options.law_mean,
         "seed": options.seed,
     }

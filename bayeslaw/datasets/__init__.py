@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._plans.example import QUESTION
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,13 @@ TABLES = {
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from "
         "Form 3 (target) and Form 1 (source) at stated parameters",
-        question=QUESTION,
+        question={
+            "N": 8.1e9,
+            "ptpp": 279.0,
+            "max_target_loss": 1.8,
+            "max_forgetting": 0.02,
+            "baseline_loss": 1.6448,
+        },
     ),
 }
 

@@ -10,8 +10,8 @@ import pytest
 from bayeslaw import PlanError, RunTableError, anchors, candidates
 from bayeslaw._designs.goals import plan as plan_goal
 from bayeslaw._designs.menu import menu
-from bayeslaw._plans import example
 from bayeslaw.cli.parsing import read_question
+from known import example
 from known.lines import grid, posterior_of, spread
 
 

@@ -9,12 +9,11 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning, datasets
 from bayeslaw._designs.buying import next_runs as next_file
 from bayeslaw._designs.goals import plan as plan_goal
-from bayeslaw._plans import example
 from bayeslaw._report import page as page_file
 from bayeslaw._report.buying import why_not_offered
 from bayeslaw.cli import buying
 from bayeslaw.cli.app import app
-from known import saved
+from known import example, saved
 from known.lines import grid, spread
 
 QUESTION = {"N": 8.1e9, "ptpp": 279.0}

@@ -9,8 +9,7 @@ import xarray as xr
 
 import bayeslaw
 from bayeslaw import PlanError, influence
-from bayeslaw._plans import example
-from known import plans
+from known import example, plans
 
 QUESTION = {
     "N": 4e9,

@@ -9,8 +9,7 @@ import pytest
 import bayeslaw
 from bayeslaw import forecast
 from bayeslaw._forecasts import forecast as module
-from bayeslaw._plans import example
-from known import lines
+from known import example, lines
 
 RUNS = pd.DataFrame(
     {"N": 3e9, "D": np.geomspace(1e9, 1e11, 11), "replay": 0.2, "ptpp": 31.0},

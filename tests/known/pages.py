@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._plans import example
 from bayeslaw._report import page
 from bayeslaw._report.domains import DomainResult, PageSetting, Tested
 from bayeslaw._tables.holdouts import HoldOut
-from known import plans, saved
+from known import example, plans, saved
 
 QUESTION = example.QUESTION | {"draws": plans.DRAWS, "seed": 3}
 LAWS = {

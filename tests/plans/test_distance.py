@@ -12,10 +12,10 @@ from plans.test_mixture_plan import Known
 import bayeslaw
 from bayeslaw import Plan, datasets, plan
 from bayeslaw._base.numbers import format_count
-from bayeslaw._plans import example
 from bayeslaw._posteriors.averaging.distance import doubts
 from bayeslaw._tables.before import doubt_baseline
 from bayeslaw._tables.beyond import distances
+from known import example
 from known.plans import DRAWS, WIDE, source, target
 from known.saved import save_fit
 

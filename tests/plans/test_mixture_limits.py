@@ -9,8 +9,9 @@ from plans.test_mixture_plan import BOUNDS, DOMAINS, Known
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.problem import BestMixtureArguments, pose
-from bayeslaw._plans.mixing.search import onto_simplex
+from bayeslaw._plans.mixing.question import BestMixtureArguments, question_of
+from bayeslaw._plans.mixing.search import bounds_of, onto_simplex
+from bayeslaw._plans.posing import pose
 
 BUDGET = {"N": 1e9, "D": 2e10, "bounds": BOUNDS, "draws": 200}
 SETS = ("web", "code")
@@ -22,17 +23,17 @@ def posteriors():
 
 
 def posed(posteriors, **options):
-    return pose(BestMixtureArguments(posteriors, **(BUDGET | options)))
+    return question_of(BestMixtureArguments(posteriors, **(BUDGET | options)))
 
 
 def losses_on_a_lattice(posteriors, options, steps=50):
     """Losses of mixtures within the bounds, (set, draw, mixture), and the mixtures."""
-    problem = posed(posteriors, **options)
-    lattice = simplex_lattice(3, steps)
-    is_within = (lattice >= problem.low - 1e-9) & (lattice <= problem.high + 1e-9)
+    question = posed(posteriors, **options)
+    problem = pose(question, question.models[0])
+    lattice, (low, high) = simplex_lattice(3, steps), bounds_of(problem)
+    is_within = (lattice >= low - 1e-9) & (lattice <= high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
-    log_tokens = np.array([math.log(BUDGET["D"])])
-    return np.exp(problem.log_losses(log_tokens, mixtures)[..., 0]), mixtures
+    return np.exp(problem.losses_of_sets(math.log(BUDGET["D"]), mixtures)), mixtures
 
 
 UNDER_LIMITS = [
@@ -210,7 +211,10 @@ def test_a_budget_that_is_none_is_refused(posteriors, options, line):
     ],
 )
 def test_numbers_as_people_write_them_are_those_numbers(posteriors, written, plain):
-    told, expected = (posed(posteriors, **o).settings() for o in (written, plain))
+    told, expected = (
+        bayeslaw.best_mixture(posteriors, **(BUDGET | o)).settings
+        for o in (written, plain)
+    )
     assert told == expected
 
 

@@ -8,8 +8,14 @@ import pytest
 import bayeslaw
 from bayeslaw import PlanError, law
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.problem import MixtureArguments, pose, rank_weights
-from bayeslaw._plans.mixing.search import search
+from bayeslaw._plans.mixing.question import MixtureArguments, pose_mixture
+from bayeslaw._plans.mixing.search import (
+    bounds_of,
+    fewest_tokens,
+    rank_weights,
+    search,
+    smooth_quantile,
+)
 from bayeslaw._posteriors.posterior import LogLoss
 
 DOMAINS = ("web", "code", "books")
@@ -85,16 +91,15 @@ def planned(posteriors, **options):
 
 def brute_force(problem, rounds=4, cells=8):
     """The cheapest log tokens on a lattice of mixtures, finer around the best each round."""
+    low, high = bounds_of(problem)
     centre, reach, best = np.full(3, 1 / 3), 1.0, math.inf
     for _ in range(rounds):
         steps = np.linspace(-reach, reach, cells + 1)
         points = [centre + np.array([i, j, -i - j]) for i in steps for j in steps]
         inside = [
-            p
-            for p in points
-            if (p >= problem.low - 1e-9).all() and (p <= problem.high + 1e-9).all()
+            p for p in points if (p >= low - 1e-9).all() and (p <= high + 1e-9).all()
         ]
-        costs = [problem.cheapest(p) for p in inside]
+        costs = [fewest_tokens(problem, p) for p in inside]
         cost, where = min((cost, i) for i, cost in enumerate(costs) if cost is not None)
         best, centre, reach = min(best, cost), inside[where], 2 * reach / cells
     return best
@@ -110,11 +115,11 @@ def brute_force(problem, rounds=4, cells=8):
     ],
 )
 def test_a_plan_is_within_a_percent_of_brute_force(posteriors, options):
-    problem = pose(question(posteriors, **options))
+    problem = pose_mixture(question(posteriors, **options))
     choice = search(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
-    assert choice.shares.sum() == pytest.approx(1)
+    assert choice.levers.sum() == pytest.approx(1)
     # by other draws, a few percent more or less of the tokens
     plan = planned(posteriors, **options)
     confidence = options.get("confidence", 0.9)
@@ -142,7 +147,9 @@ def test_at_the_end_of_a_supply_a_plan_keeps_a_reserve():
     the plan had 1.8 times the tokens.
     """
     harder = {"web": Known("web", 0), "code": Known("code", 1, E=1.17, t_web=0.25)}
-    problem = pose(question(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0))
+    problem = pose_mixture(
+        question(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0)
+    )
     choice = search(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
@@ -194,20 +201,20 @@ def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):
     plan = planned(posteriors, max_tokens=budget)
     assert not plan.feasible
     assert pytest.approx(budget, rel=1e-6) == plan.D
-    problem = pose(question(posteriors, max_tokens=budget))
+    problem = pose_mixture(question(posteriors, max_tokens=budget))
     lattice = simplex_lattice(3, 24)
     chances = problem.probabilities(np.log([budget]), lattice[lattice.min(axis=1) > 0])
     assert plan.probability > chances.max() - 0.02
 
 
 def test_slopes_of_the_smooth_quantile_are_those_of_differences(posteriors):
-    problem = pose(question(posteriors, max_mean_loss=2.3))
+    problem = pose_mixture(question(posteriors, max_mean_loss=2.3))
     point = np.array([math.log(2e10), 0.3, 0.3, 0.4])
-    _, slopes = problem.quantile(point)
+    _, slopes = smooth_quantile(problem, point)
     for i, step in enumerate(1e-6 * np.eye(4)):
         above, below = (
-            problem.quantile(point + step)[0],
-            problem.quantile(point - step)[0],
+            smooth_quantile(problem, point + step)[0],
+            smooth_quantile(problem, point - step)[0],
         )
         assert slopes[i] == pytest.approx((above - below) / 2e-6, rel=1e-4)
 
@@ -223,10 +230,10 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    problem = pose(question(posteriors, new_run=False))
+    problem = pose_mixture(question(posteriors, new_run=False))
     lattice = simplex_lattice(3, 50)
     mixtures = lattice[lattice.min(axis=1) > 0.01]
-    losses = np.exp(problem.log_losses(np.log([2e10]), mixtures)[..., 0])
+    losses = np.exp(problem.losses_of_sets(np.log(2e10), mixtures))
     draws = losses.mean(axis=0)
     means = draws.mean(axis=0)
     found = np.array([best.shares[name] for name in problem.domains])

@@ -11,7 +11,8 @@ import bayeslaw
 from bayeslaw import PlanError, datasets
 from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.mixture import posed_and_solved
-from bayeslaw._plans.mixing.problem import MixtureArguments
+from bayeslaw._plans.mixing.question import MixtureArguments
+from bayeslaw._plans.mixing.search import bounds_of
 
 BITS = math.log(2)  # nats
 OF_SETS = BEFORE["loss_before"]
@@ -72,7 +73,7 @@ def test_rises_are_kept_by_the_fewest_tokens_of_brute_force(adapted, options):
 
     def share_kept(x, shares):
         # (set, draw, run)
-        losses = np.exp(problem.log_losses(np.array([x]), shares)[..., 0])
+        losses = np.exp(problem.losses_of_sets(x, shares))
         rises = [
             losses[i] / OF_SETS[name] - 1 for i, name in enumerate(("web", "code"))
         ]
@@ -139,8 +140,7 @@ def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw(posteriors):
 
     def losses_at(of_run):
         shares = np.array([[of_run[name] for name in problem.domains]])
-        log_tokens = np.array([math.log(of_run["D"])])
-        return problem.log_losses(log_tokens, shares)[..., 0, 0]
+        return problem.losses_of_sets(math.log(of_run["D"]), shares)[..., 0]
 
     noise = np.stack([of_set.noise for of_set in problem.sets.values()])
     baseline = np.exp(losses_at(run) - noise)
@@ -151,7 +151,8 @@ def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw(posteriors):
     itself = asked | {"D": run["D"], "new_run": False, "max_loss": {"web": "+0.1%"}}
     problem = posed_and_solved(MixtureArguments(posteriors, **itself)).problem
     shares = np.array([run[name] for name in problem.domains])
-    margins = problem.margins(math.log(run["D"]), shares)
+    at_itself = problem.log_losses_at(math.log(run["D"]), shares)
+    margins = problem.below(at_itself)
     np.testing.assert_allclose(margins, math.log(1.001), rtol=1e-9)
 
 
@@ -193,12 +194,12 @@ def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
     plan, problem = posed_and_solved(MixtureArguments(fits, **asked))
     assert plan.feasible
     lattice = simplex_lattice(3, 40)
-    is_within = (lattice >= problem.low) & (lattice <= problem.high)
+    low, high = bounds_of(problem)
+    is_within = (lattice >= low) & (lattice <= high)
     lattice = lattice[is_within.all(axis=1)]
 
     def chances(tokens):
-        x = np.array([math.log(tokens)])
-        losses = np.exp(problem.log_losses(x, lattice)[..., 0])
+        losses = np.exp(problem.losses_of_sets(math.log(tokens), lattice))
         of_source, of_french = (
             losses[0] / source - 1 <= 0.05,
             losses[1] / french - 1 <= -0.25,

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from scipy import optimize
 
 from bayeslaw import Plan, PlanError, law, plan, plots
-from bayeslaw._plans import example
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.value import stretched_probability
+from known import example
 from known.plans import (
     DRAWS,
     WIDE,

@@ -106,7 +106,7 @@ def test_draws_that_make_up_a_share(share, draws, needed):
     [
         {},
         {"confidence": 0.6},
-        {"confidence": 0.7, "min_replay": 0.62},
+        {"confidence": 0.7, "least": 0.62},
         {"others": 2, "confidence": 0.5},
         {"draws": 1601, "confidence": 0.8},
         {"noise": 0.0, "supplies": {UNIQUE: 2.4e9}},
@@ -119,7 +119,7 @@ def test_the_plan_is_the_cheapest_of_all_replays(fields):
     if problem.draws > 1000:
         near = replays[np.abs(replays - found.replay) < 0.01]
         replays = np.append(replays[::10], near)
-    replays = replays[replays >= problem.min_replay]
+    replays = replays[replays >= problem.least]
     needed, replay = known.cheapest(problem, problem.confidence, replays)
     most = problem.supplies.get(UNIQUE, np.inf)
     if np.isfinite(most):
@@ -292,9 +292,9 @@ def test_caps_bind_where_they_are_met(problem, monkeypatch):
     met = replace(problem, supplies={"unique_source_tokens": 0.5e9 * 1.0005})
     assert value.binding(met, choice, {"target": 1.0}) == "target and source tokens"
     assert np.exp(met.log_cap(0.25)) == pytest.approx(2e9, rel=1e-3)
-    least = replace(problem, min_replay=0.49995)
+    least = replace(problem, least=0.49995)
     assert value.binding(least, choice, {"target": 1.0}) == "target and least replay"
-    below = replace(problem, min_replay=0.4998)
+    below = replace(problem, least=0.4998)
     assert value.binding(below, choice, {"target": 1.0}) == "target"
 
 
@@ -322,9 +322,9 @@ def test_the_region_is_the_share_of_draws_on_a_grid(several):
             # with all replay no target token is seen: that is no plan
             assert share == (kept.all(axis=0).mean() if replay < 1 else 0)
     assert len(np.unique(told["probability"])) > 4
-    least = replace(several, min_replay=0.2)
+    least = replace(several, least=0.2)
     assert value.region(least, PLAN.log_tokens, size=3)["replay"][0] == 0.2
-    most = replace(several, max_replay=0.6)
+    most = replace(several, largest=0.6)
     assert value.region(most, PLAN.log_tokens, size=3)["replay"][-1] == 0.6
 
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw import plan
-from bayeslaw._plans import example
 from bayeslaw._plans.search import search
 from bayeslaw._posteriors.posterior import Piece
-from known import straight_plans
+from known import example, straight_plans
 from known.plans import DRAWS, QUICK, SEARCH, Draws, source, target
 
 

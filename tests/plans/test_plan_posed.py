@@ -202,7 +202,7 @@ def test_a_budget_becomes_caps_of_tokens():
     )
     assert posed.max_tokens == pytest.approx(1e10)  # of 6 N D, under 2e10
     assert posed.seen == {"unique_target_tokens": 1.2e10}
-    assert (posed.min_replay, posed.confidence) == (0.2, 0.7)
+    assert (posed.least, posed.confidence) == (0.2, 0.7)
     assert (posed.N, posed.ptpp) == (1e9, 20.0)
     assert posed.span == pytest.approx((np.log(1e5), np.log(1e13)))
     # at half replay 1.2e10 unique tokens allow 2.4e10, the budget 1e10

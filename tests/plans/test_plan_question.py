@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError, law, plan
-from bayeslaw._plans import example
+from known import example
 from known.plans import (
     DRAWS,
     SEARCH,

@@ -151,7 +151,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
             max_flops=1e21,
             supplies={"unique_target_tokens": 1e10},
             epochs=2,
-            min_replay=0.1,
+            least=0.1,
         )
     )
     assert question.budget.tokens(1e9) == 1e21 / 6e9

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from bayeslaw import PlanError, law, plan
-from bayeslaw._plans import example
 from bayeslaw._posteriors.repetition import epochs_allowed, epochs_measured, repeating
+from known import example
 from known.plans import DRAWS, Draws, formula, piece, source, target
 
 EASY = example.QUESTION | {"max_target_loss": 2.0, "max_forgetting": 0.05}

@@ -8,7 +8,7 @@ from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw import Costs, PlanError, plan
 from bayeslaw._plans.plan import problem_of
-from bayeslaw._plans.soft import expected_cost
+from bayeslaw._plans.search import expected_cost
 
 WEB = {"web": SOURCES["web"]}
 LIMITS = ASKED | {"max_forgetting": 0.01}

@@ -5,9 +5,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw import plots
-from bayeslaw._plans import example
 from bayeslaw._running.updating.plans import plan_change
-from known import plans, updates
+from known import example, plans, updates
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import PlanError, RunTableWarning, forecast, plan
-from bayeslaw._plans import example
-from known import lines
+from known import example, lines
 from known.plans import DRAWS, WIDE, source, target
 
 RUNS = pd.DataFrame(

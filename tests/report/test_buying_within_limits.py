@@ -5,11 +5,10 @@ from functools import cache
 import pytest
 
 import bayeslaw
-from bayeslaw._plans import example
 from bayeslaw._report import buying
 from bayeslaw._report.buying import choose_runs
 from bayeslaw._tables.simulate import ptpp_grid
-from known import plans
+from known import example, plans
 
 COSTS = bayeslaw.Costs(hardware="64xH100", price=2.5)
 QUESTION = {**example.QUESTION, "draws": plans.DRAWS, "costs": COSTS, "seed": 0}

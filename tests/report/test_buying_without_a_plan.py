@@ -10,9 +10,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, Shape
-from bayeslaw._plans import example
 from bayeslaw._report.buying import choose_runs, known_starts, worth_buying
 from bayeslaw._tables.simulate import ptpp_grid
+from known import example
 from known.lines import spread
 
 LONGEST, SIZE = 10.34e9, example.QUESTION["N"]

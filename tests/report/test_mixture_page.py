@@ -11,7 +11,7 @@ import pytest
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.mixing.mixture import posed_and_solved
-from bayeslaw._plans.mixing.problem import MixtureArguments
+from bayeslaw._plans.mixing.question import MixtureArguments
 from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import panels
 from bayeslaw.cli.parsing import read_question
@@ -228,13 +228,13 @@ def problem(made):
 def assert_as_python(point, problem):
     """Losses within .3%, probabilities within two in a hundred."""
     shares = np.array(point["shares"])
-    log_losses = problem.log_losses(np.array([point["x"]]), shares[None])[..., 0, 0]
+    log_losses = problem.losses_of_sets(point["x"], shares[None])[..., 0]
     tails = np.quantile(np.exp(log_losses), [0.05, 0.5, 0.95], axis=1).T
     for said, (low, median, high) in zip(point["rows"], tails, strict=True):
         assert said["median"] == pytest.approx(median, rel=0.003)
         assert said["low"] == pytest.approx(low, rel=0.003)
         assert said["high"] == pytest.approx(high, rel=0.003)
-    probability = problem.choice(point["x"], shares).probability
+    probability = problem.kept(point["x"], shares).all(axis=0).mean()
     assert point["probability"] == pytest.approx(probability, abs=0.02)
 
 
@@ -245,12 +245,12 @@ def test_shares_are_linked_and_read_out_as_python(page, problem):
     for _ in range(20):
         j = int(rng.integers(3))
         slide(page, "tokens", rng.uniform(np.log(3e9), np.log(5e10)))
-        wanted = rng.uniform(problem.low[j], problem.largest[j])
+        wanted = rng.uniform(problem.least[j], problem.largest[j])
         point = slide(page, f"share-{j}", wanted)
         shares = np.array(point["shares"])
         assert shares.sum() == pytest.approx(1, abs=1e-6)
         assert shares[j] == pytest.approx(wanted, abs=1e-6)
-        assert (shares >= problem.low - 1e-9).all()
+        assert (shares >= problem.least - 1e-9).all()
         assert (shares <= problem.largest + 1e-9).all()
         assert_as_python(point, problem)
 

@@ -12,11 +12,10 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError
-from bayeslaw._plans import example
 from bayeslaw._running.updating import surprise as surprises
 from bayeslaw._running.updating.plans import plan_change
 from bayeslaw._running.updating.shifts import measure_move
-from known import plans, updates
+from known import example, plans, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
 GOAL = np.array([1.0, 5.0])  # of level and slope: a run at D = 5

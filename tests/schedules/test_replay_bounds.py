@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from bayeslaw import PlanError, RunTableWarning, forecast, plan
-from bayeslaw._plans import example
 from bayeslaw._tables.beyond import far_beyond, replay_outside
+from known import example
 from known.plans import DRAWS, WIDE, source, target
 
 

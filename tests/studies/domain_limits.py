@@ -151,7 +151,7 @@ def outcome(
     """Compute the probabilities that the cheapest plan states, for its limits and for
     all limits, and which limits were kept.
     """
-    choice = search(replace(problem, min_replay=replay, max_replay=replay))
+    choice = search(replace(problem, least=replay, largest=replay))
     D = float(np.exp(choice.log_tokens))
     if choice.margin < 0 or choice.log_tokens > MEASURED:
         return {"D": None}

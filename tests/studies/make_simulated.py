@@ -1,17 +1,20 @@
 """Make ``simulated_ptpp_grid.csv``: ``python tests/studies/make_simulated.py``.
 
 Target losses follow Form 3 and source losses follow Form 1, on the grid of Goffinet
-2025, with .5% of noise. The parameters are those of `bayeslaw._plans.example`: at them,
+2025, with .5% of noise. The parameters are those of `tests/known/example.py`: at them,
 the planning problem of the paper has the answer of the paper. Nothing in the table was
 measured.
 """
 
+import sys
 from pathlib import Path
 
 import pandas as pd
 
-from bayeslaw._plans.example import SOURCE, SOURCE_LAW, TARGET, TARGET_LAW
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from bayeslaw._tables.simulate import simulate
+from known.example import SOURCE, SOURCE_LAW, TARGET, TARGET_LAW
 
 
 def make() -> pd.DataFrame:

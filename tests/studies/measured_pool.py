@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from asked_plans import LOOSER, known_before, medians
+from asked_plans import ASKED, LOOSER, known_before, medians
 from pool_study import bought_at_once, looked_up, outcome, purchase
 from resumable import study
 from trained_plans import REFERENCE, WARM

@@ -37,6 +37,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_plans/constraint.py": PLANNING,
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
+    "bayeslaw/_plans/problem.py": ROOTS,
     "bayeslaw/_plans/question.py": ASKED,
     "bayeslaw/_plans/arguments.py": ASKED,
     "bayeslaw/_plans/reading.py": ASKED,
@@ -133,15 +134,15 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (f"{_PLANNING}/value.py", "np.minimum(ends, end)", "np.maximum(ends, end)"),
     (f"{_PLANNING}/value.py", "np.maximum(starts, start)", "np.minimum(starts, start)"),
-    (f"{_PLANNING}/search.py", "np.min(margins, axis=0)", "np.max(margins, axis=0)"),
+    (f"{_PLANNING}/problem.py", "np.min(margins, axis=0)", "np.max(margins, axis=0)"),
     (
         f"{_PLANNING}/sampled.py",
         "np.ceil(share * draws - 1e-9)",
         "np.floor(share * draws)",
     ),
-    (f"{_PLANNING}/search.py", "np.min(rooms, axis=0)", "np.max(rooms, axis=0)"),
+    (f"{_PLANNING}/problem.py", "np.min(rooms, axis=0)", "np.max(rooms, axis=0)"),
     (
-        f"{_PLANNING}/search.py",
+        f"{_PLANNING}/problem.py",
         "reduce(np.minimum, below)",
         "reduce(np.maximum, below)",
     ),
@@ -156,7 +157,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "generator(question.seed, len(name))",
     ),
     (
-        f"{_PLANNING}/sampled.py",
+        f"{_PLANNING}/posing.py",
         "noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]",
         "noise[drawn.rows] = 0.003 * rng.standard_normal(len(drawn.rows))",
     ),
@@ -198,7 +199,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/constraint.py", "baseline * (1 + limit)", "baseline + limit"),
     (
         f"{_PLANNING}/question.py",
-        "tokens * (self.epochs if SUPPLIES[name].is_repeated else 1.0)",
+        "tokens * (self.epochs if self._is_repeated(name) else 1.0)",
         "tokens",
     ),
     (
@@ -424,7 +425,7 @@ REASONS: dict[tuple[str, str], str] = {
         "tau[:, None] * standard -> (-(tau[:, None] * standard))",
     ): "equal: a normal effect has no sign",
     (
-        f"{_PLANNING}/search.py",
+        f"{_PLANNING}/problem.py",
         "x <= problem.log_cap(replay)[:, None] + 1e-12 -> "
         "(x < problem.log_cap(replay)[:, None] + 1e-12)",
     ): "equal but for tokens that are the cap and a rounding error to the last digit",

@@ -7,38 +7,46 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import COUNT, RATE, checked
+from bayeslaw._base.limits import RATE, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
-from bayeslaw._costs.costs import Costs
+from bayeslaw._law.columns import SHARE
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.problem import (
+from bayeslaw._plans.mixing.question import (
     BestMixtureArguments,
     MixtureArguments,
-    MixtureChoice,
-    MixtureProblem,
-    kept_share,
-    pose,
-    quantiles,
+    fitted_range,
+    question_of,
 )
 from bayeslaw._plans.mixing.search import (
     best_of_each,
+    bounds_of,
     draw_back,
+    fewest_tokens,
     least_mean,
     least_mixture,
+    mean_losses,
     onto_simplex,
     reach,
     search,
 )
+from bayeslaw._plans.posing import pose
+from bayeslaw._plans.problem import Choice, Problem
+from bayeslaw._plans.question import Question
+from bayeslaw._plans.value import quantiles
+from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._tables.beyond import PLACE, describe_place, read_places
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # keys in JSON of a limit, and of the question
 LIMIT = {"name unit": str, f"limit max_loss probability {INTERVAL}": float}
@@ -230,7 +238,7 @@ class PosedMixture(NamedTuple):
     """A plan, and the problem over the draws that gave its probability."""
 
     plan: MixturePlan
-    problem: MixtureProblem
+    problem: Problem
 
 
 def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
@@ -241,88 +249,173 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     PlanError
         The question is ill-posed.
     """
-    problem = pose(arguments)
+    question = question_of(arguments)
+    (model,) = question.models
+    problem = pose(question, model)
     # The best choice for some draws looks too good with the same draws, so it is judged
     # by others.
-    fresh = pose(replace(arguments, seed=arguments.seed + 1))
+    fresh = pose(replace(question, seed=question.seed + 1), model)
     if arguments.D is None:
-        choice = search(problem, seed=arguments.seed)
+        choice = search(problem, seed=question.seed)
         # the shares get as many tokens as they need with these draws
-        needed = fresh.cheapest(choice.shares) if choice.is_kept else None
-        choice = fresh.choice(
-            choice.log_tokens if needed is None else needed, choice.shares
-        )
+        needed = fewest_tokens(fresh, choice.levers) if choice.is_kept else None
+        log_tokens = choice.log_tokens if needed is None else needed
+        choice = fresh.judge(log_tokens, choice.levers)
     else:
-        choice = draw_back(fresh, *least_mixture(problem))
-    told = fresh.describe(choice)
+        choice = draw_back(fresh, *least_mixture(problem, question.seed))
+    told = _describe(question, fresh, choice)
+    told["settings"]["max_tokens"] = model.tokens[1]
     tokens, rows = math.exp(choice.log_tokens), told["limits"]
-    by_domain = fresh.by_domain(tokens * choice.shares)
+    by_domain = _by_domain(fresh, tokens * choice.levers)
     # the limit that most draws miss, and the domains of which a plan takes all tokens
     # that may be seen, but for the search's reserve
     missed = [min(rows, key=lambda row: row["probability"])["name"]] if rows else []
-    supply = zip(by_domain.items(), fresh.supply, strict=True)
-    used_up = [f"tokens of {name}" for (name, n), most in supply if n >= 0.95 * most]
-    settings = problem.settings() | {
-        "D": arguments.D and checked("D", arguments.D, COUNT),
-        "max_tokens": fresh.tokens[1],
-    }
+    used_up = fresh.supplies_met(*choice[:2], within=-math.log(0.95))
     plan = MixturePlan(
         **told,
         D=tokens,
-        atpp=tokens / fresh.size,
-        flops=(arguments.costs or Costs()).flops_per_token(fresh.size) * tokens,
+        atpp=tokens / fresh.N,
+        flops=fresh.costs.flops_per_token(fresh.N) * tokens,
         tokens=by_domain,
-        epochs={
-            name: by_domain[name] / there
-            for name, there in settings["unique_tokens"].items()
-        },
-        probability=choice.probability,
+        epochs={name: by_domain[name] / n for name, n in fresh.supplies.items()},
         binding=" and ".join([*missed, *used_up]),
-        mean=quantiles(fresh.mean_losses(choice.log_tokens, choice.shares)),
+        mean=quantiles(_find_means(fresh, choice)),
         along=_along(fresh, choice),
         region=_region(fresh, choice),
-        settings=settings,
     )
     return PosedMixture(plan, fresh)
 
 
+def _find_means(problem: Problem, choice: Choice) -> Float[np.ndarray, " draw"]:
+    return mean_losses(problem, choice.log_tokens, choice.levers[None])[:, 0]
+
+
+def _by_domain(
+    problem: Problem, shares: Float[np.ndarray, " domain"]
+) -> dict[str, float]:
+    return dict(zip(problem.domains, map(float, shares), strict=True))
+
+
+def _describe(question: Question, problem: Problem, choice: Choice) -> dict[str, Any]:
+    """Describe a chosen run in the fields that all answers have."""
+    pairs = zip(problem.constraints, problem.log_losses_at(*choice[:2]), strict=True)
+    limited = [(c, of_limit) for c, of_limit in pairs if math.isfinite(c.limit)]
+    return {
+        "feasible": choice.is_kept,
+        "probability": float(problem.kept(*choice[:2]).all(axis=0).mean()),
+        "N": problem.N,
+        "shares": _by_domain(problem, choice.levers),
+        "limits": [
+            {
+                "name": c.name,
+                "limit": c.limit,
+                "unit": c.unit,
+                "max_loss": float(np.exp(c.log_limit.mean())),
+                "probability": float((log_loss <= c.log_limit).mean()),
+                **quantiles(c.outcome(log_loss)),
+            }
+            for c, log_loss in limited
+        ],
+        "settings": _tell_settings(question, problem),
+        **_place(question, problem, choice),
+    }
+
+
+def _tell_settings(question: Question, problem: Problem) -> dict[str, Any]:
+    """Collect what was asked, as JSON types."""
+    (model,) = question.models
+    fewest, most = model.tokens
+    baseline_run = {}
+    if model.baseline_run is not None:
+        tokens, shares = model.baseline_run
+        of_domains = _by_domain(problem, shares).items()
+        baseline_run = {"D": tokens} | {name: s for name, s in of_domains if s}
+    return {
+        "D": most if fewest == most else None,
+        "confidence": question.confidence,
+        "weights": {name: question.weights.get(name, 0.0) for name in problem.sets},
+        "least": _by_domain(problem, problem.least),
+        "largest": _by_domain(problem, problem.largest),
+        "unique_tokens": dict(problem.supplies),
+        "max_epochs": problem.epochs,
+        "covariates": {name: dict(row) for name, row in model.columns.items()},
+        "baseline_run": baseline_run,
+        "new_run": question.new_run,
+        "draws": question.draws,
+        "seed": question.seed,
+    }
+
+
+def _place(
+    question: Question, problem: Problem, choice: Choice, near: float = 1e-3
+) -> dict[str, Any]:
+    """Tell where a chosen run lies: its ``distance``, as `tell_distance` does, and
+    ``warnings``: those of the fits, and of plans at an end of a range.
+    """
+    posteriors, (model,) = question.posteriors, question.models
+    columns = {c: x for row in model.columns.values() for c, x in row.items()}
+    run = columns | {"D": math.exp(choice.log_tokens)}
+    lines = [f"{n}: {x}" for n, p in posteriors.items() for x in p.warnings]
+    lines += [*question.notes, *doubts_of_place(posteriors, run)]
+    for name, share, low, high in zip(
+        problem.domains, choice.levers, problem.least, problem.largest, strict=True
+    ):
+        least, most = fitted_range(posteriors, f"{SHARE}{name}") or (0.0, 1.0)
+        at = "largest" if high - share < near else ""
+        at = "least" if share - low < near else at
+        is_given = name not in problem.fitted
+        if is_given and not least - near < share < most + near:
+            lines.append(
+                f"the share of {name}, {share:.1%}, lies beyond those that were "
+                f"fitted ({least:.1%} to {most:.1%}): nothing was checked there"
+            )
+        elif not is_given and at:
+            lines.append(
+                f"the share of {name}, {share:.1%}, is the {at} that was fitted: "
+                f"beyond it nothing was checked; bounds={{{name!r}: (0, 1)}} looks "
+                f"there (--share {name}=0:100%; of report --plan "
+                f"share_{name}=0:100%)"
+            )
+    return {"distance": tell_distance(posteriors, run), "warnings": lines}
+
+
 def _along(
-    problem: MixtureProblem, choice: MixtureChoice, points: int = 13
+    problem: Problem, choice: Choice, points: int = 13
 ) -> dict[str, dict[str, Any]]:
     """Compute probabilities and losses along each share, with the other shares as near
     to the plan's as possible.
     """
     rows, log_tokens = {}, np.array([choice.log_tokens])
+    least, most = bounds_of(problem)
     for j, name in enumerate(problem.domains):
-        ends = problem.low.sum() - problem.low[j], problem.high.sum() - problem.high[j]
+        ends = least.sum() - least[j], most.sum() - most[j]
         shares = np.linspace(
-            max(problem.low[j], 1 - ends[1]), min(problem.high[j], 1 - ends[0]), points
+            max(least[j], 1 - ends[1]), min(most[j], 1 - ends[0]), points
         )
-        low = np.tile(problem.low, (points, 1))
-        high = np.tile(problem.high, (points, 1))
+        low, high = (np.tile(end, (points, 1)) for end in (least, most))
         low[:, j] = high[:, j] = shares
-        mixtures = onto_simplex(np.tile(choice.shares, (points, 1)), low, high)
-        below = problem.below(log_tokens, mixtures)[..., 0]
+        mixtures = onto_simplex(np.tile(choice.levers, (points, 1)), low, high)
+        log_losses = problem.log_losses(log_tokens, mixtures)
+        pairs = zip(problem.constraints, log_losses, strict=True)
         rows[name] = {
             "share": shares.tolist(),
-            "probability": kept_share(below).tolist(),
+            "probability": problem.kept_share(log_losses)[:, 0].tolist(),
             "losses": {
-                limit.name: quantiles(np.exp(limit.log_limit[:, None] - of_limit))
-                for limit, of_limit in zip(problem.limits, below, strict=True)
+                c.name: quantiles(np.exp(of_limit[..., 0]))
+                for c, of_limit in pairs
+                if math.isfinite(c.limit)
             },
         }
     return rows
 
 
-def _region(
-    problem: MixtureProblem, choice: MixtureChoice, steps: int = 20
-) -> dict[str, list[Any]]:
+def _region(problem: Problem, choice: Choice, steps: int = 20) -> dict[str, list[Any]]:
     if len(problem.domains) != 3:
         return {}
-    mixtures = simplex_lattice(3, steps)
+    mixtures, (low, high) = simplex_lattice(3, steps), bounds_of(problem)
     slack = 0.5 / steps
-    is_within = (mixtures >= problem.low - slack) & (mixtures <= problem.high + slack)
-    inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
+    is_within = (mixtures >= low - slack) & (mixtures <= high + slack)
+    inside = onto_simplex(mixtures[is_within.all(axis=1)], low, high)
     chances = problem.probabilities(np.array([choice.log_tokens]), inside)[:, 0]
     return {"shares": inside.tolist(), "probability": chances.tolist()}
 
@@ -471,34 +564,37 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     'web'
     """
     tolerance = checked("tolerance", arguments.tolerance, RATE)
-    problem = pose(arguments)
-    least = least_mixture(problem)
+    question = question_of(arguments)
+    (model,) = question.models
+    problem = pose(question, model)
+    least = least_mixture(problem, question.seed)
     of_each = best_of_each(problem, least_mean(problem))
     judge = problem
     if problem.limits:
         # limits look too well kept by the draws that chose the mixture: others judge it
-        judge = pose(replace(arguments, seed=arguments.seed + 1))
+        judge = pose(replace(question, seed=question.seed + 1), model)
     choice = draw_back(judge, *least)
-    losses = judge.mean_losses(choice.log_tokens, choice.shares)
+    losses = _find_means(judge, choice)
     free = {}
     for j, name in enumerate(problem.domains):
         # a share may not move at all where no limits are kept
-        low = high = float(choice.shares[j])
+        low = high = float(choice.levers[j])
         if choice.is_kept:
             most = losses.mean() * (1 + tolerance)
-            low, high = reach(judge, j, choice.shares, most)
+            low, high = reach(judge, j, choice.levers, most)
         free[name] = {"low": low, "high": high}
+    told = _describe(question, judge, choice)
+    if not problem.limits:
+        told["probability"] = None
     return BestMixture(
-        **judge.describe(choice),
-        D=problem.tokens[1],
-        settings=problem.settings() | {"D": problem.tokens[1]},
+        **told,
+        D=model.tokens[1],
         loss=quantiles(losses),
         optimum={
             name: quantiles(of_each[:, j]) for j, name in enumerate(problem.domains)
         },
         free=free,
         tolerance=tolerance,
-        probability=choice.probability if problem.limits else None,
     )
 
 

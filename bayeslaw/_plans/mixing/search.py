@@ -15,22 +15,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import optimize
+from scipy import optimize, special
 
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._plans.mixing.problem import MixtureChoice, MixtureProblem
+from bayeslaw._plans.problem import Choice, Problem
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    Mixture = Float[np.ndarray, " domain"]
+    Mixtures = Float[np.ndarray, "mixture domain"]
+    Point = Float[np.ndarray, " slope"]  # log tokens, then shares; or slopes along them
+
 FINE = 1e-7  # tolerance of SLSQP where a mean loss is compared with others
 
 
-def search(problem: MixtureProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
+def search(problem: Problem, starts: int = 3, seed: int = 0) -> Choice:
     """Find the cheapest choice that keeps the limits; else the most probable one."""
     firsts = _starts(problem, starts, seed)
     safest = [_safest_from(problem, first) for first in firsts]
@@ -40,29 +44,26 @@ def search(problem: MixtureProblem, starts: int = 3, seed: int = 0) -> MixtureCh
     choices = [choice for choice in candidates if choice is not None]
     if choices:
         return min(choices, key=lambda choice: choice.log_tokens)
-    return max(safest, key=lambda choice: choice.probability)
+    return max(safest, key=lambda choice: choice.margin)
 
 
-def most_probable(problem: MixtureProblem, seed: int, starts: int = 3) -> MixtureChoice:
-    """Find the most probable choice; one that keeps the limits is probable enough."""
-    safest = [_safest_from(problem, first) for first in _starts(problem, starts, seed)]
-    return max(safest, key=lambda choice: choice.probability)
-
-
-def _starts(
-    problem: MixtureProblem, count: int, seed: int, tries: int = 15
-) -> list[MixtureChoice]:
+def _starts(problem: Problem, count: int, seed: int, tries: int = 15) -> list[Choice]:
     """Choose the starts: the most probable of some mixtures within the bounds, the
     middle one included, each at its most probable budget.
     """
     rng = generator(seed, Stream.STARTS)
-    low, high = problem.low, problem.high
+    low, high = bounds_of(problem)
     corners = low + rng.dirichlet(np.full(len(low), 0.7), tries) * (1 - low.sum())
     middle = (low + high) / (low + high).sum()
     mixtures = onto_simplex(np.stack([middle, *corners]), low, high)
-    choices = [problem.safest(shares) for shares in mixtures]
-    ranked = sorted(choices[1:], key=lambda choice: -choice.probability)
+    choices = [_safest_tokens(problem, shares) for shares in mixtures]
+    ranked = sorted(choices[1:], key=lambda choice: -choice.margin)
     return [choices[0], *ranked[: count - 1]]
+
+
+def bounds_of(problem: Problem) -> tuple[Mixture, Mixture]:
+    """Find the least and the largest share of each domain at the smallest budget."""
+    return problem.least, problem.most_shares(math.exp(problem.span[0]))
 
 
 def onto_simplex(
@@ -93,31 +94,27 @@ def onto_simplex(
 
 
 def _cheapest_from(
-    problem: MixtureProblem,
-    start: MixtureChoice,
-    reserves: Sequence[float] = (0.0, 0.01, 0.02),
-) -> MixtureChoice | None:
+    problem: Problem, start: Choice, reserves: Sequence[float] = (0.0, 0.01, 0.02)
+) -> Choice | None:
     """Minimise tokens by SLSQP from a choice, then find the tokens on a ladder at the
     resulting shares.
 
     Where a domain's supply ends, the plain share of draws may be just short of the
     confidence, and there are no more tokens. SLSQP then aims higher by a reserve.
     """
-    slope = np.eye(1 + len(start.shares))[0]
+    slope, asked = np.eye(1 + len(start.levers))[0], problem.confidences[0]
     for reserve in reserves:
-        aim = replace(problem, confidence=min(problem.confidence + reserve, 0.999))
+        aim = replace(problem, confidence=min(asked + reserve, 0.999))
         _, mixture = minimise(
             problem, lambda point: (point[0], slope), start[:2], keeps_limits(aim)
         )
-        log_tokens = problem.cheapest(mixture)
+        log_tokens = fewest_tokens(problem, mixture)
         if log_tokens is not None:
-            return problem.choice(log_tokens, mixture)._replace(is_kept=True)
+            return Choice(log_tokens, mixture, 0.0)
     return None
 
 
-def _safest_from(
-    problem: MixtureProblem, start: MixtureChoice, rounds: int = 4
-) -> MixtureChoice:
+def _safest_from(problem: Problem, start: Choice, rounds: int = 4) -> Choice:
     """Maximise the probability within the budget.
 
     At the largest probability p, the largest quantile at 1 - p is 0. So SLSQP maximises
@@ -130,26 +127,72 @@ def _safest_from(
             break
 
         def loss(point, aim=aim):
-            margin, slopes = aim.quantile(point)
+            margin, slopes = smooth_quantile(aim, point)
             return -100 * margin, -100 * slopes
 
         log_tokens, shares = minimise(aim, loss, choice[:2])
-        found = problem.choice(min(log_tokens, aim.most_tokens(shares)), shares)
-        if found.probability >= choice.probability:
+        log_tokens = min(log_tokens, float(problem.log_cap(shares)))
+        found = problem.judge(log_tokens, shares)
+        if found.margin >= choice.margin:
             choice = found
         # a quantile far in a tail rests on few draws
-        share = float(np.clip(found.probability, 0.02, 0.98))
-        aim = replace(problem, confidence=share)
+        share = problem.kept(log_tokens, shares).all(axis=0).mean()
+        aim = replace(problem, confidence=float(np.clip(share, 0.02, 0.98)))
     return choice
 
 
+# -- tokens of a mixture -----------------------------------------------------------------
+
+
+def fewest_tokens(problem: Problem, shares: Mixture, rounds: int = 3) -> float | None:
+    """Find the fewest log tokens at which these shares keep the limits, on a ladder that
+    is refined round by round; None if no rung keeps them.
+    """
+    low, high = problem.span[0], float(problem.log_cap(shares))
+    if high < low:
+        return None
+    for _ in range(rounds):
+        rungs, margins = _climb(problem, low, high, shares)
+        safe_rungs = np.flatnonzero(margins >= 0)
+        if not len(safe_rungs):
+            return None
+        first = int(safe_rungs[0])
+        high, low = float(rungs[first]), float(rungs[max(first - 1, 0)])
+    return high
+
+
+def _safest_tokens(problem: Problem, shares: Mixture) -> Choice:
+    """Find the most probable budget of a mixture on a ladder. It need not be the
+    largest, because far beyond the fitted tokens a law is less sure.
+    """
+    high = float(problem.log_cap(shares))
+    rungs, margins = _climb(problem, min(problem.span[0], high), high, shares)
+    best = int(margins.argmax())
+    return Choice(float(rungs[best]), shares, float(margins[best]))
+
+
+def _climb(
+    problem: Problem, low: float, high: float, shares: Mixture
+) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
+    """Compute margins of a mixture on a ladder of evenly spaced log tokens."""
+    rungs = np.linspace(low, high, 32 if high > low else 1)
+    return rungs, margins_of(problem, rungs, shares[None])[0]
+
+
+def margins_of(
+    problem: Problem, log_tokens: Float[np.ndarray, " tokens"], mixtures: Mixtures
+) -> Float[np.ndarray, "mixture tokens"]:
+    _, margins = problem.room(problem.log_losses(log_tokens, mixtures))
+    return margins
+
+
 def minimise(
-    problem: MixtureProblem,
+    problem: Problem,
     objective: Callable,
-    start: tuple[float, Float[np.ndarray, " domain"]],
+    start: tuple[float, Mixture],
     further: Sequence[Any] = (),
     ftol: float = 1e-5,
-) -> tuple[float, Float[np.ndarray, " domain"]]:
+) -> tuple[float, Mixture]:
     """Minimise an objective over log tokens and shares by SLSQP, from a choice.
 
     Parameters
@@ -159,29 +202,29 @@ def minimise(
     further
         Constraints in addition to the simplex and the supply.
     """
-    log_low, log_high = map(math.log, problem.tokens)
+    log_low, log_high = problem.span
+    low, high = bounds_of(problem)
     solution = optimize.minimize(
         objective,
         np.array([start[0], *start[1]]),
         jac=True,
         method="SLSQP",
-        bounds=optimize.Bounds(
-            np.array([log_low, *problem.low]), np.array([log_high, *problem.high])
-        ),
+        bounds=optimize.Bounds(np.array([log_low, *low]), np.array([log_high, *high])),
         constraints=[*_of_supply(problem), *further],
         options={"maxiter": 60, "ftol": ftol},
     )
-    mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
+    mixture = onto_simplex(solution.x[1:], low, high)
     return float(solution.x[0]), mixture
 
 
-def _of_supply(problem: MixtureProblem) -> list[Any]:
+def _of_supply(problem: Problem) -> list[Any]:
     """Build constraints for SLSQP: shares sum to one, and no domain gives more tokens
     than it has.
     """
-    total = np.append(0.0, np.ones(len(problem.low)))
+    total = np.append(0.0, np.ones(len(problem.domains)))
     whole = {"type": "eq", "fun": lambda x: total @ x - 1, "jac": lambda x: total}
-    finite = np.flatnonzero(np.isfinite(problem.supply))
+    finite = np.array([problem.domains.index(name) for name in problem.seen], int)
+    supply = np.array([*problem.seen.values()])
     if not len(finite):
         return [whole]
 
@@ -190,19 +233,44 @@ def _of_supply(problem: MixtureProblem) -> list[Any]:
         slopes = np.zeros((len(finite), len(x)))
         slopes[:, 0] = -1.0
         slopes[np.arange(len(finite)), 1 + finite] = -1 / shares
-        return np.log(problem.supply[finite]) - x[0] - np.log(shares), slopes
+        return np.log(supply) - x[0] - np.log(shares), slopes
 
     return [whole, at_least_0(left)]
 
 
-def keeps_limits(problem: MixtureProblem) -> list[Any]:
+def keeps_limits(problem: Problem) -> list[Any]:
     """State for SLSQP that the limits hold with the confidence, in percent of the loss."""
 
-    def margin(point: Float[np.ndarray, " slope"]) -> tuple:
-        value, slopes = problem.quantile(point)
+    def margin(point: Point) -> tuple:
+        value, slopes = smooth_quantile(problem, point)
         return 100 * value, 100 * slopes
 
     return [at_least_0(margin)] if problem.limits else []
+
+
+def smooth_quantile(problem: Problem, point: Point) -> tuple[float, Point]:
+    """Compute the smooth quantile of the margin at log tokens and shares, and its slopes."""
+    columns = tuple(problem.columns_of(point[1:]))
+    losses = [c.with_slopes(columns, point) for c in problem.constraints]
+    margins = np.stack(problem.below([log_loss for log_loss, _ in losses]))
+    # of each draw its nearest limit
+    nearest, draws = margins.argmin(axis=0), np.arange(margins.shape[1])
+    margin = margins[nearest, draws]
+    falls = -np.stack([slopes for _, slopes in losses])[nearest, draws]
+    weights = np.empty(len(draws))
+    ranks = rank_weights(len(draws), 1 - problem.confidences[0])
+    weights[np.argsort(margin)] = ranks
+    # without BLAS: the search follows last digits, which depend on its threads
+    return float((weights * margin).sum()), np.einsum("d,dk->k", weights, falls)
+
+
+def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
+    """Compute the weights of the order statistics in the quantile of Harrell and Davis
+    1982.
+    """
+    ends = np.arange(draws + 1) / draws
+    below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
+    return np.diff(below)
 
 
 def at_least_0(function: Callable) -> dict[str, Any]:
@@ -220,87 +288,104 @@ def at_least_0(function: Callable) -> dict[str, Any]:
 # -- the least mean at a budget ----------------------------------------------------------
 
 
-def least_mixture(
-    problem: MixtureProblem,
-) -> tuple[Float[np.ndarray, " domain"], Float[np.ndarray, " domain"]]:
+def mean_losses(
+    problem: Problem, log_tokens: float, mixtures: Mixtures
+) -> Float[np.ndarray, "draw mixture"]:
+    """Compute the weighted mean of each draw's losses at several mixtures."""
+    assert problem.mean is not None
+    x, columns = np.array([log_tokens]), problem.columns_of(mixtures)
+    return np.exp(problem.mean.log_losses_on_grid(x, columns)[..., 0])
+
+
+def mean_loss(
+    problem: Problem, point: Float[np.ndarray, " slope *draw"]
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
+    """Compute the weighted mean of each draw's losses at log tokens and shares, common
+    or of each draw's own, and its slopes.
+    """
+    assert problem.mean is not None
+    columns = tuple(problem.columns_of(point[1:].T))
+    log_losses, slopes = problem.mean.with_slopes(columns, point)
+    losses = np.exp(log_losses)
+    return losses, losses[:, None] * slopes
+
+
+def expected_mean(problem: Problem, point: Point) -> tuple[float, Point]:
+    losses, slopes = mean_loss(problem, point)
+    return float(losses.mean()), slopes.mean(axis=0)
+
+
+def least_mixture(problem: Problem, seed: int) -> tuple[Mixture, Mixture]:
     """Find the mixture of the least mean among those that keep the limits, and the most
     probable one; both are the same where none keeps them.
     """
     free = least_mean(problem)
     if not problem.limits:
         return free, free
-    sure = replace(problem, confidence=max(problem.confidence, 0.999))
-    safest = most_probable(sure, problem.question.seed)
-    if safest.probability < problem.confidence:
-        return safest.shares, safest.shares
-    candidates = [free]
-    for start in (safest.shares, free):
-        at = safest.log_tokens, start
-        limits = keeps_limits(problem)
-        candidates.append(minimise(problem, problem.mean_loss, at, limits, FINE)[1])
-    kept = [draw_back(problem, p, safest.shares).shares for p in candidates]
-    return _least_of(problem, kept), safest.shares
+    sure = replace(problem, confidence=max(problem.confidences[0], 0.999))
+    safest = max(
+        (_safest_from(sure, first) for first in _starts(sure, 3, seed)),
+        key=lambda choice: choice.margin,
+    )
+    at, shares = safest[:2]
+    if not problem.judge(at, shares).is_kept:
+        return shares, shares
+    limits = keeps_limits(problem)
+    candidates = [free] + [
+        minimise(problem, partial(expected_mean, problem), (at, first), limits, FINE)[1]
+        for first in (shares, free)
+    ]
+    kept = [draw_back(problem, mixture, shares).levers for mixture in candidates]
+    return _least_of(problem, kept), shares
 
 
-def least_mean(
-    problem: MixtureProblem, starts: int = 4
-) -> Float[np.ndarray, " domain"]:
+def least_mean(problem: Problem, starts: int = 4) -> Mixture:
     """Minimise the mean loss over shares, from several mixtures, whatever the limits."""
-    x = math.log(problem.tokens[1])
+    x, objective = problem.span[1], partial(expected_mean, problem)
     minima = [
-        minimise(problem, problem.mean_loss, (x, start), ftol=FINE)[1]
+        minimise(problem, objective, (x, start), ftol=FINE)[1]
         for start in _spread(problem, starts)
     ]
     return _least_of(problem, minima)
 
 
-def _least_of(
-    problem: MixtureProblem, mixtures: Sequence[Float[np.ndarray, " domain"]]
-) -> Float[np.ndarray, " domain"]:
-    x = math.log(problem.tokens[1])
-    return min(mixtures, key=lambda shares: problem.mean_losses(x, shares).mean())
+def _least_of(problem: Problem, mixtures: Sequence[Mixture]) -> Mixture:
+    means = mean_losses(problem, problem.span[1], np.stack(mixtures)).mean(axis=0)
+    return mixtures[int(means.argmin())]
 
 
 def draw_back(
-    problem: MixtureProblem,
-    shares: Float[np.ndarray, " domain"],
-    safest: Float[np.ndarray, " domain"],
-    rounds: int = 3,
-) -> MixtureChoice:
+    problem: Problem, shares: Mixture, safest: Mixture, rounds: int = 3
+) -> Choice:
     """Move a mixture towards the safest one as far as the limits need it, on a ladder
     that is refined round by round; if no rung keeps them, take the most probable rung.
     """
-    log_tokens = math.log(problem.tokens[1])
+    log_tokens = problem.span[1]
     near, far = 0.0, 1.0
     for _ in range(rounds):
         rungs = np.linspace(near, far, 17)
         mixtures = shares + rungs[:, None] * (safest - shares)
-        chances = problem.probabilities(np.array([log_tokens]), mixtures)[:, 0]
-        is_kept = chances >= problem.confidence
-        place = int((is_kept if is_kept.any() else chances).argmax())
+        margins = margins_of(problem, np.array([log_tokens]), mixtures)[:, 0]
+        is_kept = margins >= 0
+        place = int((is_kept if is_kept.any() else margins).argmax())
         if not is_kept.any():
             break
         near, far = rungs[max(place - 1, 0)], rungs[place]
-    return MixtureChoice(
-        log_tokens, mixtures[place], float(chances[place]), bool(is_kept[place])
-    )
+    return Choice(log_tokens, mixtures[place], float(margins[place]))
 
 
 def reach(
-    problem: MixtureProblem,
-    domain: int,
-    best: Float[np.ndarray, " domain"],
-    most: float,
+    problem: Problem, domain: int, best: Mixture, most: float
 ) -> tuple[float, float]:
     """Find the smallest and the largest share of a domain at which some mixture that
     keeps the limits has a mean loss of at most this value.
     """
 
-    def left(point: Float[np.ndarray, " slope"]) -> tuple:
-        mean, slopes = problem.mean_loss(point)
+    def left(point: Point) -> tuple:
+        mean, slopes = expected_mean(problem, point)
         return 100 * (most - mean) / most, -100 * slopes / most
 
-    limits, start = keeps_limits(problem), (math.log(problem.tokens[1]), best)
+    limits, start = keeps_limits(problem), (problem.span[1], best)
     ends = []
     for sign in (1.0, -1.0):
         slope = sign * np.eye(1 + len(best))[1 + domain]
@@ -315,17 +400,17 @@ def reach(
     return min(ends), max(ends)
 
 
-def _spread(problem: MixtureProblem, count: int) -> Float[np.ndarray, "mixture domain"]:
+def _spread(problem: Problem, count: int) -> Mixtures:
     """Spread mixtures over the simplex, the middle one first."""
-    size = len(problem.low)
+    size = len(problem.domains)
     tilted = generator(0, Stream.STARTS).dirichlet(np.ones(size), count)
     mixtures = np.concatenate([np.full((1, size), 1 / size), tilted])
-    return onto_simplex(mixtures, problem.low, problem.high)
+    return onto_simplex(mixtures, *bounds_of(problem))
 
 
 def best_of_each(
-    problem: MixtureProblem,
-    start: Float[np.ndarray, " domain"],
+    problem: Problem,
+    start: Mixture,
     steps: int = 150,
     least_share: float = 0.02,
     near: float = 3e-5,
@@ -339,30 +424,24 @@ def best_of_each(
     the loss is taken back, and halved.
     """
 
-    log_tokens = math.log(problem.tokens[1])
+    low, high = bounds_of(problem)
 
     def each(
         shares: Float[np.ndarray, "draw domain"],
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
-        points = np.array([np.full(len(shares), log_tokens), *shares.T])
-        log_losses, slopes = problem.mean.with_slopes(problem.share_columns, points)
-        losses = np.exp(log_losses)
-        return losses, losses[:, None] * slopes[:, 1:]
+        log_tokens = np.full(len(shares), problem.span[1])
+        losses, slopes = mean_loss(problem, np.array([log_tokens, *shares.T]))
+        return losses, slopes[:, 1:]
 
     # from the best of some mixtures for each draw
     mixtures = np.vstack([start, _spread(problem, 20)])
-    means = problem.over(problem.mean, np.array([log_tokens]), mixtures)[..., 0]
+    means = mean_losses(problem, problem.span[1], mixtures)
     shares = mixtures[means.argmin(axis=1)]
     losses, slopes = each(shares)
     rate = np.ones((len(shares), 1))
     for _ in range(steps):
         scale = np.maximum(shares, least_share)
-        trial = onto_simplex(
-            shares - rate * scale * slopes,
-            problem.low,
-            problem.high,
-            scale,
-        )
+        trial = onto_simplex(shares - rate * scale * slopes, low, high, scale)
         moved = np.abs(trial - shares).max()
         trial_losses, trial_slopes = each(trial)
         is_lower = (trial_losses <= losses)[:, None]

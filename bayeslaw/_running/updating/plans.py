@@ -12,10 +12,10 @@ import pandas as pd
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.shown import InJson
 from bayeslaw._plans import value
-from bayeslaw._plans.arguments import PlanArguments, Question
+from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.question import FORGETTING, TARGET, Model
+from bayeslaw._plans.question import FORGETTING, TARGET, Model, Question
 from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Choice

@@ -8,6 +8,8 @@ The parameters here are chosen so that the point solution is the same (8.90 at 3
 both promises hold with equality there.
 """
 
+from bayeslaw import datasets
+
 TARGET_LAW, SOURCE_LAW = "ptpp-gate-floor", "ptpp-floor"
 TARGET = {
     "E": 1.1597,
@@ -35,11 +37,5 @@ SOURCE = {
     "gamma": 0.5,
     "eta": 0.5,
 }
-QUESTION = {
-    "N": 8.1e9,
-    "ptpp": 279.0,
-    "max_target_loss": 1.8,
-    "max_forgetting": 0.02,
-    "baseline_loss": 1.6448,
-}
+QUESTION = datasets.TABLES["simulated-ptpp-grid"].question
 ATPP, REPLAY = 8.9, 0.34
