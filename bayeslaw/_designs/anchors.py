@@ -184,7 +184,8 @@ class Anchors(Shown):
         keys = [candidates[c] for c in (*counts, *levels)] or [candidates.index * 0]
         differs = candidates.groupby(keys, dropna=False)[others].nunique() > 1
         levels += [c for c in others if differs[c].any()]
-        picks = pd.DataFrame(self.picks)
+        fields = ["run", "row", "cost", "gain", "goal_sd"]  # of no pick, too
+        picks = pd.DataFrame(self.picks, columns=fields)
         runs = picks.groupby(["run", "row"], sort=False)
         bought = runs[["cost", "gain"]].sum()
         bought["times"], bought["goal_sd"] = runs.size(), runs["goal_sd"].last()

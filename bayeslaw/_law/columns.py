@@ -27,13 +27,6 @@ def starts_from_losses(columns: Iterable[str]) -> bool:
     return not set(LOSSES_BEFORE).isdisjoint(columns)
 
 
-def reads_checkpoint(columns: Iterable[str]) -> bool:
-    """Tell whether a law that reads these columns is one of adaptation: whether it reads
-    the pre-training or the losses of the checkpoint.
-    """
-    return not {"ptpp", *LOSSES_BEFORE}.isdisjoint(columns)
-
-
 def is_share(column: object) -> bool:
     """Tell by its name whether a column is a domain's share."""
     return str(column).startswith(SHARE) and str(column) != SHARE

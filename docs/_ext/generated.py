@@ -404,7 +404,7 @@ MOVES = {
     "d839fad5": "the misfit lost its walks and every fit drifts",
     "a387e369": "scales fell with the size of models",
     "d59a6960": "drift was learned in its own directions",
-    "6b4170b9": "laws of adaptation drifted upwards at more tokens per parameter",
+    "6b4170b9": "laws of a checkpoint's losses drifted upwards at more tokens per parameter",
 }
 
 

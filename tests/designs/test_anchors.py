@@ -273,8 +273,10 @@ def test_nothing_is_bought_for_gains_within_monte_carlo_error():
     def apart(draw, x):
         return jnp.where(x["x"] > 2, draw["level"], draw["slope"])
 
-    made = buy(straight(log_loss=apart), table(x=[0.0], cost=1.0), 1.0, checks=48)
+    offered = table(x=[0.0], cost=1.0)
+    made = buy(straight(log_loss=apart), offered, 1.0, checks=48)
     assert made.picks == []
+    assert made.table(offered).empty
     assert "Monte Carlo" in made.stop
     assert made.sentence().startswith("Buy nothing")
     assert made.goal_sd_after == made.goal_sd_before

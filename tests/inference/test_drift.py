@@ -134,39 +134,36 @@ def above(prior, training):
     return dict(zip(training.axes, prior.mean[::2], strict=True))
 
 
-def test_the_prior_of_drift_is_that_of_what_the_law_reads():
-    """Laws drift upwards at more tokens per parameter, those of N and D downwards at more
-    compute; by less where many tables have told of it.
-    """
+SIZE_AND_TOKENS = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
+
+
+@pytest.mark.parametrize(
+    ("more", "mean"),
+    [
+        ([], {"D/N": 2.0, "N*D": -2.0}),
+        (["loss_before"], {"D/N": 2.0}),
+        (["source_loss_before", "ptpp"], {"D/N": 2.0}),
+    ],
+)
+def test_laws_that_tables_have_told_of_drift_little_and_to_one_side(more, mean):
+    """Upwards at more tokens per parameter; those of N and D downwards at more compute."""
     priors = drift.DriftPriors()
-    columns = {"N": np.array([1e8, 1e9])}
-    of_one = drift.training_range(columns)
-    assert priors.of(of_one) == drift.DriftPrior(priors.tau, (0.0, 0.0))
-
-    columns |= {"D": np.array([1e9, 3e10])}
-    of_both = drift.training_range(columns)
-    prior = priors.of(of_both)
-    assert prior.scale == priors.known_tau
-    told = {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
-    assert above(prior, of_both) == told
-
-    with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
-    prior = priors.of(with_replay)
-    assert prior.scale == priors.tau
-    assert above(prior, with_replay) == told | {"N*D": 0.0, "1 - replay": 0.0}
-
-
-@pytest.mark.parametrize("column", ["ptpp", "loss_before", "source_loss_before"])
-def test_laws_of_adaptation_drift_by_as_little_as_laws_of_N_and_D(column):
-    """Whatever of a checkpoint they read; at more compute to neither side."""
-    priors = drift.DriftPriors()
-    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
-    training = drift.training_range(columns | {column: np.array([2.0, 3.0])})
+    columns = SIZE_AND_TOKENS | {column: np.array([2.0, 3.0]) for column in more}
+    training = drift.training_range(columns)
     prior = priors.of(training)
     assert prior.scale == priors.known_tau
-    told = above(prior, training)
-    assert {axis for axis, mean in told.items() if mean} == {"D/N"}
-    assert told["D/N"] == 2.0
+    assert above(prior, training) == dict.fromkeys(training.axes, 0.0) | mean
+
+
+@pytest.mark.parametrize("more", ["ptpp", "replay"])
+def test_other_laws_drift_by_more_and_to_neither_side(more):
+    priors = drift.DriftPriors()
+    columns = SIZE_AND_TOKENS | {more: np.array([0.1, 0.5])}
+    of_more = drift.training_range(columns)
+    of_one = drift.training_range({"N": columns["N"]})
+    for training in (of_more, of_one):
+        sides = 2 * len(training.axes)
+        assert priors.of(training) == drift.DriftPrior(priors.tau, sides * (0.0,))
 
 
 @pytest.mark.parametrize("mean", [(0.0, 0.0), (2.0, -1.0)])

@@ -106,7 +106,7 @@ PARTS: dict[str, list[Swap]] = {
     "effect of the checkpoint": [without_kind("checkpoint")],
     "effect of the run": [without_kind("run")],
     "drift": fixed_priors(tau=NONE, known_tau=NONE),
-    "mean of drift": fixed_priors(mean=(), size_mean=()),
+    "mean of drift": fixed_priors(size_mean=(), state_mean=()),
     "learning of drift": [
         Swap(judge, "draw_scales", lambda draw: lambda _, *rest: draw((), *rest))
     ],

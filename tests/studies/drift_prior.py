@@ -134,9 +134,10 @@ def contest(kind: str, case: str, data: Path, cache: Path) -> list[dict[str, Any
 
 def drifting(judged: judge.Judged, recorder: Recorder, tried: Prior) -> judge.Judged:
     """Give a judged law the drift of another prior."""
-    scale = lognormal(tried.median, SPREAD)
-    means = (("D/N", tried.in_tokens), ("N*D", tried.in_compute))
-    prior = drift.DriftPriors(scale, scale, means, means).of(judged.training_range)
+    above = {"D/N": tried.in_tokens, "N*D": tried.in_compute}
+    axes = judged.training_range.axes
+    mean = tuple(m for axis in axes for m in (above.get(axis, 0.0), 0.0))
+    prior = drift.DriftPrior(lognormal(tried.median, SPREAD), mean)
     misses = recorder.misses[judged.law.name] if tried.learned else ()
     tau = DRAW_SCALES(misses, prior, np.random.default_rng(real_tables.SEED))
     return replace(judged, tau=tau, drift_prior=prior)

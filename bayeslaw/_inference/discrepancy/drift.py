@@ -7,9 +7,10 @@ which is normal with the law's scale tau (in the spirit of Kennedy and O'Hagan 2
 tau is learned from the errors of the law's own forecasts of left-out stages, as far as
 drifts can make such errors (`directions`). These forecasts include the misfit, which
 goes on beyond the runs as at their edge, so tau and its prior are about the remaining
-error. Drifts have a mean, which tables of many labs show: beyond the runs laws forecast
-too low a loss at more tokens per parameter, and laws of N and D too high a loss at more
-compute. docs/discrepancy.md tells what was tried on real tables.
+error. Drifts of laws of N and D have a mean, which tables of many labs show: beyond the
+runs these laws forecast too low a loss at more tokens per parameter, and too high a loss
+at more compute. Laws that start from the checkpoint's losses share the first.
+docs/discrepancy.md tells what was tried on real tables.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bayeslaw._law.columns import (
     SOURCE_LOSS_BEFORE,
     is_share,
     powers_of,
-    reads_checkpoint,
+    starts_from_losses,
 )
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -62,26 +63,29 @@ class DriftPriors(NamedTuple):
     """Priors of drift, by the columns that the law reads.
 
     ``tau``: common scale of most laws. ``known_tau``: that of laws of N and D, and of
-    laws of adaptation, which many tables have tested. ``mean``: mean drift above the
-    runs; ``size_mean``: that of a law of N and D.
+    laws that start from the checkpoint's losses. Above the runs their drift has the
+    mean ``size_mean`` or ``state_mean`` along these axes.
     """
 
     tau: Prior = lognormal(
         0.0015, 0.6, "score and cover of forecasts of 31 public tables"
     )
     known_tau: Prior = lognormal(
-        0.0005, 0.6, "forecasts of 26 tables of nine labs, and of four adaptation grids"
+        0.0005, 0.6, "forecasts of 26 tables of nine labs, and of four grids"
     )
-    mean: tuple[tuple[str, float], ...] = (("D/N", 2.0),)
     size_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0), ("N*D", -2.0))
+    state_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0),)
 
     def of(self, training: Range) -> DriftPrior:
         """Choose the prior of the drifts beyond a range."""
-        is_of_size = set(training.axes) == OF_SIZE
-        is_known = is_of_size or reads_checkpoint(training.axes)
-        above = dict(self.size_mean if is_of_size else self.mean)
-        mean = [m for axis in training.axes for m in (above.get(axis, 0.0), 0.0)]
-        return DriftPrior(self.known_tau if is_known else self.tau, tuple(mean))
+        scale, above = self.tau, ()
+        if set(training.axes) == OF_SIZE:
+            scale, above = self.known_tau, self.size_mean
+        elif starts_from_losses(training.axes):
+            scale, above = self.known_tau, self.state_mean
+        by_axis = dict(above)
+        mean = [m for axis in training.axes for m in (by_axis.get(axis, 0.0), 0.0)]
+        return DriftPrior(scale, tuple(mean))
 
 
 class ScaleSampler(NamedTuple):
