@@ -248,8 +248,8 @@ def _baseline(
     """
     if model.baseline_run is not None:
         tokens, levers = model.baseline_run
-        columns = question.budget.columns_of(levers)
-        return np.exp(sampled.of_law.log_losses(math.log(tokens), columns))
+        chosen = question.budget.columns_of(levers)
+        return np.exp(sampled.of_law.log_losses(math.log(tokens), chosen))
     before = model.baselines[sampled.name]
     if isinstance(before, str):
         if before not in columns:

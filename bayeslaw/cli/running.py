@@ -356,7 +356,6 @@ def update(options: UpdateOptions) -> None:
     if options.source is not None:
         source = load_fit(options.source, options.trust_law_file)
         laws["source"] = laws_in(source)
-    fits = [fit for fit in (old, source) if fit is not None]
     table = read_table(options.runs, options.where, options.column)
     with progress_bar(f"refits of {options.runs.name}") as progress:
         updated = bayeslaw.update(
@@ -364,7 +363,9 @@ def update(options: UpdateOptions) -> None:
             table,
             source=source,
             question=_question(options, table, laws),
-            at=goal_at(options.at, *fits) if options.at else None,
+            at=goal_at(options.at, *filter(None, (old, source)))
+            if options.at
+            else None,
             allow_missing=options.allow_missing,
             seed=options.seed,
             on_failure="warn" if options.accept_diagnostics else "raise",

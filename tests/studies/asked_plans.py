@@ -1,5 +1,7 @@
 """Plan for limits that lie at the forecast medians of a run that is asked for."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -56,3 +58,21 @@ def planned(
         if plan.feasible:
             break
     return limits | {"looser": looser}, plan
+
+
+def outcome_of(
+    plan: bayeslaw.Plan, limits: dict[str, float], target_loss: float, forgetting: float
+) -> dict[str, Any]:
+    """What came of a plan: whether its run kept each limit, and the forecast intervals."""
+    told = {
+        "atpp": plan.atpp,
+        "replay": plan.replay,
+        "probability": plan.probability,
+        "target_loss": target_loss,
+        "forgetting": forgetting,
+        "kept_target": target_loss <= limits["max_target_loss"],
+        "kept_forgetting": forgetting <= limits["max_forgetting"],
+    }
+    for name, promise in zip(("target", "forgetting"), plan.promises, strict=True):
+        told |= {f"{name}_low": promise["low"], f"{name}_high": promise["high"]}
+    return told

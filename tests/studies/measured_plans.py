@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from asked_plans import CONFIDENCES, planned
+from asked_plans import CONFIDENCES, outcome_of, planned
 from new_sizes import FOLDS, split_fold
 from planned_table import summary
 from resumable import study
@@ -81,18 +81,7 @@ def contest(
     if None in losses:
         return [told]
     forgetting = losses[1] / before["source"] - 1
-    told |= {
-        "atpp": plan.atpp,
-        "replay": plan.replay,
-        "probability": plan.probability,
-        "target_loss": losses[0],
-        "forgetting": forgetting,
-        "kept_target": losses[0] <= limits["max_target_loss"],
-        "kept_forgetting": forgetting <= limits["max_forgetting"],
-    }
-    for name, promise in zip(("target", "forgetting"), plan.promises, strict=True):
-        told |= {f"{name}_low": promise["low"], f"{name}_high": promise["high"]}
-    return [told]
+    return [told | outcome_of(plan, limits, losses[0], forgetting)]
 
 
 def markdown(rows: pd.DataFrame) -> str:

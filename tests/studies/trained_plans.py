@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from asked_plans import CONFIDENCES, planned
+from asked_plans import CONFIDENCES, outcome_of, planned
 from follow_wrong import checkpoint_state
 from harness.model import parameters
 from harness.plan import train_plan
@@ -110,19 +110,8 @@ def contest(
     if not plan.feasible:
         return [limits]
     made = train_plan(work, size, ptpp, plan.replay, plan.D, seed)
-    of_plan = {
-        "atpp": plan.atpp,
-        "replay": plan.replay,
-        "probability": plan.probability,
-        "target_loss": made["target_loss"],
-        "forgetting": made["forgetting"],
-        "kept_target": made["target_loss"] <= limits["max_target_loss"],
-        "kept_forgetting": made["forgetting"] <= limits["max_forgetting"],
-    }
-    bands = zip(("target", "forgetting"), plan.promises, strict=False)
-    for name, promise in bands:
-        of_plan |= {f"{name}_low": promise["low"], f"{name}_high": promise["high"]}
-    return [limits | of_plan]
+    told = outcome_of(plan, limits, made["target_loss"], made["forgetting"])
+    return [limits | told]
 
 
 def main() -> None:

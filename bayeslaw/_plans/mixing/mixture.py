@@ -298,11 +298,12 @@ def _by_domain(
 
 def _describe(question: Question, problem: Problem, choice: Choice) -> dict[str, Any]:
     """Describe a chosen run in the fields that all answers have."""
-    pairs = zip(problem.constraints, problem.log_losses_at(*choice[:2]), strict=True)
+    log_losses = problem.log_losses_at(*choice[:2])
+    pairs = zip(problem.constraints, log_losses, strict=True)
     limited = [(c, of_limit) for c, of_limit in pairs if math.isfinite(c.limit)]
     return {
         "feasible": choice.is_kept,
-        "probability": float(problem.kept(*choice[:2]).all(axis=0).mean()),
+        "probability": float(problem.kept_share(log_losses)),
         "N": problem.N,
         "shares": _by_domain(problem, choice.levers),
         "limits": [
