@@ -106,14 +106,16 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
     runs = runs.loc[:, runs.notna().groupby(domains).any().all()]
     mixtures = [runs[c].nunique() for c in runs if is_share(c)]
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
-        of_state = _choose_state_law(runs, "mixture-state", "mixture-rise")
+        of_state = _choose_state_laws(runs, ["mixture-state"], "mixture-rise")
         return ["mixture-coupled", "mixture-exponential", *of_state]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     is_staged = levels.get("ptpp", 0) > 1
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # replayed tokens count relative to those of pre-training
         of_source = "state-rise" if "ptpp" in runs else "state-source"
-        of_state = _choose_state_law(runs, "state-power", of_source)
+        # the second errs less on tiny models, and has no weight where it errs more
+        of_target = ["state-power", "state-target"]
+        of_state = _choose_state_laws(runs, of_target, of_source)
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
@@ -158,10 +160,13 @@ def _stage_law(runs: pd.DataFrame) -> str:
     return "ptpp-rise" if of_source else "ptpp-tokens"
 
 
-def _choose_state_law(runs: pd.DataFrame, of_target: str, of_source: str) -> list[str]:
-    """Choose the law of checkpoint state, if the table has its columns. It is that of
-    the source if ``loss_before`` equals ``source_loss_before``; without ``loss_before``
-    if the domain is named so, or not named.
+def _choose_state_laws(
+    runs: pd.DataFrame, of_target: Sequence[str], of_source: str
+) -> list[str]:
+    """Choose the laws of checkpoint state whose columns the table has: those of the
+    source if ``loss_before`` equals ``source_loss_before``; without ``loss_before`` if
+    the domain is named so, or not named. Of a handful of rows, which leave none to weigh
+    laws by, it is one law; of repeated text those that know it, if there are.
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []
@@ -171,8 +176,14 @@ def _choose_state_law(runs: pd.DataFrame, of_target: str, of_source: str) -> lis
         is_source = np.allclose(*losses, equal_nan=True)
     else:
         is_source = domains == {"source"}
-    name = of_source if is_source else of_target
-    if _is_repeated(runs) and f"{name}-repeats" in catalogue.law_names():
-        name = f"{name}-repeats"
-    columns = {c for c in catalogue.law(name).covariates if not is_share(c)}
-    return [name] if columns <= set(runs) else []
+    names = [of_source] if is_source else list(of_target)
+    if _is_repeated(runs):
+        known = set(catalogue.law_names())
+        repeated = [f"{name}-repeats" for name in names]
+        names = [name for name in repeated if name in known] or names
+    read = [
+        name
+        for name in names
+        if {c for c in catalogue.law(name).covariates if not is_share(c)} <= set(runs)
+    ]
+    return read[:1] if len(runs) <= HANDFUL else read
