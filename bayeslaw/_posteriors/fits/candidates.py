@@ -25,6 +25,8 @@ from bayeslaw._tables.rows.settings import alike_but_settings
 # Forms 1, 2 and 3 of Goffinet 2025, and Form 1 with a bend that tables hardly show
 FORM_3 = "ptpp-gate-floor"
 FORMS = ("ptpp-floor", "ptpp-gate", FORM_3, "ptpp-transfer")
+# of more sizes `state-target` had no weight beside `state-power`, and it takes as long
+FEW_SIZES = 3
 # laws read a setting if the losses along it differ by more than this many times what
 # laws miss by their prior: it then makes four fifths of what they would miss
 WORTH = 2.0
@@ -113,9 +115,9 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # replayed tokens count relative to those of pre-training
         of_source = "state-rise" if "ptpp" in runs else "state-source"
-        # the second errs less on tiny models, and has no weight where it errs more
-        of_target = ["state-power", "state-target"]
-        of_state = _choose_state_laws(runs, of_target, of_source)
+        # of few sizes the target's own loss before tells what exponents of N cannot
+        few = ["state-target"] * (levels["N"] <= FEW_SIZES)
+        of_state = _choose_state_laws(runs, ["state-power", *few], of_source)
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
