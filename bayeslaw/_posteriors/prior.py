@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FEWEST_LABS = 3  # least number of labs behind default priors
 # how a table and a law tell the kind of experience that they belong to
 CODE = re.compile(r"code|coder|github|stack|python|java\b|software", re.IGNORECASE)
-FINE_TUNING = ("finetune", "rectified", "forgetting")
+FINE_TUNING = ("finetune", "rectified", "broken", "forgetting")
 
 
 def kind_of(law: Law, runs: pd.DataFrame | None = None) -> tuple[str, str]:

@@ -284,6 +284,9 @@ FORMULAS = {
     ),
     "ptpp-tokens": ptpp_tokens,
     "ptpp-rise": ptpp_rise,
+    "broken": lambda p: (
+        p["A"] * (1 + (X["D"] / p["S"]) ** p["k"]) ** (-p["beta"] / p["k"])
+    ),
     "rectified": lambda p: p["E"] + p["B"] / (p["D0"] + X["D"] ** p["beta"]),
     "data-constrained": data_constrained,
     "data-constrained-coupled": data_constrained_coupled,

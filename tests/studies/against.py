@@ -135,7 +135,7 @@ def fine_tuning(data: Path) -> Cases:
         runs = rows[["D", "loss"]]
         if len(rows) < 12 or is_fitted.all():
             continue
-        case = Case(runs[is_fitted], runs[~is_fitted], laws=["rectified"])
+        case = Case(runs[is_fitted], runs[~is_fitted], laws=rectified.LAWS)
         cases[f"{dataset} {model}"] = partial(lambda case: case, case)
     return dict(list(cases.items())[::EVERY_MODEL])
 
