@@ -25,7 +25,6 @@ import campaigns
 import drift_prior
 import handful
 import learned_scales
-import measured_grid
 import measured_mixtures
 import measured_plans
 import measured_tables
@@ -526,7 +525,7 @@ PAGES: dict[str, Callable[[], str]] = {
     **measured_tables.SHOWN,
     **{name: Kept(f"{name}.txt") for name in KEPT_AS_TEXT},
     "real_tables_short": Kept("real_tables.csv", by_rows(summaries.real_tables)),
-    "grids_short": Kept("measured_grids.csv", by_rows(summaries.measured_grids)),
+    "grids_short": Kept("real_tables.csv", by_rows(summaries.measured_grids)),
     "plans_short": Kept("trained_plans.csv", by_rows(summaries.trained_plans)),
     "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
     "real_tables": Kept("real_tables.csv", by_rows(markdown)),
@@ -551,12 +550,11 @@ PAGES: dict[str, Callable[[], str]] = {
         "handful.csv", by_rows(partial(handful.markdown, law=handful.DEFAULT))
     ),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
-    "measured_grid_fr": Kept(
-        "measured_grids.csv", by_rows(partial(measured_grid.markdown, table="microcpt"))
+    "new_sizes_fr": Kept(
+        "new_sizes.csv", by_rows(partial(new_sizes.of_folds, start="microcpt,"))
     ),
-    "measured_grid_de": Kept(
-        "measured_grids.csv",
-        by_rows(partial(measured_grid.markdown, table="microcpt-de")),
+    "new_sizes_de": Kept(
+        "new_sizes.csv", by_rows(partial(new_sizes.of_folds, start="microcpt German"))
     ),
     "trained_plans": Kept("trained_plans.csv", by_rows(planned_table.markdown)),
     "trained_plans_259k": Kept("trained_plans_259k.csv", by_rows(trained_earlier)),

@@ -3,8 +3,8 @@
     python tests/studies/new_sizes.py [--only minicpt] [--laws state-power,state-rise]
 
 Each law is judged and fitted as `bayeslaw.average` does with it alone, at default settings
-and seed 0: first the law, then its misfit, and the effects that rows share. Errors of the
-median, and widths and scores of 90% intervals of a new run, are in % of the loss. Rows are
+and seed 0: first the law, then its misfit, and the effects that rows share. ``default``
+averages the laws that `bayeslaw.average` takes by itself. Errors of the median, and widths and scores of 90% intervals of a new run, are in % of the loss. Rows are
 kept in ``--cache`` as they are made, so that an interrupted study goes on;
 docs/state_laws.md shows them.
 
@@ -30,13 +30,15 @@ from resumable import study
 import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._forecasts.check import interval_score
+from bayeslaw._posteriors.fits.candidates import default_laws
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "docs" / "results" / "new_sizes.csv"
 FORMS = ("dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
+DEFAULT = "default"
 LAWS = {
-    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power"),
-    "source": (*FORMS, "ptpp-rise", "state-source", "state-rise"),
+    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power", DEFAULT),
+    "source": (*FORMS, "ptpp-rise", "state-source", "state-rise", DEFAULT),
 }
 
 
@@ -96,10 +98,15 @@ def forecast_fold(fold: str, domain: str, law: str) -> list[dict[str, Any]]:
 def forecast_alone(
     fitted: pd.DataFrame, unseen: pd.DataFrame, law: str, table: str
 ) -> pd.DataFrame:
-    """Forecast rows by one law, which is judged and fitted as `bayeslaw.average` does."""
-    reference = reference_of(table, law)
+    """Forecast rows by one law, which is judged and fitted as `bayeslaw.average` does; or
+    by the default laws.
+    """
+    laws = default_laws(fitted) if law == DEFAULT else [law]
+    reference: dict[str, float] = {}
+    for one in laws:
+        reference |= reference_of(table, one)
     average = bayeslaw.average(
-        fitted, [law], reference=reference, on_failure="ignore", seed=0
+        fitted, laws, reference=reference, on_failure="ignore", seed=0
     )
     return bayeslaw.forecast(average, unseen)
 
@@ -152,6 +159,22 @@ def markdown(rows: pd.DataFrame) -> str:
             lines.append(f"| *{name}, geometric means* | {' | '.join(means)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def of_folds(rows: pd.DataFrame, start: str) -> str:
+    """Show the folds whose names begin with ``start``: a line for each law."""
+    of_grid = rows[rows["fold"].str.startswith(start) & (rows["points"] == "all")]
+    parts = []
+    for domain, part in of_grid.groupby("domain", sort=False):
+        folds = part["fold"].unique()
+        heads = [str(domain), *(fold.partition(", ")[2] for fold in folds)]
+        lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        for law, cells in part.groupby("law", sort=False):
+            by_fold = cells.set_index("fold")
+            texts = [describe(by_fold.loc[fold]) for fold in folds]
+            lines.append(f"| {law} | {' | '.join(texts)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def describe(row: pd.Series) -> str:
