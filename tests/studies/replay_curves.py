@@ -3,7 +3,8 @@
     python tests/studies/replay_curves.py ../shared/data/cpt_replay_70m.csv
 
 Prints the parameters, and the replay at which the source loss does not change. Prints also the forecast of both losses at
-a share of replay that was not measured, and an interpolation of the measured curves. `state_laws.py` leaves shares out.
+a share of replay that was not measured, and an interpolation of the measured curves. Last, each share of replay is left out
+and forecast by one law of the target and by two. `state_laws.py` leaves shares out of point fits.
 """
 
 import importlib.util
@@ -12,6 +13,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import bayeslaw
 
@@ -26,6 +28,28 @@ def _curves():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+EVERY = 10  # points of a run: others hardly add to it
+FIRST = 5e7  # tokens, before which the learning rate warms up
+
+
+def leave_replays_out(runs: pd.DataFrame) -> None:
+    """Forecast the target's losses at each share of replay from the others."""
+    rows = runs[(runs["domain"] == "target") & (runs["D"] > FIRST)]
+    few = [run.iloc[:: max(1, len(run) // EVERY)] for _, run in rows.groupby("run")]
+    rows = pd.concat(few)
+    for replay in sorted(rows["replay"].unique()):
+        is_held = rows["replay"] == replay
+        for laws in (["state-power"], ["state-power", "state-target"]):
+            average = bayeslaw.average(
+                rows[~is_held], laws, on_failure="ignore", seed=0
+            )
+            found = bayeslaw.check(average, rows[is_held])
+            print(
+                f"replay {replay} left out, {' and '.join(laws)}: {found.mae_rel:.2%} off, "
+                f"{found.coverage['0.9']:.0%} held, {found.width90:.1%} wide"
+            )
 
 
 def main() -> None:
@@ -57,6 +81,7 @@ def main() -> None:
                     "in a new run" if noise else "by the law",
                     found,
                 )
+    leave_replays_out(runs)
 
 
 if __name__ == "__main__":
