@@ -63,6 +63,7 @@ def case(rows: pd.DataFrame, laws: list[str], drift: bool) -> pd.DataFrame | Non
             "inside": (told["low"].to_numpy() <= losses)
             & (losses <= told["high"].to_numpy()),
             "ours": np.abs(told["median"].to_numpy() / losses - 1),
+            "bias": told["median"].to_numpy() / losses - 1,
             "scipy": np.abs(by_scipy(seen, held) / losses - 1),
             "width": (told["high"] / told["low"] - 1).to_numpy(),
         }
@@ -93,7 +94,8 @@ def main() -> None:
             f"{name}: {group['model'].nunique()} models, {len(group)} forecasts: "
             f"90% intervals hold {group['inside'].mean():.1%}; median error "
             f"{group['ours'].median():.2%}, scipy {group['scipy'].median():.2%}; mean "
-            f"{group['ours'].mean():.2%}, scipy {group['scipy'].mean():.2%}; width "
+            f"{group['ours'].mean():.2%}, scipy {group['scipy'].mean():.2%}; bias "
+            f"{group['bias'].mean():+.2%}; width "
             f"{group['width'].median():.1%}"
         )
 

@@ -25,8 +25,9 @@ from bayeslaw._tables.rows.settings import alike_but_settings
 # Forms 1, 2 and 3 of Goffinet 2025, and Form 1 with a bend that tables hardly show
 FORM_3 = "ptpp-gate-floor"
 FORMS = ("ptpp-floor", "ptpp-gate", FORM_3, "ptpp-transfer")
-# of more sizes `state-target` had no weight beside `state-power`, and it takes as long
-FEW_SIZES = 3
+# two sizes hardly tell the powers of N of `state-power`; of three, its forecasts at the
+# end of runs are better than an average with `state-target`
+FEW_SIZES = 2
 # laws read a setting if the losses along it differ by more than this many times what
 # laws miss by their prior: it then makes four fifths of what they would miss
 WORTH = 2.0
