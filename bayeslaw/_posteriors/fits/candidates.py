@@ -145,6 +145,8 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
     once = (
         f"; if {missing[0]} is the same in all rows, write it: --column {missing[0]}=8B"
     )
+    if missing == ["N"]:
+        once += "; one model fine-tuned on D examples: --law rectified --law broken"
     raise LawError(
         f"no law is compared by default on a table without {' and '.join(missing)}; map "
         f"columns, or name laws (--law, --laws){once * (len(missing) == 1)}; "
