@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import Array
@@ -74,6 +75,19 @@ class Piece:
     def tuned(self) -> tuple[str, ...]:
         """Columns of settings that a new run may lack. It is then tuned."""
         return getattr(self.log_loss, "tuned", ())
+
+    @property
+    def diverges_at_start(self) -> bool:
+        """Tell whether its first draw has no finite loss before the first token, with all
+        replay, so that it gives no baseline for forgetting.
+        """
+        # any checkpoint will do, since laws diverge in tokens
+        law = getattr(self.log_loss, "law", None)
+        run = dict.fromkeys(self.covariates, 1.0) | dict(law.reference if law else {})
+        run |= {"D": 0.0, "replay": 1.0}
+        covariates = {column: jnp.full(1, value) for column, value in run.items()}
+        draw = {name: jnp.asarray(leaf[0]) for name, leaf in self.values.items()}
+        return not bool(jnp.isfinite(self.log_loss(draw, covariates)).all())
 
     def columns_in(self, there: Container[str]) -> list[str]:
         """List the columns that ``log_loss`` reads of those that are there: all but
