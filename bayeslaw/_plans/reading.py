@@ -55,7 +55,7 @@ from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import (
     check_posteriors,
     error_correlation,
-    fitted_replays,
+    fitted_range,
 )
 from bayeslaw._posteriors.posterior import Piece
 
@@ -121,7 +121,7 @@ def question_of(arguments: PlanArguments) -> Question:
     baseline_run = _read_baseline_run(arguments)
     arguments, notes = with_losses(arguments)
     arguments, repeats = with_repetition(arguments, targets, pieces)
-    budget = read_budget(arguments, fitted_replays(posteriors))
+    budget = read_budget(arguments, fitted_range(posteriors, "replay") or (0.0, 1.0))
     constraints = read_constraints(arguments, list(targets), list(sources))
     link, least = arguments.accuracy, arguments.min_accuracy
     if link is not None:
