@@ -71,7 +71,7 @@ class Foreseen:
         checkpoint share their effects.
         """
         rng = generator(seed, Stream.FORESEEN_ROWS)
-        return self.shared + self.errors.draw_each(rng)
+        return self.shared + self.errors.draw(rng)
 
     def log_likelihood(
         self, picked: Bool[np.ndarray, " row"]
