@@ -124,7 +124,7 @@ def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
     some = {name: runs[runs["ptpp"] < 279] for name, runs in parts.items()}
     some = {name: runs[runs["seed"] == 0] for name, runs in some.items()}
     checked = check_question(QUESTION | OWN, some, STATE)
-    assert not {*BEFORE} & {*(checked.keywords["covariates"] or {})}
+    assert not {*BEFORE} & {*checked.keywords.get("covariates", {})}
     drawn, told = forecast_losses(some, [*BEFORE], **OWN, seed=0)
     for column, loss in own_losses(parts).items():
         low, high = np.quantile(drawn[column], [0.05, 0.95])
