@@ -123,62 +123,6 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def in_nats(
-    name: str,
-    given: Any,
-    bytes_per_token: float | None = None,
-    *,
-    is_rise: bool = False,
-) -> Any:
-    """Convert a loss, or a rise of a loss, with its unit into nats per token.
-
-    Parameters
-    ----------
-    name
-        Name of the argument, for messages.
-    given
-        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` is a perplexity per token. For a
-        rise, ``"3%ppl"`` is the growth of perplexity. Other text, and numbers, stay as
-        they are.
-    bytes_per_token
-        Bytes per token, to convert bits per byte.
-    is_rise
-        Whether the limit is on a rise over a baseline.
-
-    Raises
-    ------
-    PlanError
-        The text is not a number, or it is in bits per byte and the bytes per token are
-        missing.
-    """
-    text = given.strip().lower() if isinstance(given, str) else ""
-    if text.endswith("ppl"):
-        return _perplexity_in_nats(name, text.removesuffix("ppl").strip(), is_rise)
-    if not text.endswith("bpb"):
-        return given
-    if bytes_per_token is None:
-        raise PlanError(
-            f"{name} {given} is in bits per byte: give bytes_per_token "
-            "(--bytes-per-token 4.2)"
-        )
-    bits = checked(name, text.removesuffix("bpb"), NUMBER)
-    factor = checked("bytes_per_token", bytes_per_token, KINDS["bytes_per_token"])
-    return bits * math.log(2) * factor
-
-
-def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
-    """Convert a perplexity into a loss; a rise is given as a share of the perplexity
-    before.
-    """
-    if not is_rise:
-        return math.log(checked(name, number, PERPLEXITY))
-    if not number.endswith("%"):
-        raise PlanError(
-            f"{name} {number}ppl: a rise of the perplexity is a share of it, such as 3%ppl"
-        )
-    return math.log1p(checked(name, number, RISE))
-
-
 def checked(name: str, value: Any, kind: Kind) -> float:
     """Convert a limit to a number, from a number or from text (``1.8``, ``90%``; days
     also as ``36h``, ``3d``).

@@ -15,7 +15,7 @@ which has the covariance tau^2 c^1.5 (2 g - c)^.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,7 +33,7 @@ from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, nois
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Posterior, columns_read
 from bayeslaw._tables.before import of_source
-from bayeslaw._tables.rows.levels import find_checkpoints
+from bayeslaw._tables.rows.levels import find_checkpoints, number_alike
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -189,14 +189,8 @@ def already_had(
     names = [c for c in table if c in runs and c in settings]
     if not names or (same_run and "run" not in names):
         return none
-    had = set(_format_settings(runs[names]))
-    return np.array([row in had for row in _format_settings(table[names])], bool)
-
-
-def _format_settings(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Format each row's settings with nine digits, because files round further digits."""
-    for row in table.itertuples(index=False, name=None):
-        yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
+    had, offered = number_alike(runs, table, [*map(str, names)])
+    return np.isin(offered, had)
 
 
 # -- in principal coordinates ----------------------------------------------------------

@@ -79,7 +79,7 @@ def reweight(
     error = RowErrors.along_runs(noise, gap, domain.error_size[rows])
     weights, khat = [], []
     for truth in truths:
-        outcome = centre[truth] + error.draw(truth, rng)
+        outcome = centre[truth] + error.draw(rng, truth)
         log_likelihood = error.log_density(outcome - centre)  # under all draws
         # A draw explains its own outcome too well, so it is left out: its log
         # likelihood is set far below all others.

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.limits import CHANCE, checked
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._forecasts.optimum import find_minima
@@ -125,8 +125,8 @@ class BestStop(Shown):
         lines = [
             f"{known} at {format_count(self.D)} tokens ({self.epochs:.3g} epochs); the "
             f"best tokens are {' to '.join(ends)} ({self.prob:.0%}).",
-            f"The loss there is {self.loss['median']:.4g} ({self.loss['low']:.4g} to "
-            f"{self.loss['high']:.4g}), on average {self.regret:.2g} nats above the least.",
+            f"The loss there is {format_interval(self.loss, '.4g')}, on average "
+            f"{self.regret:.2g} nats above the least.",
         ]
         return "\n".join([*lines, self.reason] if self.reason else lines)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses, losses_at_hand
 from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.posterior import Piece, Posterior, columns_read
 from bayeslaw._posteriors.repetition import (
     NO_CORPUS,
     UNIQUE,
@@ -89,16 +89,21 @@ class PlanArguments:
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
 
 
-def with_kept_losses(
-    arguments: PlanArguments,
-    targets: Mapping[str, Posterior],
-    sources: Mapping[str, Posterior],
-    pieces: Mapping[str, tuple[Piece, ...]],
-) -> tuple[PlanArguments, tuple[str, ...]]:
-    """Complete the arguments with losses of the checkpoint before adaptation that are
-    not given: those in the tables of the fits, else forecasts from the other checkpoints
-    there. Also returns notes, a line for each origin of a loss.
+class Known(NamedTuple):
+    """Arguments with the losses before adaptation that the fits' tables have, the columns
+    to ``forecast`` from other checkpoints there, and a note on the origin of each loss.
     """
+
+    arguments: PlanArguments
+    forecast: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def with_kept_losses(arguments: PlanArguments) -> Known:
+    """Complete the arguments with losses of the checkpoint before adaptation that are
+    not given, and that the tables of the fits have.
+    """
+    targets, sources = arguments.targets, arguments.sources
     covariates, notes = dict(arguments.covariates or {}), []
     models = arguments.N, arguments.ptpp
 
@@ -126,12 +131,7 @@ def with_kept_losses(
         if any(loss is not None for loss in kept_losses.values()):
             baselines = kept_losses
     by_source = baselines if isinstance(baselines, Mapping) else {"": baselines}
-    target_columns = {
-        column
-        for name in targets
-        for piece in pieces[name]
-        for column in piece.covariates
-    }
+    target_columns = {*columns_read(*targets.values())}
     limit = arguments.max_target_loss
     limits = limit.values() if isinstance(limit, Mapping) else [limit]
     if arguments.baseline_run is None and any(map(says_rise, limits)):
@@ -152,29 +152,51 @@ def with_kept_losses(
                 loss = {name: x for name, x in losses.items() if x is not None}
         if loss is not None:
             covariates[column] = loss
-    completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
-    if len(targets) > 1 or len(sources) > 1:
-        return completed, tuple(notes)
-    (target,), (source,) = targets.values(), sources.values()
-    wanted = {column for column in missing if column not in covariates}
-    reads_before = any(
-        starts_from_losses(piece.covariates) for piece in pieces[next(iter(sources))]
+    known = replace(arguments, covariates=covariates, baseline_loss=baselines)
+    tables = _tables_of(known)
+    columns = [column for column in missing if column not in covariates]
+    if tables and lacks_baseline(known):
+        columns = [*dict.fromkeys([*columns, SOURCE_LOSS_BEFORE])]
+    forecast = losses_at_hand(tables, columns if tables else (), *models).forecast
+    return Known(known, forecast, tuple(notes))
+
+
+def with_losses(arguments: PlanArguments) -> tuple[PlanArguments, tuple[str, ...]]:
+    """Complete the arguments with losses before adaptation that are not given: those in
+    the tables of the fits, else forecasts from the other checkpoints there. Also returns
+    a note on the origin of each loss.
+    """
+    known, columns, notes = with_kept_losses(arguments)
+    forecasts, lines = forecast_losses(
+        _tables_of(known), columns, known.N, known.ptpp, seed=known.seed
     )
-    if reads_before and not has_baseline and baselines is None:
-        wanted.add(SOURCE_LOSS_BEFORE)
-    tables = {
-        domain: runs
-        for domain, posterior in (("target", target), ("source", source))
-        if isinstance(runs := getattr(posterior, "runs", None), pd.DataFrame)
-    }
-    if len(tables) < 2:
-        return completed, tuple(notes)
-    # forecasts from the other checkpoints in the tables, where there are enough
-    columns = [c for c in LOSSES_BEFORE if c in wanted and c not in covariates]
-    columns = list(losses_at_hand(tables, columns, *models).forecast)
-    forecasts, lines = forecast_losses(tables, columns, *models, seed=arguments.seed)
-    completed = replace(completed, covariates=covariates | forecasts)
-    return completed, (*notes, *lines)
+    covariates = {**(known.covariates or {}), **forecasts}
+    return replace(known, covariates=covariates), (*notes, *lines)
+
+
+def lacks_baseline(arguments: PlanArguments) -> bool:
+    """Tell whether the source's loss before adaptation is not given, and its laws read it
+    or have no loss of their own before the first token.
+    """
+    is_given = SOURCE_LOSS_BEFORE in (arguments.covariates or {})
+    if arguments.baseline_loss is not None or is_given:
+        return False
+    pieces = next(iter(arguments.sources.values())).pieces()
+    if any(starts_from_losses(piece.covariates) for piece in pieces):
+        return True
+    has_tokens = arguments.baseline_tokens is not None
+    return not has_tokens and any(piece.diverges_at_start for piece in pieces)
+
+
+def _tables_of(arguments: PlanArguments) -> dict[str, pd.DataFrame]:
+    """Find the tables of the one target and the one source, by domain; none if either
+    keeps none, or if there are several.
+    """
+    posteriors = [*arguments.targets.values(), *arguments.sources.values()]
+    runs = [getattr(posterior, "runs", None) for posterior in posteriors]
+    tables = [table for table in runs if isinstance(table, pd.DataFrame)]
+    is_pair = len(arguments.targets) == len(arguments.sources) == len(tables) / 2
+    return dict(zip(LOSSES_BEFORE.values(), tables, strict=True)) if is_pair else {}
 
 
 def with_repetition(

@@ -15,12 +15,15 @@ import numpy as np
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import (
+    KINDS,
     LARGEST_LOSS,
     LARGEST_SHARE,
     LOSS,
+    NUMBER,
+    PERPLEXITY,
+    RISE,
     check_share,
     checked,
-    in_nats,
 )
 from bayeslaw._base.numbers import parse_number
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 UnitName = Literal["loss", "relative", "nats", "error"]
+ENDINGS = ("ppl", "bpb", "nats", "%")  # of a limit's text, by which it says its unit
 
 
 class Unit(NamedTuple):
@@ -181,28 +185,40 @@ def read_limit(
     PlanError
         The limit is not a number, or the number is out of its range.
     """
-    if unit == "loss" and says_rise(written):
-        unit = "relative"
     text = written.strip().lower() if isinstance(written, str) else ""
-    limit: Any = in_nats(what, written, bytes_per_token, is_rise=unit != "loss")
-    is_text = bool(text) and limit is written  # not yet a number
-    if unit == "loss":
-        return checked(
-            what, text.removesuffix("nats") if is_text else limit, LOSS
-        ), unit
-    is_bare = not text.endswith(("%", "nats", "bpb", "ppl"))
-    if not is_bare:
-        unit = "relative" if text.endswith("%") else "nats"
-    if is_text:
+    ending = next((each for each in ENDINGS if text.endswith(each)), "")
+    number: Any = text.removesuffix(ending).strip() if text else written
+    is_loss, limit = unit == "loss" and not says_rise(written), number
+    if ending == "ppl" and is_loss:
+        limit = math.log(checked(what, number, PERPLEXITY))
+    elif ending == "ppl" and not number.endswith("%"):
+        raise PlanError(
+            f"{what} {number}ppl: a rise of the perplexity is a share of it, such as 3%ppl"
+        )
+    elif ending == "ppl":
+        limit = math.log1p(checked(what, number, RISE))
+    elif ending == "bpb" and bytes_per_token is None:
+        raise PlanError(
+            f"{what} {written} is in bits per byte: give bytes_per_token "
+            "(--bytes-per-token 4.2)"
+        )
+    elif ending == "bpb":
+        in_bytes = checked("bytes_per_token", bytes_per_token, KINDS["bytes_per_token"])
+        limit = checked(what, number, NUMBER) * math.log(2) * in_bytes
+    elif text and not is_loss:
         try:
             limit = parse_number(text.removesuffix("nats"), counts=False)
         except RunTableError as error:
             raise PlanError(f"{what}: {error}") from None
+    if is_loss:
+        return checked(what, written if ending == "%" else limit, LOSS), unit
+    if ending:
+        unit = "relative" if ending == "%" else "nats"
     most = LARGEST_SHARE if unit == "relative" else LARGEST_LOSS
     least = -1.0 if unit == "relative" else -most
     is_truth = isinstance(limit, bool)
     is_number = isinstance(limit, int | float | np.number) and not is_truth
-    if is_number and is_bare and unit == "relative":
+    if is_number and not ending and unit == "relative":
         check_share(what, float(limit), written)
     if not (is_number and least < limit <= most):  # a NaN fails both
         raise PlanError(
@@ -215,4 +231,4 @@ def read_limit(
 def says_rise(written: object) -> bool:
     """Tell whether a limit is on a rise: it then has a sign and a unit."""
     text = written.strip().lower() if isinstance(written, str) else ""
-    return text[:1] in ("+", "-") and text.endswith(("%", "nats", "bpb", "ppl"))
+    return text[:1] in ("+", "-") and text.endswith(ENDINGS)

@@ -29,7 +29,7 @@ from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.arguments import (
     PlanArguments,
-    with_kept_losses,
+    with_losses,
     with_repetition,
 )
 from bayeslaw._plans.constraint import UNITS, Constraint, UnitName, read_limit
@@ -55,7 +55,7 @@ from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import (
     check_posteriors,
     error_correlation,
-    fitted_replays,
+    fitted_range,
 )
 from bayeslaw._posteriors.posterior import Piece
 
@@ -72,6 +72,7 @@ def question_of(arguments: PlanArguments) -> Question:
     """
     # each domain has a name of its own
     targets, sources = arguments.targets, arguments.sources
+    arguments = replace(arguments, target=targets, source=sources)  # each is read once
     if not targets:
         raise PlanError("name at least one target")
     if not sources or TARGET in sources:
@@ -118,9 +119,9 @@ def question_of(arguments: PlanArguments) -> Question:
 
     # checked before losses from the tables are added
     baseline_run = _read_baseline_run(arguments)
-    arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
+    arguments, notes = with_losses(arguments)
     arguments, repeats = with_repetition(arguments, targets, pieces)
-    budget = read_budget(arguments, fitted_replays(posteriors))
+    budget = read_budget(arguments, fitted_range(posteriors, "replay") or (0.0, 1.0))
     constraints = read_constraints(arguments, list(targets), list(sources))
     link, least = arguments.accuracy, arguments.min_accuracy
     if link is not None:

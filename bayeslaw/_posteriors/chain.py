@@ -376,14 +376,6 @@ class ChainLogLoss:
     main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
     links: tuple[Link, ...]
 
-    @property
-    def first_steps(self) -> float:
-        return getattr(self.main, "first_steps", 0.0)
-
-    @property
-    def tuned(self) -> tuple[str, ...]:
-        return getattr(self.main, "tuned", ())
-
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import gammaln
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._inference.noise import GAUSSIAN, RunNoise
+from bayeslaw._inference.noise import GAUSSIAN, RunNoise, log_student
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._tables.proposals import it_has
@@ -218,24 +217,16 @@ class RowErrors(NamedTuple):
         return cls(carried, scale, noise.dof)
 
     def draw(
-        self, truth: np.integer, rng: np.random.Generator
-    ) -> Float[np.ndarray, " measurement"]:
-        """Simulate errors with one draw's scale and correlation, shape (measurement,)."""
-        carried, size = self.carried[truth], self.carried.shape[1]
-        error = self.scale[truth] * rng.standard_t(self.dof[truth], size)
+        self, rng: np.random.Generator, truth: Any = slice(None)
+    ) -> Float[np.ndarray, "*draw measurement"]:
+        """Simulate errors under every draw, shape (draw, measurement), or under the draw
+        ``truth``, shape (measurement,).
+        """
+        carried, dof = self.carried[truth], self.dof[truth]
+        error = self.scale[truth] * rng.standard_t(dof[..., None], carried.shape)
         # in the order of the run, because each row carries a part of the previous error
-        for j in np.flatnonzero(carried > 0):
-            error[j] += carried[j] * error[j - 1]
-        return error
-
-    def draw_each(
-        self, rng: np.random.Generator
-    ) -> Float[np.ndarray, "draw measurement"]:
-        """Simulate errors under every draw, shape (draw, measurement)."""
-        carried = self.carried
-        error = self.scale * rng.standard_t(self.dof[:, None], carried.shape)
-        for j in np.flatnonzero((carried > 0).any(axis=0)):
-            error[:, j] += carried[:, j] * error[:, j - 1]
+        for j in range(1, carried.shape[-1]):
+            error[..., j] += carried[..., j] * error[..., j - 1]
         return error
 
     def log_density(
@@ -244,12 +235,9 @@ class RowErrors(NamedTuple):
         """Compute the joint log density of all errors of each draw, shape (draw,
         measurement) -> (draw,).
         """
-        dof = self.dof[:, None]
         # The first row of a run carries nothing, so the value that `roll` moves there
         # is not used.
         before = np.roll(error, 1, axis=1)
-        z2 = ((error - self.carried * before) / self.scale) ** 2
-        constant = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof)
-        norm = constant - np.log(self.scale)
-        tail = (dof + 1) / 2 * np.log1p(z2 / dof)
-        return (norm - tail).sum(axis=1)
+        standard = (error - self.carried * before) / self.scale
+        log_p = log_student(standard, self.dof[:, None]) - np.log(self.scale)
+        return log_p.sum(axis=1)

@@ -143,19 +143,19 @@ def table_of(posterior: Posterior) -> pd.DataFrame | None:
     return next((runs for runs in candidates if isinstance(runs, pd.DataFrame)), None)
 
 
-def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:
-    """Find the range of replay that the tables of all laws with replay cover, as (low,
-    high). It is (0, 1) if no law reads replay, or if the ranges do not overlap.
+def fitted_range(
+    posteriors: Mapping[str, Posterior], column: str
+) -> tuple[float, float] | None:
+    """Find the range of a column that the tables of all laws that read it cover, as
+    (low, high); None if no law reads it, or if the ranges do not overlap.
     """
-    low, high = 0.0, 1.0
+    low, high = -np.inf, np.inf
     for posterior in posteriors.values():
         table = table_of(posterior)
-        if table is None or "replay" not in {*columns_read(posterior)} & {*table}:
-            continue
-        shares = table["replay"]
-        low = max(low, float(shares.min()))
-        high = min(high, float(shares.max()))
-    return (low, high) if low <= high else (0.0, 1.0)
+        if table is not None and column in {*columns_read(posterior)} & {*table}:
+            low = max(low, float(table[column].min()))
+            high = min(high, float(table[column].max()))
+    return (low, high) if -np.inf < low <= high else None
 
 
 def one_domain(posterior: Posterior) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import Array
@@ -22,7 +23,7 @@ from bayeslaw._base.programs import compiled
 from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
-from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.discrepancy.process import Fading, Process
 from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise
 from bayeslaw._inference.table import group_labels
 from bayeslaw._law.law import Law, log_loss
@@ -66,14 +67,48 @@ class Piece:
         return RunNoise.of_piece(self.values)
 
     @property
+    def formula(self) -> Any:
+        """The law's own formula: within formulas that fill in its columns, their
+        innermost ``main``.
+        """
+        formula = self.log_loss
+        while hasattr(formula, "main"):
+            formula = formula.main
+        return formula
+
+    @property
+    def law(self) -> Law | None:
+        """The law of its formula; None of a plain function."""
+        return getattr(self.formula, "law", None)
+
+    @property
     def first_steps(self) -> float:
         """Tokens per parameter up to which its law does not describe a run."""
-        return getattr(self.log_loss, "first_steps", 0.0)
+        return self.law.first_steps if self.law else 0.0
 
     @property
     def tuned(self) -> tuple[str, ...]:
         """Columns of settings that a new run may lack. It is then tuned."""
-        return getattr(self.log_loss, "tuned", ())
+        return self.law.tuned if self.law else ()
+
+    @property
+    def fading(self) -> Fading | None:
+        """Scale of errors by tokens, as learned with the misfit; None: all are alike."""
+        process = getattr(self.formula, "process", None)
+        return None if process is None else process.fading
+
+    @property
+    def diverges_at_start(self) -> bool:
+        """Tell whether its first draw has no finite loss before the first token, with all
+        replay, so that it gives no baseline for forgetting.
+        """
+        # any checkpoint will do, since laws diverge in tokens
+        run = dict.fromkeys(self.covariates, 1.0)
+        run |= dict(self.law.reference if self.law else {})
+        run |= {"D": 0.0, "replay": 1.0}
+        covariates = {column: jnp.full(1, value) for column, value in run.items()}
+        draw = {name: jnp.asarray(leaf[0]) for name, leaf in self.values.items()}
+        return not bool(jnp.isfinite(self.log_loss(draw, covariates)).all())
 
     def columns_in(self, there: Container[str]) -> list[str]:
         """List the columns that ``log_loss`` reads of those that are there: all but
@@ -91,9 +126,7 @@ class Piece:
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, " run"] | float:
         """Scale of a run's error relative to `noise`, shape (run,)."""
-        if not isinstance(self.log_loss, LogLoss):
-            return 1.0
-        return self.log_loss.error_size(covariates)
+        return 1.0 if self.fading is None else self.fading.sizes(covariates)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """Select the draws ``index``, shape (taken,); repeats are allowed."""
@@ -111,14 +144,6 @@ class LogLoss:
     law: Law
     process: Process | None = None
     training_range: Range | None = None
-
-    @property
-    def first_steps(self) -> float:
-        return self.law.first_steps
-
-    @property
-    def tuned(self) -> tuple[str, ...]:
-        return self.law.tuned
 
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
@@ -145,15 +170,6 @@ class LogLoss:
     def _take(self, covariates: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """Take the columns that the law reads."""
         return {c: covariates[c] for c in self.law.columns_in(covariates)}
-
-    def error_size(
-        self, covariates: Mapping[str, Float[AnyArray, " run"]]
-    ) -> Float[np.ndarray, " run"]:
-        """Scale of a run's error relative to the longest training run, shape (run,)."""
-        if self.process is None or self.process.fading is None:
-            columns = self._take(covariates).values()
-            return np.ones(np.broadcast_shapes(*map(np.shape, columns)))
-        return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
         """Build the piece of a law's draws, by name. Its ``sigma``, if a run has noise,

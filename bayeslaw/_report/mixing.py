@@ -19,11 +19,11 @@ from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
 from bayeslaw._plans.mixing.question import (
     MixtureArguments,
-    fitted_range,
     pose_mixture,
 )
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._plans.problem import Problem
+from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
     MAP,

@@ -16,7 +16,7 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
-from bayeslaw._plans.arguments import PlanArguments
+from bayeslaw._plans.arguments import PlanArguments, with_losses
 from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.plan import answered
 from bayeslaw._plans.question import FORGETTING, TARGET
@@ -24,7 +24,6 @@ from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
-from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import worth_buying
 from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
@@ -113,17 +112,20 @@ def make_plan(
     ``stages``: progress of the stages `PLANNING`. ``show``: called with the result so
     far, and the parts still to come.
     """
-    notes: list[str] = []
     asked, setting, runs = contents.asked, contents.setting, contents.parts["target"]
     assert asked is not None
-    fits = contents.fits
+    fits, notes = contents.fits, list(asked.told)
+    question = {"seed": setting.seed, **asked.keywords}
     try:
-        question, notes = completed(asked, contents.parts, setting.seed)
-        arguments = PlanArguments(fits["target"], fits["source"], **question)
+        arguments, of_forecasts = with_losses(
+            PlanArguments(fits["target"], fits["source"], **question)
+        )
+        notes += of_forecasts
         answer, problem = answered(question_of(arguments))
     except BayeslawError as error:
         return replace(contents, notes=tuple(notes), failure=str(error))
     stages.finish("plan")
+    question["covariates"] = arguments.covariates
     tokens = answer.D or 0.0
     is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
     if "D" in runs and tokens > runs["D"].max() and not is_tested:
@@ -201,22 +203,6 @@ def reason_of(error: BaseException) -> str:
     line = (str(error).splitlines() or [""])[0]
     is_ours = isinstance(error, BayeslawError)
     return line if is_ours else f"{type(error).__name__}: {line}"
-
-
-def completed(
-    asked: Checked, parts: Mapping[str, pd.DataFrame], seed: int
-) -> tuple[dict[str, Any], list[str]]:
-    """Complete the plan's keywords by losses before adaptation that the table lacks, as
-    draws of a forecast. Also returns the origin of each, a line each.
-    """
-    question = {"seed": seed, **asked.keywords}
-    if not asked.forecast:
-        return question, list(asked.told)
-    draws, told = forecast_losses(
-        parts, asked.forecast, question["N"], question.get("ptpp"), seed=seed
-    )
-    covariates = {**(question.get("covariates") or {}), **draws}
-    return question | {"covariates": covariates}, [*asked.told, *told]
 
 
 def _find_probability_as_checked(

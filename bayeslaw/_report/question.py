@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -16,19 +16,17 @@ from bayeslaw._base.arguments import meant
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._law.columns import (
-    LOSSES_BEFORE,
-    SOURCE_LOSS_BEFORE,
-    share_domains,
-    starts_from_losses,
-)
+from bayeslaw._law.columns import LOSSES_BEFORE, share_domains, starts_from_losses
 from bayeslaw._law.find import find_law
-from bayeslaw._law.law import Law, as_arrays, covariates_read
-from bayeslaw._plans.mixing.question import MixtureArguments, question_of
-from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
+from bayeslaw._law.law import Law, covariates_read
+from bayeslaw._plans.arguments import PlanArguments, lacks_baseline, with_kept_losses
+from bayeslaw._plans.mixing.question import MixtureArguments
+from bayeslaw._plans.mixing.question import question_of as mixed_question_of
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.posing import pose
+from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.fits.candidates import default_laws
-from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.posterior import LogLoss, Piece, Posterior
 from bayeslaw._posteriors.repetition import UNIQUE
 
 CHOSEN = ("D", "replay")  # columns that the plan chooses
@@ -39,14 +37,14 @@ class Checked(NamedTuple):
 
     ``keywords``: keywords of `plan`, completed by the checkpoint's losses before
     adaptation from the table; if the laws read shares (``mixes``), keywords of
-    `plan_mixture`. ``forecast``: columns that must still be forecast (`checkpoint`).
-    ``told``: lines that tell the origin of these losses.
+    `plan_mixture`. ``told``: lines that tell the origin of these losses. ``unfitted``:
+    stand-ins for the posteriors of target and source, which keep their runs.
     """
 
     keywords: dict[str, Any]
-    forecast: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     mixes: bool = False
+    unfitted: tuple[Posterior, ...] = ()
 
 
 def check_question(
@@ -73,7 +71,10 @@ def check_question(
     of_plan = inspect.signature(plan).parameters
     columns = [n for n in question if n in parts["target"] and n not in of_plan]
     keywords = {name: value for name, value in question.items() if name not in columns}
-    keywords = _with_losses(keywords, {name: question[name] for name in columns})
+    covariates = {n: question[n] for n in columns} | dict(
+        keywords.get("covariates") or {}
+    )
+    keywords |= {"covariates": covariates} if covariates else {}
     try:
         inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
@@ -89,61 +90,50 @@ def check_question(
         if isinstance(value, str) and is_number:
             keywords[name] = checked(name, value, KINDS[name])
     runtime.start()
-    target, source = laws["target"], laws["source"]
-    baseline = keywords.get("baseline_loss")
-    if isinstance(baseline, int | float):  # the target's laws read this loss, too
-        keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
-    # losses before adaptation that the laws or the baseline need and the question lacks
-    needed = set(covariates_read(target)) - set(keywords.get("covariates") or {})
-    if _find_without_baseline(keywords, source):
-        needed |= {SOURCE_LOSS_BEFORE}
-    unknown = [column for column in LOSSES_BEFORE if column in needed]
-    before = losses_at_hand(parts, unknown, keywords["N"], keywords.get("ptpp"))
-    keywords = _with_losses(keywords, before.measured)
+    needs = {domain: _list_needed(laws, domain, covariates) for domain in laws}
+    diverging = [law.name for law in laws["source"] if _diverges_at_start(law)]
+    unfitted = (
+        _Unfitted("target", parts["target"], tuple(needs["target"])),
+        _Unfitted("source", parts["source"], tuple(needs["source"]), bool(diverging)),
+    )
+    arguments, forecast, told = with_kept_losses(PlanArguments(*unfitted, **keywords))
+    kept = {
+        "covariates": arguments.covariates,
+        "baseline_loss": arguments.baseline_loss,
+    }
+    keywords |= {name: value for name, value in kept.items() if value}
     # a loss that will be forecast is not missing, so it gets a stand-in
-    stand_ins = _with_losses(keywords, dict.fromkeys(before.forecast, 1.0))
-    given = {"N", *CHOSEN, *(stand_ins.get("covariates") or {})}
-    given |= {"ptpp"} if keywords.get("ptpp") is not None else set()
-    given |= {UNIQUE} if keywords.get("unique_target_tokens") is not None else set()
+    losses = {**dict.fromkeys(forecast, 1.0), **(arguments.covariates or {})}
+    arguments = replace(arguments, covariates=losses, draws=min(arguments.draws, 1))
+    given = {"N", *CHOSEN, *losses}
+    given |= {"ptpp"} if arguments.ptpp is not None else set()
+    given |= {UNIQUE} if arguments.unique_target_tokens is not None else set()
     # losses before adaptation of a source are handled with its baseline
     missing = []
-    needs = {domain: _list_needed(laws, domain, stand_ins) for domain in laws}
-    knows = {"target": given, "source": {*given, *LOSSES_BEFORE}}
-    for domain, known in knows.items():
-        some = laws[domain]
-        for column in needs[domain]:
-            readers = ", ".join(law.name for law in some if column in law.covariates)
-            if column not in known:
-                missing.append(f"{column} (read by {readers})")
-    readers = _find_without_baseline(stand_ins, source)
-    if readers:
+    for domain, known in {"target": given, "source": {*given, *LOSSES_BEFORE}}.items():
+        for column in (c for c in needs[domain] if c not in known):
+            readers = [law.name for law in laws[domain] if column in law.covariates]
+            missing.append(f"{column} (read by {', '.join(readers)})")
+    if lacks_baseline(arguments):
+        readers = [x.name for x in laws["source"] if starts_from_losses(x.covariates)]
         missing.append(
             "baseline_loss (the source's loss before adaptation, needed by "
-            f"{', '.join(readers)}: evaluate the checkpoint on the source, or give the "
-            "table a column source_loss_before)"
+            f"{', '.join(readers or diverging)}: evaluate the checkpoint on the source, or "
+            "give the table a column source_loss_before)"
         )
     if missing:
         raise PlanError(
             f"what to plan for lacks: {'; '.join(dict.fromkeys(missing))}; give each beside N "
             f"(--plan {missing[0].split()[0]}=...)"
         )
-    # the planner itself checks the numbers, with stand-ins for the posteriors
-    few = {"draws": min(keywords.get("draws", 1), 1)}
-    # losses before adaptation are numbers of the question or draws of a forecast
-    unfitted = [
-        _Unfitted(
-            domain,
-            parts[domain],
-            tuple(c for c in needs[domain] if c not in LOSSES_BEFORE),
-        )
-        for domain in ("target", "source")
-    ]
-    problem_of(*unfitted, **{**stand_ins, **few})
-    return Checked(keywords, before.forecast, before.told)
+    # the planner itself checks the numbers
+    asked = question_of(arguments)
+    pose(asked, asked.models[0])
+    return Checked(keywords, told, unfitted=unfitted)
 
 
 def _list_needed(
-    laws: Mapping[str, Sequence[Law]], domain: str, question: Mapping[str, Any]
+    laws: Mapping[str, Sequence[Law]], domain: str, given: Collection[str]
 ) -> list[str]:
     """List the columns that a plan needs for the laws of a domain. A swept setting that
     the laws of no other domain read may be left open.
@@ -155,7 +145,7 @@ def _list_needed(
         for column in covariates_read(some)
     }
     settings = {column for law in laws[domain] for column in law.tuned}
-    is_open = settings - elsewhere - set(question.get("covariates") or {})
+    is_open = settings - elsewhere - {*given}
     return [c for c in covariates_read(laws[domain]) if c not in is_open]
 
 
@@ -164,8 +154,9 @@ def _check_mixture(
     parts: Mapping[str, pd.DataFrame],
     laws: Mapping[str, Sequence[Law]],
 ) -> Checked:
+    given = question.get("covariates") or {}
     unfitted = {
-        name: _Unfitted(name, runs, tuple(_list_needed(laws, name, question)))
+        name: _Unfitted(name, runs, tuple(_list_needed(laws, name, given)))
         for name, runs in parts.items()
     }
     try:
@@ -180,7 +171,7 @@ def _check_mixture(
             "a page's sliders take no baseline_run of a mixture: leave it out, and ask "
             "`bayeslaw mixture --baseline-run`"
         )
-    question_of(arguments)
+    mixed_question_of(arguments)
     return Checked(dict(question), mixes=True)
 
 
@@ -195,30 +186,6 @@ def _describe_refusal(
     return f"there is no {strange[0]!r}{meant(strange[0], names)}"
 
 
-def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
-    """Add losses to the covariates of the keywords; the user's values stay."""
-    if not losses:
-        return keywords
-    covariates = dict(keywords.get("covariates") or {})
-    return keywords | {"covariates": dict(losses) | covariates}
-
-
-def _find_without_baseline(
-    keywords: Mapping[str, Any], source: Sequence[Law]
-) -> list[str]:
-    """List the source's laws that have no baseline. The source's loss before adaptation
-    is not given, and the law either reads it or diverges at D = 0, where it would be
-    evaluated.
-    """
-    covariates = keywords.get("covariates") or {}
-    if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in covariates:
-        return []
-    readers = [law.name for law in source if starts_from_losses(law.covariates)]
-    if readers or keywords.get("baseline_tokens") is not None:
-        return readers
-    return [law.name for law in source if _diverges_without_tokens(law)]
-
-
 def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
     """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
@@ -230,28 +197,28 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
         ]
 
 
-def _diverges_without_tokens(law: Law) -> bool:
-    """Tell whether the law has no finite loss at D = 0, at the medians of its priors."""
-    # the run at which the baseline is evaluated: pure replay, no tokens
-    run = dict(law.reference) | {"D": 0.0, "replay": 1.0}
-    covariates = as_arrays(run)
-    medians = {n: jnp.asarray(prior.quantile(0.5)) for n, prior in law.priors.items()}
-    return not np.isfinite(float(law.loss(covariates, medians)))
+def _diverges_at_start(law: Law) -> bool:
+    """Tell whether a law diverges at no tokens, at the medians of its priors."""
+    medians = {n: np.full(1, p.quantile(0.5)) for n, p in law.priors.items()}
+    return LogLoss(law).piece(medians).diverges_at_start
 
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A stand-in posterior with one draw, which reads the same columns as the laws."""
+    """A stand-in posterior with one draw, which reads the same columns as the laws, and
+    diverges at no tokens if they do.
+    """
 
     name: str
     runs: pd.DataFrame
     reads: tuple[str, ...]
+    diverges: bool = False
     warnings: tuple[str, ...] = ()
 
     def pieces(self) -> tuple[Piece, ...]:
         one_draw = {"level": np.ones(1)}
-        piece = Piece(_compute_falling, one_draw, self.reads)
-        return (piece,)
+        formula = _fall_from_start if self.diverges else _fall
+        return (Piece(formula, one_draw, self.reads),)
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
@@ -259,5 +226,9 @@ class _Unfitted:
         raise NotImplementedError("only its pieces stand in for a fit's")
 
 
-def _compute_falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
+def _fall(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
     return draw["level"] - 0.01 * jnp.log1p(covariates["D"])
+
+
+def _fall_from_start(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
+    return draw["level"] - 0.01 * jnp.log(covariates["D"])

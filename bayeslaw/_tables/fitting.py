@@ -15,7 +15,7 @@ from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
-from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.levels import number_alike
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import (
@@ -45,10 +45,8 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
-    levelled = with_common_levels(table, runs, keys)
-    rows, new = (numbers[keys].astype(float) for numbers in levelled)
-    merged = new.merge(rows.drop_duplicates(), how="left", indicator=True)
-    return (merged["_merge"] == "both").to_numpy()
+    rows, new = number_alike(table, runs, keys)
+    return np.isin(new, rows)
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:

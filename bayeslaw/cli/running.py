@@ -395,7 +395,7 @@ def _question(
     and that are not given come from the table, or are forecast from its checkpoints, as
     in `report`.
     """
-    from bayeslaw._report.planned import completed
+    from bayeslaw._plans.arguments import PlanArguments, with_losses
     from bayeslaw._report.question import check_question
     from bayeslaw._tables.fitting import by_domain
 
@@ -407,7 +407,7 @@ def _question(
         return keywords
     names = {part: laws.get(part, ()) for part in parts}
     checked = check_question(keywords, parts, names)
-    question, notes = completed(checked, parts, options.seed)
-    for line in notes:
-        say(line, to_stderr=True)
-    return question
+    question = {"seed": options.seed, **checked.keywords}
+    arguments, notes = with_losses(PlanArguments(*checked.unfitted, **question))
+    say(*checked.told, *notes, to_stderr=True)
+    return question | {"covariates": arguments.covariates}

@@ -10,6 +10,8 @@ import pytest
 import bayeslaw
 from bayeslaw import FitFileError
 from bayeslaw._inference.discrepancy import learning, process
+from bayeslaw._posteriors.chain import ChainLogLoss
+from bayeslaw._posteriors.repetition import repeating
 
 SIZES, TOKENS = np.meshgrid(np.geomspace(1e7, 1e9, 10), np.geomspace(1e8, 1e11, 10))
 COLUMNS = {"N": SIZES.ravel(), "D": TOKENS.ravel()}
@@ -103,3 +105,13 @@ def test_noise_of_small_runs_is_larger_in_forecasts_anchors_and_updates(fit):
     offered = runs.drop(columns="loss").assign(cost=1.0)
     domain = domain_of(fit, menu(offered), offered.tail(1))
     np.testing.assert_allclose(domain.error_size, size)
+
+
+def test_formulas_that_fill_in_columns_keep_the_noise_of_small_runs(fit):
+    (piece,) = fit.pieces()
+    small = {"N": np.array([1e8]), "D": np.array([1e8])}
+    (repeated,) = repeating([replace(piece, covariates=("N", "D", "U"))], 1e9)
+    for around in (ChainLogLoss(piece.log_loss, ()), repeated.log_loss):
+        within = replace(piece, log_loss=around)
+        assert within.error_size(small) == piece.error_size(small) > 1000**0.25
+        assert (within.law, within.tuned) == (piece.law, piece.tuned)

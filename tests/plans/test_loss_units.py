@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bayeslaw import PlanError
-from bayeslaw._base.limits import in_nats
+from bayeslaw._plans.constraint import read_limit
 from bayeslaw.cli.parsing import read_value
 from tests.known.plans import state_plan
 
@@ -15,10 +15,12 @@ BITS = NATS / (BYTES * math.log(2))  # 0.8416 bits per byte
 
 
 def test_units_are_those_by_hand():
-    assert in_nats("limit", "0.9bpb", 4.0) == pytest.approx(0.9 * 4 * math.log(2))
-    assert in_nats("limit", "6.5 ppl") == pytest.approx(math.log(6.5))
-    assert in_nats("limit", "1.8") == "1.8"
-    assert in_nats("limit", 1.8) == 1.8
+    bits, _ = read_limit("limit", "0.9bpb", "loss", 4.0)
+    assert bits == pytest.approx(0.9 * 4 * math.log(2))
+    perplexity, _ = read_limit("limit", "6.5 ppl", "loss")
+    assert perplexity == pytest.approx(math.log(6.5))
+    assert read_limit("limit", "1.8", "loss") == read_limit("limit", 1.8, "loss")
+    assert read_limit("limit", 1.8, "loss") == (1.8, "loss")
 
 
 def test_a_plan_is_the_same_in_each_unit():

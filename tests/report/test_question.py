@@ -50,7 +50,7 @@ def test_all_that_is_missing_is_said_in_one_line(parts):
 def test_a_column_of_the_table_is_a_covariate(parts):
     checked = check_question(QUESTION | BEFORE, parts, laws())
     assert checked.keywords == QUESTION | {"covariates": BEFORE}
-    assert checked.forecast == checked.told == ()
+    assert checked.told == ()
 
 
 def test_numbers_are_taken_as_people_write_them(parts):
@@ -86,7 +86,6 @@ def test_the_table_s_own_checkpoint_says_its_losses(parts, names, columns):
     """Those that the laws read: by default the source's, not the target's."""
     checked = check_question(QUESTION | OWN, parts, names)
     assert checked.keywords["covariates"] == own_losses(parts, columns)
-    assert checked.forecast == ()
     assert len(checked.told) == len(columns)
     assert all("table's own checkpoint" in line for line in checked.told)
 
@@ -125,8 +124,8 @@ def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
     some = {name: runs[runs["ptpp"] < 279] for name, runs in parts.items()}
     some = {name: runs[runs["seed"] == 0] for name, runs in some.items()}
     checked = check_question(QUESTION | OWN, some, STATE)
-    assert checked.forecast == ("loss_before", "source_loss_before")
-    drawn, told = forecast_losses(some, checked.forecast, **OWN, seed=0)
+    assert not {*BEFORE} & {*checked.keywords.get("covariates", {})}
+    drawn, told = forecast_losses(some, [*BEFORE], **OWN, seed=0)
     for column, loss in own_losses(parts).items():
         low, high = np.quantile(drawn[column], [0.05, 0.95])
         assert low < loss.expected < high

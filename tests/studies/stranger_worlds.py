@@ -36,8 +36,8 @@ from scipy.special import ndtr
 
 import bayeslaw
 from bayeslaw._base.numbers import Z90
+from bayeslaw._plans.arguments import PlanArguments, with_losses
 from bayeslaw._report.buying import choose_runs
-from bayeslaw._report.planned import completed
 from bayeslaw._report.question import check_question
 from bayeslaw._tables.fitting import by_domain
 
@@ -137,7 +137,9 @@ def plan_of(runs: pd.DataFrame, question: dict[str, Any]) -> PlannedTable:
     parts = by_domain(runs)
     fits = {name: bayeslaw.average(part, seed=0) for name, part in parts.items()}
     asked = check_question(question, parts, dict.fromkeys(parts, ()))
-    keywords, _ = completed(asked, parts, seed=0)
+    keywords = {"seed": 0, **asked.keywords}
+    known, _ = with_losses(PlanArguments(*asked.unfitted, **keywords))
+    keywords["covariates"] = known.covariates
     plan = bayeslaw.plan(fits["target"], fits["source"], **keywords)
     return PlannedTable(parts, fits, keywords, plan)
 

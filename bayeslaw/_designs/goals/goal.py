@@ -24,7 +24,7 @@ from bayeslaw._designs.menu import Menu
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.posterior import LogLoss, Posterior, columns_read
+from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -262,10 +262,9 @@ def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) ->
 def _ask_right_law(domain: Domain, posterior: Posterior) -> Goal:
     """Make an indicator of the law of each draw."""
     parts = all_draws(posterior.pieces())
-    formulas = [part.piece.log_loss for part in parts]
     names = [
-        formula.law.name if isinstance(formula, LogLoss) else f"formula {number + 1}"
-        for number, formula in enumerate(formulas)
+        law.name if (law := part.piece.law) else f"formula {number}"
+        for number, part in enumerate(parts, start=1)
     ]
     different = list(dict.fromkeys(names))
     if len(different) < 2:

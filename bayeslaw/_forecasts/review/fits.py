@@ -353,22 +353,10 @@ def _plan_command(
         words.append(f"--{column} {value}")
     words.append("--max-target-loss LOSS --max-forgetting 2%")
     covariates = columns_read(*posteriors.values())
-    if SOURCE_LOSS_BEFORE in covariates or any(map(_is_divergent, sources.values())):
+    of_sources = [piece for source in sources.values() for piece in source.pieces()]
+    diverges = any(piece.diverges_at_start for piece in of_sources)
+    if SOURCE_LOSS_BEFORE in covariates or diverges:
         words.append("--baseline-loss LOSS")
     if LOSS_BEFORE in covariates:
         words.append("--covariate loss_before=LOSS")
     return " ".join(words)
-
-
-def _is_divergent(posterior: Posterior) -> bool:
-    """Tell whether the laws diverge at zero tokens, so that they give no baseline for
-    forgetting.
-    """
-    for piece in posterior.pieces():
-        # Any checkpoint will do, since laws diverge in tokens.
-        run = dict.fromkeys(piece.covariates, np.ones(1))
-        run |= {"D": np.zeros(1), "replay": np.ones(1)}
-        at_start = piece.take(np.arange(1)).at(run)
-        if not math.isfinite(float(at_start[0, 0])):
-            return True
-    return False

@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import RATE, checked
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import Shown
 from bayeslaw._law.columns import SHARE
@@ -23,7 +23,6 @@ from bayeslaw._plans.mixing.candidates import simplex_lattice
 from bayeslaw._plans.mixing.question import (
     BestMixtureArguments,
     MixtureArguments,
-    fitted_range,
     question_of,
 )
 from bayeslaw._plans.mixing.search import (
@@ -43,6 +42,7 @@ from bayeslaw._plans.problem import Choice, Problem
 from bayeslaw._plans.question import Question
 from bayeslaw._plans.value import quantiles
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
+from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._tables.beyond import PLACE, describe_place, read_places
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class MixturePlan(Shown):
         if is_best:
             lines.append(
                 f"The {_name_mean(self.settings)} is least there, "
-                f"{_format_interval(self.mean)}."
+                f"{format_interval(self.mean, '.4g')}."
             )
         if self.limits:
             # at a budget the least mean decides, and no limit need bind
@@ -483,7 +483,7 @@ class BestMixture(Shown):
         at = f"At N = {format_count(self.N)}, D = {format_count(self.D)}"
         place = describe_place(read_places(self.distance))
         at += f", {place}," if place else ""
-        value = _format_interval(self.loss)
+        value = format_interval(self.loss, ".4g")
         odds = ""
         if self.limits:
             odds = f"{_list_chances(self.limits, self.probability or 0)}."
@@ -611,10 +611,6 @@ def _name_mean(settings: Mapping[str, Any]) -> str:
 
 def _list_shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-
-
-def _format_interval(loss: Mapping[str, float]) -> str:
-    return f"{loss['median']:.4g} ({loss['low']:.4g} to {loss['high']:.4g})"
 
 
 def _list_chances(limits: Sequence[Mapping[str, Any]], probability: float) -> str:

@@ -39,7 +39,7 @@ from bayeslaw._plans.question import MEAN, Budget, Model, Question, check_names
 from bayeslaw._plans.reading import check_settings, constraint_on, read_mean_limit
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
-from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._posteriors.repetition import NO_CORPUS, epochs_allowed
 
@@ -358,16 +358,3 @@ def _read_bounds(
             f"to {high.sum():.3g}; 1 must lie between"
         )
     return low, high
-
-
-def fitted_range(
-    posteriors: Mapping[str, Posterior], column: str
-) -> tuple[float, float] | None:
-    """Find the range of a column that all tables cover; None if no table has it."""
-    tables = [table_of(posterior) for posterior in posteriors.values()]
-    columns = [
-        table[column] for table in tables if table is not None and column in table
-    ]
-    if not columns:
-        return None
-    return max(float(c.min()) for c in columns), min(float(c.max()) for c in columns)

@@ -46,7 +46,7 @@ from bayeslaw._posteriors.fits.misfit import (
     with_misfit,
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
-from bayeslaw._posteriors.posterior import LogLoss, over_draws
+from bayeslaw._posteriors.posterior import LogLoss
 from bayeslaw._tables.holdouts import HoldOut
 
 if TYPE_CHECKING:
@@ -267,12 +267,13 @@ def _forecast_stage(
     """Evaluate law and misfit, learned without a left-out stage, at its runs."""
     x = training.covariates
     rows = {c: v[held] for c, v in x.items()}
-    mean = over_draws(formula, values, rows)
+    piece = formula.piece(values)
+    mean = piece.at(rows)
     trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
     groups = {k: code[held] for k, code in training.sharing.groups.items()}
-    size = formula.error_size(rows)
+    size = np.broadcast_to(piece.error_size(rows), mean.shape[1])
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
         mean,

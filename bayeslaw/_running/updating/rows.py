@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_many
-from bayeslaw._tables.rows.levels import with_common_levels
+from bayeslaw._tables.rows.levels import number_alike
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.runs import (
     TEXT,
@@ -103,27 +102,11 @@ def _pair_rows(
     """Match rows that are equal in these columns, each used once, in the order of
     ``after``.
     """
-    before, after = with_common_levels(
-        before, after, [c for c in columns if c not in TEXT]
+    was, now = (
+        pd.DataFrame(
+            {"alike": alike, "nth": pd.Series(alike).groupby(alike).cumcount()}
+        )
+        for alike in number_alike(before, after, columns)
     )
-
-    def keys(table: pd.DataFrame) -> list[tuple[str, ...]]:
-        """Write each row as text, numbers with ten digits, because files round more."""
-        texts = [
-            table[c].astype(float).map("{:.10g}".format)
-            if pd.api.types.is_numeric_dtype(table[c])
-            else table[c].map(str)
-            for c in columns
-        ]
-        return list(zip(*texts, strict=True)) if texts else [()] * len(table)
-
-    waiting = defaultdict(list)
-    for place, key in enumerate(keys(before)):
-        waiting[key].append(place)
-    pairs = [
-        (waiting[key].pop(0), place)
-        for place, key in enumerate(keys(after))
-        if waiting[key]
-    ]
-    places = np.asarray(pairs, int).reshape(-1, 2)
-    return places[:, 0], places[:, 1]
+    pairs = now.reset_index().merge(was.reset_index(), on=["alike", "nth"])
+    return pairs["index_y"].to_numpy(), pairs["index_x"].to_numpy()

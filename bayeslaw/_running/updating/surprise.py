@@ -71,7 +71,7 @@ class Foreseen:
         checkpoint share their effects.
         """
         rng = generator(seed, Stream.FORESEEN_ROWS)
-        return self.shared + self.errors.draw_each(rng)
+        return self.shared + self.errors.draw(rng)
 
     def log_likelihood(
         self, picked: Bool[np.ndarray, " row"]
@@ -412,9 +412,7 @@ class Attribution(InJson):
         ]
         return f"{part_told}: {', '.join(parts)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the record to JSON types."""
-        return super().to_dict() | {"told": self.is_told, "reason": self.sentence()}
+    told, reason = is_told, sentence  # as they are called in JSON
 
 
 def attribute(

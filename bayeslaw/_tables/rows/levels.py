@@ -8,6 +8,7 @@ column may compare its values exactly.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +51,25 @@ def with_common_levels(
         left.assign(**{column: x[: len(left)] for column, x in values.items()}),
         right.assign(**{column: x[len(left) :] for column, x in values.items()}),
     )
+
+
+def number_alike(
+    left: pd.DataFrame, right: pd.DataFrame, columns: Collection[str]
+) -> tuple[Int[np.ndarray, " left"], Int[np.ndarray, " right"]]:
+    """Number the rows of two tables, so that rows which are equal in these columns have
+    one number: numbers of one level, or equal to ten digits, because files round more;
+    other cells as text.
+    """
+
+    def write(cell: object) -> str:
+        return f"{cell:.10g}" if isinstance(cell, int | float) else str(cell)
+
+    both = pd.concat(with_common_levels(left, right, [*columns]), ignore_index=True)
+    texts = [both[column].map(write) for column in columns]
+    numbers, _ = pd.factorize(pd.Series([*zip(*texts, strict=True)], dtype=object))
+    if not texts:
+        numbers = np.zeros(len(both), int)
+    return numbers[: len(left)], numbers[len(left) :]
 
 
 def find_checkpoints(
