@@ -12,19 +12,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.table import labels
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.problem import Problem
 from bayeslaw._plans.question import MEAN, Model, Question, check_names
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._posteriors.draws import shuffled, take_draws
-from bayeslaw._posteriors.pairs import coupled
+from bayeslaw._posteriors.pairs import coupled, table_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
+from bayeslaw._tables.rows.levels import is_of_model
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -118,18 +122,24 @@ def _sampled(
                 _refuse_without(column, name, model)
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), question.draws)
-    noise = np.zeros(question.draws)
+    fitted = table_of(question.posteriors[name])
+    known, noise = np.zeros((2, question.draws))
     for drawn in take_draws(pieces, index):
         if question.new_run and "sigma" in drawn.piece.values:
-            noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
+            effects = _find_effects(drawn.piece, fitted, model)
+            new = RunNoise.of_piece(drawn.piece.values, known=effects)
+            known[drawn.rows] = sum(effects.values())
+            noise[drawn.rows] = new.draw(1, rng)[:, 0]
     if order is not None:
         # the columns, which all domains share, keep their order
-        index, noise = index[order], noise[order]
+        index, known, noise = index[order], known[order], noise[order]
     parts = []
     for drawn in take_draws(pieces, index):
-        read = [column for column in drawn.piece.covariates if column in columns]
+        # a chain takes what was measured in place of what it forecasts
+        replaced = getattr(drawn.piece.log_loss, "forecast", ())
+        read = [c for c in (*drawn.piece.covariates, *replaced) if c in columns]
         fixed = {column: columns[column][drawn.rows] for column in read}
-        parts.append(Part(drawn.piece, drawn.rows, fixed))
+        parts.append(Part(replace(drawn.piece, effects={}), drawn.rows, fixed))
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)
@@ -137,7 +147,7 @@ def _sampled(
         constraint,
         tuple(parts),
         baseline=np.ones(question.draws),
-        noise=noise,
+        noise=known + noise,
         span=(math.log(model.tokens[0]), math.log(model.tokens[1])),
     )
     has_baseline = any(
@@ -146,12 +156,31 @@ def _sampled(
         if c.name == name or name in dict(c.weights)
     )
     if has_baseline:
-        baseline = _baseline(question, model, sampled, columns)
+        # the law's loss before has the checkpoint's effects, too
+        before = replace(sampled, noise=known)
+        baseline = _baseline(question, model, before, columns)
         sampled = replace(sampled, baseline=baseline)
     return sampled
 
 
 # -- draws -----------------------------------------------------------------------------
+
+
+def _find_effects(
+    piece: Piece, fitted: pd.DataFrame | None, model: Model
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Find the learned effects that a new run of the model has, by kind: of the model
+    and of its checkpoint, where all fitted rows of either are of one group.
+    """
+    effects = {}
+    for kind, ptpp in (("model", None), ("checkpoint", model.ptpp)):
+        if fitted is None or kind not in piece.effects:
+            continue
+        names = labels(kind, fitted[is_of_model(fitted, model.N, ptpp)])
+        groups = set() if names is None else {*map(str, names)}
+        if len(groups) == 1:
+            effects[kind] = piece.effects[kind][groups.pop()]
+    return effects
 
 
 def point_pieces(
@@ -249,7 +278,7 @@ def _baseline(
     if model.baseline_run is not None:
         tokens, levers = model.baseline_run
         chosen = question.budget.columns_of(levers)
-        return np.exp(sampled.of_law.log_losses(math.log(tokens), chosen))
+        return np.exp(sampled.log_losses(math.log(tokens), chosen))
     before = model.baselines[sampled.name]
     if isinstance(before, str):
         if before not in columns:
@@ -261,7 +290,7 @@ def _baseline(
         return columns[before]
     tokens = checked("baseline_tokens", before or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
-    loss = np.exp(sampled.of_law.log_losses(log_tokens, 1.0))
+    loss = np.exp(sampled.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():
         raise PlanError(
             f"the source's law has no loss at D = {tokens:g} (it diverges), "

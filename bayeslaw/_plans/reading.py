@@ -240,7 +240,13 @@ def _read_models(
         baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
         for name in sources:
             measured = _check_baseline(of_source("baseline_loss", loss, name, k))
-            known = _list_columns(settings, name, measured, is_further=name in further)
+            known = _list_columns(
+                settings,
+                name,
+                measured,
+                is_further=name in further,
+                is_only=len(sources) == 1,
+            )
             columns[name] = known
             baselines[name] = of_source("baseline_tokens", tokens, name, k)
             if measured is not None and name in further:
@@ -276,10 +282,16 @@ def _check_baseline(measured: Any) -> Any:
 
 
 def _list_columns(
-    settings: Mapping[str, Any], name: str, measured: Any, *, is_further: bool
+    settings: Mapping[str, Any],
+    name: str,
+    measured: Any,
+    *,
+    is_further: bool,
+    is_only: bool,
 ) -> dict[str, Any]:
     """List the columns that the law of a source, or of a further domain, may read.
-    ``measured``: its own loss before adaptation, or None.
+    ``measured``: its own loss before adaptation, or None. ``is_only``: there is no other
+    source.
     """
     known = _take_domain(settings, name)
     if is_further:
@@ -288,11 +300,15 @@ def _list_columns(
         return known if measured is None else known | {LOSS_BEFORE: measured}
     # in a source's law, ``loss_before`` is the source's loss
     known.pop(LOSS_BEFORE, None)
-    before = measured
-    if before is None:
-        before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+    start = _check_baseline(setting_for(settings.get(SOURCE_LOSS_BEFORE), name))
+    before = start if measured is None else measured
     if before is None:
         return known
+    if is_only and start is not None and not np.array_equal(start, before):
+        raise PlanError(
+            f"baseline_loss and {SOURCE_LOSS_BEFORE} are one loss, the source's before "
+            "adaptation, and differ: give one of them"
+        )
     return known | dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
 
 

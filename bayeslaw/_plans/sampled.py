@@ -58,7 +58,7 @@ class Part(Draws):
         """Compute the scale of a run's error relative to `Piece.noise`, and its slope
         along log tokens, both of shape (run,). Without tokens the scale is 1.
         """
-        process = getattr(self.piece.log_loss, "process", None)
+        process = getattr(self.piece.formula, "process", None)
         if process is None or process.fading is None:
             return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
         return process.fading.with_slopes(log_tokens)

@@ -209,7 +209,8 @@ class Chain:
             )
             unchained = [c for c in main.covariates if c not in self.before]
             covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
-            joint.append(Draws(Piece(formula, values, covariates), rows))
+            piece = Piece(formula, values, covariates, main.effects)
+            joint.append(Draws(piece, rows))
         return joint
 
     def _read_columns(
@@ -377,12 +378,9 @@ class ChainLogLoss:
     links: tuple[Link, ...]
 
     @property
-    def first_steps(self) -> float:
-        return getattr(self.main, "first_steps", 0.0)
-
-    @property
-    def tuned(self) -> tuple[str, ...]:
-        return getattr(self.main, "tuned", ())
+    def forecast(self) -> tuple[str, ...]:
+        """Columns that are forecast where they are not given."""
+        return tuple(link.column for link in self.links)
 
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]

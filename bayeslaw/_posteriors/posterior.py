@@ -23,8 +23,7 @@ from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise
-from bayeslaw._inference.table import group_labels
+from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise, find_learned
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 Draw = Mapping[str, Array]
+Effects = Mapping[str, Mapping[str, np.ndarray]]
 # names of leaves: the misfit's weights, and log loss per unit of distance by side
 WEIGHTS, DRIFT = "misfit", "drift"
 ROWS = 64  # rows of a table that are evaluated together
@@ -47,7 +47,7 @@ class Piece:
     ``log_loss(draw, covariates)`` is a pure function that returns the law's log loss for
     one draw at each run. Index i of every leaf of ``values`` is draw i; ``sigma`` and
     ``dof`` are the scale and degrees of freedom of a new run's Student-t noise on log
-    loss. ``covariates``: columns that ``log_loss`` reads.
+    loss. ``covariates``: columns that ``log_loss`` reads. ``effects``: as of `Member`.
     """
 
     log_loss: Callable[
@@ -55,6 +55,7 @@ class Piece:
     ]
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
     covariates: tuple[str, ...]
+    effects: Effects = field(default_factory=dict)
 
     @property
     def draws(self) -> int:
@@ -66,14 +67,22 @@ class Piece:
         return RunNoise.of_piece(self.values)
 
     @property
+    def formula(self) -> Callable:
+        """The formula of the law itself, without what completes its columns."""
+        formula = self.log_loss
+        while hasattr(formula, "main"):
+            formula = formula.main
+        return formula
+
+    @property
     def first_steps(self) -> float:
         """Tokens per parameter up to which its law does not describe a run."""
-        return getattr(self.log_loss, "first_steps", 0.0)
+        return getattr(self.formula, "first_steps", 0.0)
 
     @property
     def tuned(self) -> tuple[str, ...]:
         """Columns of settings that a new run may lack. It is then tuned."""
-        return getattr(self.log_loss, "tuned", ())
+        return getattr(self.formula, "tuned", ())
 
     def columns_in(self, there: Container[str]) -> list[str]:
         """List the columns that ``log_loss`` reads of those that are there: all but
@@ -91,14 +100,18 @@ class Piece:
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, " run"] | float:
         """Scale of a run's error relative to `noise`, shape (run,)."""
-        if not isinstance(self.log_loss, LogLoss):
+        if not isinstance(self.formula, LogLoss):
             return 1.0
-        return self.log_loss.error_size(covariates)
+        return self.formula.error_size(covariates)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """Select the draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
-        return replace(self, values=values)
+        effects = {
+            kind: {label: effect[index] for label, effect in of_kind.items()}
+            for kind, of_kind in self.effects.items()
+        }
+        return replace(self, values=values, effects=effects)
 
 
 @dataclass(frozen=True)
@@ -151,8 +164,7 @@ class LogLoss:
     ) -> Float[np.ndarray, " run"]:
         """Scale of a run's error relative to the longest training run, shape (run,)."""
         if self.process is None or self.process.fading is None:
-            columns = self._take(covariates).values()
-            return np.ones(np.broadcast_shapes(*map(np.shape, columns)))
+            return np.ones(np.broadcast_shapes(*map(np.shape, covariates.values())))
         return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
@@ -302,9 +314,7 @@ class Member:
     process: Process | None
     training_range: Range | None
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
-    effects: Mapping[str, Mapping[str, Float[np.ndarray, " draw"]]] = field(
-        default_factory=dict
-    )
+    effects: Effects = field(default_factory=dict)
 
     def __repr__(self) -> str:
         draws = self.piece.draws
@@ -326,7 +336,7 @@ class Member:
     @cached_property
     def piece(self) -> Piece:
         formula = LogLoss(self.law, self.process, self.training_range)
-        return formula.piece(self.values)
+        return replace(formula.piece(self.values), effects=self.effects)
 
     def log_loss(
         self, runs: pd.DataFrame, rng: np.random.Generator | None
@@ -361,10 +371,9 @@ class Member:
         """
         total = np.zeros((self.piece.draws, len(runs)))
         for kind in kinds:
-            learned = self.effects.get(kind, {})
-            names = group_labels(kind, runs, self.law.untuned) if learned else None
-            for row, name in enumerate(() if names is None else names):
-                total[:, row] += learned.get(str(name), 0.0)
+            learned = find_learned(self.effects, kind, runs, self.law.untuned)
+            for row, effect in learned.items():
+                total[:, row] += effect
         return self.piece.error_size(fitting.covariates(self.law, runs)) * total
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:

@@ -36,7 +36,7 @@ class Repeating:
     epochs. The record is frozen, so equal records share a compiled program.
     """
 
-    log_loss: Callable[..., Float[Array, " run"]]
+    main: Callable[..., Float[Array, " run"]]
     unique_tokens: float
 
     def __call__(
@@ -44,7 +44,7 @@ class Repeating:
     ) -> Float[Array, " run"]:
         """Evaluate the log loss at each run, shape (run,)."""
         share = jnp.maximum(1 - covariates["replay"], 1e-9)
-        return self.log_loss(draw, {**covariates, UNIQUE: self.unique_tokens / share})
+        return self.main(draw, {**covariates, UNIQUE: self.unique_tokens / share})
 
 
 def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...]:

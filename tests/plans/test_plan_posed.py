@@ -1,11 +1,12 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -15,7 +16,9 @@ from bayeslaw._inference.discrepancy import process
 from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.posing import point_pieces
+from bayeslaw._posteriors.chain import ChainLogLoss
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.repetition import Repeating
 from known.plans import Draws
 
 DRAWS = 500
@@ -93,11 +96,17 @@ class Fading:
         return falling(values, columns)
 
 
+REPEATING = Repeating(Fading(), 1e12)
+
+
+@pytest.mark.parametrize("law", [Fading(), ChainLogLoss(Fading(), ()), REPEATING])
 @pytest.mark.parametrize(("tokens", "size"), [(1e8, 40**0.2), (4e9, 1), (1e10, 1)])
-def test_noise_of_a_short_run_is_as_large_as_in_forecasts(tokens, size):
-    """It fades up to the longest training run, and so it has a slope along tokens."""
-    source = piece(rising)
-    posed = problem(piece(Fading(), **NOISY), source, baseline_loss=2.0)
+def test_noise_of_a_short_run_is_as_large_as_in_forecasts(law, tokens, size):
+    """It fades up to the longest training run, and so it has a slope along tokens; so
+    does that of a chain, and of a law of repetition.
+    """
+    source, read = piece(rising), ("D", "replay", "N", "ptpp")
+    posed = problem(piece(law, covariates=read, **NOISY), source, baseline_loss=2.0)
     target, at = posed.constraints[0], np.log(tokens)
     law = target.of_law.log_losses(at, 0.3)
     loss = target.log_losses(at, 0.3)
@@ -107,6 +116,31 @@ def test_noise_of_a_short_run_is_as_large_as_in_forecasts(tokens, size):
     step = 1e-6
     ahead = target.log_losses(at + step, 0.3)
     np.testing.assert_allclose(slopes[:, 0], (ahead - loss) / step, atol=1e-6)
+
+
+def test_the_learned_effects_of_the_checkpoint_replace_those_of_a_new_one():
+    """With their uncertainty, as in forecasts of its rows; also in the law's own loss
+    before adaptation. A checkpoint that was not fitted, or one of two, is a new one.
+    """
+    rows = pd.DataFrame({"N": 1e9, "ptpp": [20.0, 5, 5], "replay": 0.3})
+    rows["checkpoint"] = ["last", "early", "early again"]
+    names = dict.fromkeys(rows["checkpoint"], 0.02 + 1e-4 * NUMBER)
+    scales = {"tau_model": np.full(DRAWS, 3e-9), "tau_checkpoint": np.full(DRAWS, 4e-9)}
+    new = {"sigma": np.full(DRAWS, 5e-9), "dof": np.full(DRAWS, 3.0)} | scales
+    learned = {"checkpoint": names}
+    pieces = [replace(piece(f, **new), effects=learned) for f in (falling, rising)]
+    target, source = (Draws((one,), runs=rows) for one in pieces)
+    posed = {
+        (N, ptpp): problem_of(target, source, **(ASKED | {"N": N, "ptpp": ptpp}))
+        for N, ptpp in [(1.004e9, 20), (1e9, 5), (2e9, 20)]
+    }
+    for constraint in posed.pop((1.004e9, 20)).constraints:
+        wanted = names["last"][numbers(part(constraint).piece.values["level"]) - 1]
+        np.testing.assert_allclose(constraint.noise, wanted, atol=1e-6)
+    before = np.asarray(part(constraint).piece.values["level"]) * np.exp(wanted)
+    np.testing.assert_allclose(constraint.baseline, before, rtol=1e-6)
+    for other in posed.values():
+        assert np.abs(other.constraints[0].noise).max() < 1e-6
 
 
 def test_the_law_s_mean_has_no_noise_and_a_law_without_any_neither():

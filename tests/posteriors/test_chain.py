@@ -15,6 +15,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import chain, checkpoints, losses_before
+from bayeslaw._plans.plan import problem_of
 from known.lines import Known, posterior_of
 
 DRAWS = 4000
@@ -246,7 +247,7 @@ def test_a_plan_through_a_chain_takes_the_tokens_of_its_joint_draws():
         posterior(2),
         **question,
         new_run=False,
-        covariates={"source_loss_before": s0},
+        baseline_loss=s0,
     )
     assert found.replay == pytest.approx(1, abs=1e-6)
     assert found.D is not None
@@ -271,6 +272,19 @@ def test_a_plan_s_target_and_source_share_the_checkpoint():
     ]
     assert [len(v) for v in several] == [DRAWS, DRAWS]
     assert several[0].mean() > several[1].mean()
+
+
+def test_a_plan_through_a_chain_takes_the_measured_loss_in_place_of_its_forecast():
+    made = chain(posterior(), {"source_loss_before": before(spread=0.2)})
+    asked = {"N": 1e9, "ptpp": 20.0, "max_target_loss": 9.0, "max_forgetting": 0.05}
+    given = {"covariates": {"source_loss_before": 2.4}, "draws": 300}
+    plans = [
+        problem_of(one, posterior(2), **asked, **given) for one in (posterior(), made)
+    ]
+    known, same = (
+        np.sort(plan.constraints[0].of_law.log_losses(20.0, 0.3)) for plan in plans
+    )
+    np.testing.assert_allclose(same, known)
 
 
 def test_what_cannot_be_chained_is_refused():
