@@ -191,6 +191,12 @@ def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
             f"row {row}: no curve of pre-training of a model of "
             f"{format_count(size)}; there are: {sizes}"
         )
+    twice = points["D"].duplicated()
+    if twice.any():
+        raise RunTableError(
+            f"two losses of pre-training at N = {format_count(size)}, D = "
+            f"{format_count(points['D'][twice].iloc[0])}: select one run and one domain"
+        )
     return points
 
 
