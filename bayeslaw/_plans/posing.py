@@ -17,18 +17,17 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._inference.noise import RunNoise
-from bayeslaw._inference.table import labels
+from bayeslaw._inference.noise import RunNoise, find_learned
+from bayeslaw._inference.table import OF_CHECKPOINT
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.problem import Problem
 from bayeslaw._plans.question import MEAN, Model, Question, check_names
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._posteriors.draws import shuffled, take_draws
-from bayeslaw._posteriors.pairs import coupled, table_of
+from bayeslaw._posteriors.pairs import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
-from bayeslaw._tables.rows.levels import is_of_model
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -122,11 +121,10 @@ def _sampled(
                 _refuse_without(column, name, model)
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), question.draws)
-    fitted = table_of(question.posteriors[name])
     known, noise = np.zeros((2, question.draws))
     for drawn in take_draws(pieces, index):
         if question.new_run and "sigma" in drawn.piece.values:
-            effects = _find_effects(drawn.piece, fitted, model)
+            effects = _find_effects(drawn.piece, model)
             new = RunNoise.of_piece(drawn.piece.values, known=effects)
             known[drawn.rows] = sum(effects.values())
             noise[drawn.rows] = new.draw(1, rng)[:, 0]
@@ -166,21 +164,13 @@ def _sampled(
 # -- draws -----------------------------------------------------------------------------
 
 
-def _find_effects(
-    piece: Piece, fitted: pd.DataFrame | None, model: Model
-) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Find the learned effects that a new run of the model has, by kind: of the model
-    and of its checkpoint, where all fitted rows of either are of one group.
+def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Find the learned effects that a new run of the model has, by kind, as forecasts of
+    such a run do.
     """
-    effects = {}
-    for kind, ptpp in (("model", None), ("checkpoint", model.ptpp)):
-        if fitted is None or kind not in piece.effects:
-            continue
-        names = labels(kind, fitted[is_of_model(fitted, model.N, ptpp)])
-        groups = set() if names is None else {*map(str, names)}
-        if len(groups) == 1:
-            effects[kind] = piece.effects[kind][groups.pop()]
-    return effects
+    run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
+    learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
+    return {kind: by_row[0] for kind, by_row in learned.items() if by_row}
 
 
 def point_pieces(

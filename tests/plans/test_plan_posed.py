@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -120,27 +119,19 @@ def test_noise_of_a_short_run_is_as_large_as_in_forecasts(law, tokens, size):
 
 def test_the_learned_effects_of_the_checkpoint_replace_those_of_a_new_one():
     """With their uncertainty, as in forecasts of its rows; also in the law's own loss
-    before adaptation. A checkpoint that was not fitted, or one of two, is a new one.
+    before adaptation.
     """
-    rows = pd.DataFrame({"N": 1e9, "ptpp": [20.0, 5, 5], "replay": 0.3})
-    rows["checkpoint"] = ["last", "early", "early again"]
-    names = dict.fromkeys(rows["checkpoint"], 0.02 + 1e-4 * NUMBER)
-    scales = {"tau_model": np.full(DRAWS, 3e-9), "tau_checkpoint": np.full(DRAWS, 4e-9)}
-    new = {"sigma": np.full(DRAWS, 5e-9), "dof": np.full(DRAWS, 3.0)} | scales
-    learned = {"checkpoint": names}
+    learned = {"checkpoint": {"1e+09 20": 0.02 + 1e-4 * NUMBER}}
+    new = {name: np.full(DRAWS, 4e-9) for name in ("tau_model", "tau_checkpoint")}
+    new |= {"sigma": np.full(DRAWS, 6e-9), "dof": np.full(DRAWS, 3.0)}
     pieces = [replace(piece(f, **new), effects=learned) for f in (falling, rising)]
-    target, source = (Draws((one,), runs=rows) for one in pieces)
-    posed = {
-        (N, ptpp): problem_of(target, source, **(ASKED | {"N": N, "ptpp": ptpp}))
-        for N, ptpp in [(1.004e9, 20), (1e9, 5), (2e9, 20)]
-    }
-    for constraint in posed.pop((1.004e9, 20)).constraints:
-        wanted = names["last"][numbers(part(constraint).piece.values["level"]) - 1]
+    for constraint in problem(*pieces).constraints:
+        level = np.asarray(part(constraint).piece.values["level"])
+        wanted = learned["checkpoint"]["1e+09 20"][numbers(level) - 1]
         np.testing.assert_allclose(constraint.noise, wanted, atol=1e-6)
-    before = np.asarray(part(constraint).piece.values["level"]) * np.exp(wanted)
-    np.testing.assert_allclose(constraint.baseline, before, rtol=1e-6)
-    for other in posed.values():
-        assert np.abs(other.constraints[0].noise).max() < 1e-6
+    np.testing.assert_allclose(constraint.baseline, level * np.exp(wanted), rtol=1e-6)
+    other = problem(*pieces, ptpp=5).constraints[0]
+    assert np.abs(other.noise).max() < 1e-6
 
 
 def test_the_law_s_mean_has_no_noise_and_a_law_without_any_neither():
