@@ -58,10 +58,10 @@ class Part(Draws):
         """Compute the scale of a run's error relative to `Piece.noise`, and its slope
         along log tokens, both of shape (run,). Without tokens the scale is 1.
         """
-        process = getattr(self.piece.formula, "process", None)
-        if process is None or process.fading is None:
+        fading = getattr(self.piece.formula, "fading", None)
+        if fading is None:
             return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
-        return process.fading.with_slopes(log_tokens)
+        return fading.with_slopes(log_tokens)
 
 
 @dataclass(frozen=True, eq=False)

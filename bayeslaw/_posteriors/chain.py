@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 # columns that forecast a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
-# leaf: the checkpoint's own error on log loss, shape (draw,), or (draw, run) at a table
+# leaf: the error on log loss of a checkpoint of the most tokens, shape (draw,), or
+# (draw, run) at a table
 ERROR = "error"
 
 
@@ -409,7 +410,10 @@ class ChainLogLoss:
         completed = dict(covariates)
         for link in self.links:
             leaves = without_prefix(f"{link.column}:", draw)
-            forecast = jnp.exp(link.log_loss(leaves, checkpoint) + leaves[ERROR])
+            fading = getattr(link.log_loss, "fading", None)
+            size = 1.0 if fading is None else fading.factor(checkpoint)
+            error = size * leaves[ERROR]
+            forecast = jnp.exp(link.log_loss(leaves, checkpoint) + error)
             measured = covariates.get(link.column)
             if measured is not None:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)

@@ -22,7 +22,7 @@ from bayeslaw._base.programs import compiled
 from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
-from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.discrepancy.process import Fading, Process
 from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise, find_learned
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
@@ -133,6 +133,11 @@ class LogLoss:
     def tuned(self) -> tuple[str, ...]:
         return self.law.tuned
 
+    @property
+    def fading(self) -> Fading | None:
+        """How errors shrink along a run; None: they do not."""
+        return None if self.process is None else self.process.fading
+
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
@@ -163,9 +168,9 @@ class LogLoss:
         self, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[np.ndarray, " run"]:
         """Scale of a run's error relative to the longest training run, shape (run,)."""
-        if self.process is None or self.process.fading is None:
+        if self.fading is None:
             return np.ones(np.broadcast_shapes(*map(np.shape, covariates.values())))
-        return self.process.fading.sizes(covariates)
+        return self.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
         """Build the piece of a law's draws, by name. Its ``sigma``, if a run has noise,
