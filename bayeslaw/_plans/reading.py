@@ -239,7 +239,8 @@ def _read_models(
         columns = {name: _take_domain(settings, name) for name in targets}
         baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
         for name in sources:
-            measured = _check_baseline(of_source("baseline_loss", loss, name, k))
+            baseline = of_source("baseline_loss", loss, name, k)
+            measured = _check_loss("baseline_loss", baseline)
             known = _list_columns(
                 settings,
                 name,
@@ -270,14 +271,14 @@ def _take_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _check_baseline(measured: Any) -> Any:
+def _check_loss(name: str, measured: Any) -> Any:
     """Check the range of a loss before adaptation: a number, draws, or None."""
     if measured is None:
         return None
     if not isinstance(measured, Draws):
-        return checked("baseline_loss", measured, LOSS)
+        return checked(name, measured, LOSS)
     for end in (float(measured.min()), float(measured.max())):
-        checked("baseline_loss", end, LOSS)
+        checked(name, end, LOSS)
     return measured
 
 
@@ -300,7 +301,8 @@ def _list_columns(
         return known if measured is None else known | {LOSS_BEFORE: measured}
     # in a source's law, ``loss_before`` is the source's loss
     known.pop(LOSS_BEFORE, None)
-    start = _check_baseline(setting_for(settings.get(SOURCE_LOSS_BEFORE), name))
+    given = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+    start = _check_loss(SOURCE_LOSS_BEFORE, given)
     before = start if measured is None else measured
     if before is None:
         return known
