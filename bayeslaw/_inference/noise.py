@@ -257,7 +257,7 @@ class RunNoise:
         shared = cls(sigma, dof, **effects).shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
         for kind in known:
-            del effects[f"tau_{kind}"]
+            effects.pop(f"tau_{kind}", None)
         return cls(own_scale, dof, **effects).of_new_run()
 
     # -- of a new run ------------------------------------------------------------------
