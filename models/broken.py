@@ -7,7 +7,6 @@ bend; here the bend has a sharpness k of its own. Forecasts of more examples by 
 tend to be too high, by the other too low. Fit one model at a time, or `pool` over models.
 """
 
-
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
 from bayeslaw._law.priors import lognormal
 

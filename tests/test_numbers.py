@@ -3,7 +3,12 @@
 import pytest
 
 from bayeslaw import RunTableError
-from bayeslaw._base.numbers import format_count, parse_number
+from bayeslaw._base.numbers import (
+    format_count,
+    format_counts,
+    format_spread,
+    parse_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +18,15 @@ from bayeslaw._base.numbers import format_count, parse_number
 )  # fmt: skip
 def test_numbers_are_read_as_people_write_them(text, value):
     assert parse_number(text) == value
+
+
+def test_a_range_of_one_count_is_one_and_a_large_spread_is_a_factor():
+    assert format_counts(258528, 8.19e6) == "259k to 8.19M"
+    assert format_counts(553680, 553900) == "554k"
+    assert [format_spread(x, ".2%") for x in (0.0124, 1.24)] == [
+        "1.24%",
+        "a factor of 3.46",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "abc", "8.1X", "1e", "--3", "8 1B"])

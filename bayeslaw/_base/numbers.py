@@ -24,6 +24,11 @@ def format_count(x: Any) -> str:
     return f"{rounded:.3g}"
 
 
+def format_counts(low: float, high: float) -> str:
+    """Write a range of counts: 259k to 8.1M; 259k where both read the same."""
+    return " to ".join(dict.fromkeys(map(format_count, (low, high))))
+
+
 def format_many(count: int, noun: str) -> str:
     """Write a number of things: 1 run, 3 runs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -53,6 +58,11 @@ def format_factor(x: float) -> str:
     if text != "1.0":
         return text
     return f"{max(x, 1.01) if x > 1 else x:.2f}"
+
+
+def format_spread(log: float, form: str) -> str:
+    """Write a spread of log losses as a share; a large one as the factor that it is."""
+    return f"{log:{form}}" if log < 0.5 else f"a factor of {math.exp(log):.3g}"
 
 
 def format_interval(

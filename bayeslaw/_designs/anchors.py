@@ -14,7 +14,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import EVEN_CHANCE, LOSS, POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count, format_many
+from bayeslaw._base.numbers import format_count, format_many, format_spread
 from bayeslaw._base.schema import LABEL
 from bayeslaw._base.shown import Shown, paragraphs, table_html
 from bayeslaw._costs.costs import Costs, format_days, format_money
@@ -246,8 +246,8 @@ class Anchors(Shown):
         if self.new_run is not None:
             before, after = self.new_run["before"], self.new_run["after"]
             told += (
-                f"; 90% of new runs there then lie within {after:.1%} of the forecast, "
-                f"not {before:.1%}"
+                f"; 90% of new runs there then lie within {format_spread(after, '.1%')} "
+                f"of the forecast, not {format_spread(before, '.1%')}"
             )
             if after > (1 - LEAST_NARROWER) * before:
                 told += " (hardly narrower)"

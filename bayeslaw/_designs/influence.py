@@ -201,7 +201,8 @@ def _make_cases(fit: Any) -> list[_Case]:
             ", ".join(f"{c} {format_count(row[c])}" for c in columns)
             for row in table[columns].to_dict("records")
         ]
-        runs = {f"row {k} ({text})": [k] for k, text in enumerate(texts)}
+        told = [f"row {row} ({x})" for row, x in zip(table.index, texts, strict=True)]
+        runs = {name: [k] for k, name in enumerate(told)}
     else:
         codes, levels = pd.factorize(names)
         runs = {f"run {x}": np.flatnonzero(codes == k) for k, x in enumerate(levels)}

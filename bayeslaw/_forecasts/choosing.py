@@ -258,8 +258,10 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
     # a row for each recipe, equal in all but the contrasts: one draw is of all recipes
     offered, notes = fill_starts(goal.merge(contrasts, how="cross"), fitted, seed)
     warn_of_distance(fitted, offered)
-    # law and new runs: at the goal, and at each cell of the table
+    # law and new runs: at the goal, and at each cell of the table, where further seeds
+    # are no runs whose effects were learned
     cells = told_apart.drop_duplicates(list(fitted.law.covariates))
+    cells = cells.drop(columns=["run", "seed"], errors="ignore")
     cells = cells.iloc[:: -(-len(cells) // MOST_CELLS)]
     (at_goal, new), (at_cells, new_cells) = (
         (fitted.log_loss(x), fitted.log_loss(x, noise=True, seed=seed))

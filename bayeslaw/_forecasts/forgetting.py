@@ -21,6 +21,7 @@ from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -191,6 +192,12 @@ def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
             f"row {row}: no curve of pre-training of a model of "
             f"{format_count(size)}; there are: {sizes}"
         )
+    twice = points["D"].duplicated()
+    if twice.any():
+        raise RunTableError(
+            f"two losses of pre-training at N = {format_count(size)}, D = "
+            f"{format_count(points['D'][twice].iloc[0])}: select one run and one domain"
+        )
     return points
 
 
@@ -219,7 +226,7 @@ def exchange_rate(
         files. Their draws are taken in pairs, at random.
     runs
         Mixes at which to estimate the rate: ``replay`` and the other columns that the
-        laws read.
+        laws read; ``loss_before`` is the target's, ``source_loss_before`` the source's.
     prob
         Probability inside the central interval.
     step
@@ -253,15 +260,16 @@ def exchange_rate(
     low = np.clip(table["replay"] - step, 0.0, 1.0)
     high = np.clip(table["replay"] + step, 0.0, 1.0)
     slopes = []  # of each loss along replay, shape (draw, run)
-    for posterior in (as_posterior(target), as_posterior(source)):
-        ends = [table.assign(replay=replay) for replay in (low, high)]
+    for posterior, mixes in ((target, table), (source, of_source(table))):
+        posterior = as_posterior(posterior)
+        ends = [mixes.assign(replay=replay) for replay in (low, high)]
         below, above = (np.exp(posterior.log_loss(runs)) for runs in ends)
         slopes.append((above - below) / (high - low).to_numpy())
     orders = pair_draws([len(slope) for slope in slopes], generator(seed, Stream.PAIRS))
-    of_target, of_source = (x[i] for x, i in zip(slopes, orders, strict=True))
-    exchanges = (of_target > 0) & (of_source < 0)
+    rise, fall = (x[i] for x, i in zip(slopes, orders, strict=True))
+    exchanges = (rise > 0) & (fall < 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates = np.where(exchanges, -of_target / of_source, np.nan)
+        rates = np.where(exchanges, -rise / fall, np.nan)
     chance = exchanges.mean(axis=0)
     tail = (1 - prob) / 2
     rows = [

@@ -7,7 +7,7 @@ This file has the error's priors, its distribution, and its draws for a new run.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -241,9 +241,14 @@ class RunNoise:
         return cls(**fields)
 
     @classmethod
-    def of_piece(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:
+    def of_piece(
+        cls,
+        values: Mapping[str, Float[np.ndarray, " draw ..."]],
+        known: Collection[str] = (),
+    ) -> RunNoise:
         """Build the noise from the leaves of a `Piece`, whose ``sigma`` is the total
-        error of a new run; Gaussian if there is no ``dof``.
+        error of a new run; Gaussian if there is no ``dof``. ``known``: kinds of groups
+        whose effects are known, and no part of the noise.
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
@@ -251,6 +256,8 @@ class RunNoise:
         effects = {name: values[name] for name in scales if name in values}
         shared = cls(sigma, dof, **effects).shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
+        for kind in known:
+            effects.pop(f"tau_{kind}", None)
         return cls(own_scale, dof, **effects).of_new_run()
 
     # -- of a new run ------------------------------------------------------------------
@@ -358,11 +365,11 @@ class RunNoise:
             # without the column, every row has its own effect
             apart = np.arange(len(rows))
             code, groups = pd.factorize(apart if names is None else names)
-            effects = draw_new_effects(scale, len(groups), rng)
-            for i, group in enumerate(groups if names is not None else ()):
-                if str(group) in known.get(kind, {}):
-                    effects[:, i] = known[kind][str(group)]
-            total += effects[:, code]
+            effects = draw_new_effects(scale, len(groups), rng)[:, code]
+            learned = find_learned(known, kind, rows, columns)
+            for row, effect in learned.items():
+                effects[:, row] = effect
+            total += effects
         return total
 
     def size_with(
@@ -385,6 +392,22 @@ class RunNoise:
         sigma = self.sigma[:, None]
         dof = self.dof[:, None]
         return np.exp(log_student(error / sigma, dof)) / sigma
+
+
+def find_learned(
+    learned: Mapping[str, Mapping[str, Float[np.ndarray, " draw"]]],
+    kind: str,
+    rows: pd.DataFrame,
+    columns: Sequence[str],
+) -> dict[int, Float[np.ndarray, " draw"]]:
+    """Find the learned effect of each row's group of a kind, by the position of the row;
+    rows of other groups are left out. ``learned``, ``columns``: as in
+    `RunNoise.draw_shared`.
+    """
+    of_kind = learned.get(kind, {})
+    names = group_labels(kind, rows, columns) if of_kind else None
+    by_row = enumerate(() if names is None else map(str, names))
+    return {row: of_kind[name] for row, name in by_row if name in of_kind}
 
 
 def draw_errors(

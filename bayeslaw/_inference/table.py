@@ -28,6 +28,7 @@ RUN_LENGTH = 0.3  # correlation length of errors along a run, in e-folds
 # share of the variance of a row's error that is common to its run, or its setting
 COMMON = 0.5
 KINDS = ("model", "checkpoint", "run", "setting")  # of groups of rows
+OF_CHECKPOINT = KINDS[:2]  # those of all runs from one checkpoint
 MANY = 256  # groups of rows that are worth telling from a few, or eliminating
 # least distance of two points of a run, in e-folds
 MIN_GAP = 1e-4

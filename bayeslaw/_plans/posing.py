@@ -12,10 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._inference.noise import RunNoise, find_learned
+from bayeslaw._inference.table import OF_CHECKPOINT
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.problem import Problem
@@ -118,18 +121,23 @@ def _sampled(
                 _refuse_without(column, name, model)
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), question.draws)
-    noise = np.zeros(question.draws)
+    known, noise = np.zeros((2, question.draws))
     for drawn in take_draws(pieces, index):
         if question.new_run and "sigma" in drawn.piece.values:
-            noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]
+            effects = _find_effects(drawn.piece, model)
+            new = RunNoise.of_piece(drawn.piece.values, known=effects)
+            known[drawn.rows] = sum(effects.values())
+            noise[drawn.rows] = new.draw(1, rng)[:, 0]
     if order is not None:
         # the columns, which all domains share, keep their order
-        index, noise = index[order], noise[order]
+        index, known, noise = index[order], known[order], noise[order]
     parts = []
     for drawn in take_draws(pieces, index):
-        read = [column for column in drawn.piece.covariates if column in columns]
+        # a chain takes what was measured in place of what it forecasts
+        replaced = getattr(drawn.piece.log_loss, "forecast", ())
+        read = [c for c in (*drawn.piece.covariates, *replaced) if c in columns]
         fixed = {column: columns[column][drawn.rows] for column in read}
-        parts.append(Part(drawn.piece, drawn.rows, fixed))
+        parts.append(Part(replace(drawn.piece, effects={}), drawn.rows, fixed))
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)
@@ -137,7 +145,7 @@ def _sampled(
         constraint,
         tuple(parts),
         baseline=np.ones(question.draws),
-        noise=noise,
+        noise=known + noise,
         span=(math.log(model.tokens[0]), math.log(model.tokens[1])),
     )
     has_baseline = any(
@@ -146,12 +154,23 @@ def _sampled(
         if c.name == name or name in dict(c.weights)
     )
     if has_baseline:
-        baseline = _baseline(question, model, sampled, columns)
+        # the law's loss before has the checkpoint's effects, too
+        before = replace(sampled, noise=known)
+        baseline = _baseline(question, model, before, columns)
         sampled = replace(sampled, baseline=baseline)
     return sampled
 
 
 # -- draws -----------------------------------------------------------------------------
+
+
+def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Find the learned effects that a new run of the model has, by kind, as forecasts of
+    such a run do.
+    """
+    run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
+    learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
+    return {kind: by_row[0] for kind, by_row in learned.items() if by_row}
 
 
 def point_pieces(
@@ -249,7 +268,7 @@ def _baseline(
     if model.baseline_run is not None:
         tokens, levers = model.baseline_run
         chosen = question.budget.columns_of(levers)
-        return np.exp(sampled.of_law.log_losses(math.log(tokens), chosen))
+        return np.exp(sampled.log_losses(math.log(tokens), chosen))
     before = model.baselines[sampled.name]
     if isinstance(before, str):
         if before not in columns:
@@ -261,7 +280,7 @@ def _baseline(
         return columns[before]
     tokens = checked("baseline_tokens", before or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
-    loss = np.exp(sampled.of_law.log_losses(log_tokens, 1.0))
+    loss = np.exp(sampled.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():
         raise PlanError(
             f"the source's law has no loss at D = {tokens:g} (it diverges), "

@@ -240,8 +240,15 @@ def _read_models(
         columns = {name: _take_domain(settings, name) for name in targets}
         baselines: dict[str, str | float | None] = dict.fromkeys(targets, LOSS_BEFORE)
         for name in sources:
-            measured = _check_baseline(of_source("baseline_loss", loss, name, k))
-            known = _list_columns(settings, name, measured, is_further=name in further)
+            baseline = of_source("baseline_loss", loss, name, k)
+            measured = _check_loss("baseline_loss", baseline)
+            known = _list_columns(
+                settings,
+                name,
+                measured,
+                is_further=name in further,
+                is_only=len(sources) == 1,
+            )
             columns[name] = known
             baselines[name] = of_source("baseline_tokens", tokens, name, k)
             if measured is not None and name in further:
@@ -265,22 +272,28 @@ def _take_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _check_baseline(measured: Any) -> Any:
+def _check_loss(name: str, measured: Any) -> Any:
     """Check the range of a loss before adaptation: a number, draws, or None."""
     if measured is None:
         return None
     if not isinstance(measured, Draws):
-        return checked("baseline_loss", measured, LOSS)
+        return checked(name, measured, LOSS)
     for end in (float(measured.min()), float(measured.max())):
-        checked("baseline_loss", end, LOSS)
+        checked(name, end, LOSS)
     return measured
 
 
 def _list_columns(
-    settings: Mapping[str, Any], name: str, measured: Any, *, is_further: bool
+    settings: Mapping[str, Any],
+    name: str,
+    measured: Any,
+    *,
+    is_further: bool,
+    is_only: bool,
 ) -> dict[str, Any]:
     """List the columns that the law of a source, or of a further domain, may read.
-    ``measured``: its own loss before adaptation, or None.
+    ``measured``: its own loss before adaptation, or None. ``is_only``: there is no other
+    source.
     """
     known = _take_domain(settings, name)
     if is_further:
@@ -289,11 +302,16 @@ def _list_columns(
         return known if measured is None else known | {LOSS_BEFORE: measured}
     # in a source's law, ``loss_before`` is the source's loss
     known.pop(LOSS_BEFORE, None)
-    before = measured
-    if before is None:
-        before = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+    given = setting_for(settings.get(SOURCE_LOSS_BEFORE), name)
+    start = _check_loss(SOURCE_LOSS_BEFORE, given)
+    before = start if measured is None else measured
     if before is None:
         return known
+    if is_only and start is not None and not np.array_equal(start, before):
+        raise PlanError(
+            f"baseline_loss and {SOURCE_LOSS_BEFORE} are one loss, the source's before "
+            "adaptation, and differ: give one of them"
+        )
     return known | dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
 
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 # columns that forecast a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
-# leaf: the checkpoint's own error on log loss, shape (draw,), or (draw, run) at a table
+# leaf: the error on log loss of a checkpoint of the most tokens, shape (draw,), or
+# (draw, run) at a table
 ERROR = "error"
 
 
@@ -209,7 +210,8 @@ class Chain:
             )
             unchained = [c for c in main.covariates if c not in self.before]
             covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
-            joint.append(Draws(Piece(formula, values, covariates), rows))
+            piece = Piece(formula, values, covariates, main.effects)
+            joint.append(Draws(piece, rows))
         return joint
 
     def _read_columns(
@@ -376,6 +378,11 @@ class ChainLogLoss:
     main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
     links: tuple[Link, ...]
 
+    @property
+    def forecast(self) -> tuple[str, ...]:
+        """Columns that are forecast where they are not given."""
+        return tuple(link.column for link in self.links)
+
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
@@ -403,7 +410,10 @@ class ChainLogLoss:
         completed = dict(covariates)
         for link in self.links:
             leaves = without_prefix(f"{link.column}:", draw)
-            forecast = jnp.exp(link.log_loss(leaves, checkpoint) + leaves[ERROR])
+            fading = getattr(link.log_loss, "fading", None)
+            size = 1.0 if fading is None else fading.factor(checkpoint)
+            error = size * leaves[ERROR]
+            forecast = jnp.exp(link.log_loss(leaves, checkpoint) + error)
             measured = covariates.get(link.column)
             if measured is not None:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)

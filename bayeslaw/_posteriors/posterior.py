@@ -24,8 +24,7 @@ from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Fading, Process
-from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise
-from bayeslaw._inference.table import group_labels
+from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise, find_learned
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 Draw = Mapping[str, Array]
+Effects = Mapping[str, Mapping[str, np.ndarray]]
 # names of leaves: the misfit's weights, and log loss per unit of distance by side
 WEIGHTS, DRIFT = "misfit", "drift"
 ROWS = 64  # rows of a table that are evaluated together
@@ -48,7 +48,7 @@ class Piece:
     ``log_loss(draw, covariates)`` is a pure function that returns the law's log loss for
     one draw at each run. Index i of every leaf of ``values`` is draw i; ``sigma`` and
     ``dof`` are the scale and degrees of freedom of a new run's Student-t noise on log
-    loss. ``covariates``: columns that ``log_loss`` reads.
+    loss. ``covariates``: columns that ``log_loss`` reads. ``effects``: as of `Member`.
     """
 
     log_loss: Callable[
@@ -56,6 +56,7 @@ class Piece:
     ]
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
     covariates: tuple[str, ...]
+    effects: Effects = field(default_factory=dict)
 
     @property
     def draws(self) -> int:
@@ -131,7 +132,11 @@ class Piece:
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """Select the draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
-        return replace(self, values=values)
+        effects = {
+            kind: {label: effect[index] for label, effect in of_kind.items()}
+            for kind, of_kind in self.effects.items()
+        }
+        return replace(self, values=values, effects=effects)
 
 
 @dataclass(frozen=True)
@@ -318,9 +323,7 @@ class Member:
     process: Process | None
     training_range: Range | None
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
-    effects: Mapping[str, Mapping[str, Float[np.ndarray, " draw"]]] = field(
-        default_factory=dict
-    )
+    effects: Effects = field(default_factory=dict)
 
     def __repr__(self) -> str:
         draws = self.piece.draws
@@ -342,7 +345,7 @@ class Member:
     @cached_property
     def piece(self) -> Piece:
         formula = LogLoss(self.law, self.process, self.training_range)
-        return formula.piece(self.values)
+        return replace(formula.piece(self.values), effects=self.effects)
 
     def log_loss(
         self, runs: pd.DataFrame, rng: np.random.Generator | None
@@ -377,10 +380,9 @@ class Member:
         """
         total = np.zeros((self.piece.draws, len(runs)))
         for kind in kinds:
-            learned = self.effects.get(kind, {})
-            names = group_labels(kind, runs, self.law.untuned) if learned else None
-            for row, name in enumerate(() if names is None else names):
-                total[:, row] += learned.get(str(name), 0.0)
+            learned = find_learned(self.effects, kind, runs, self.law.untuned)
+            for row, effect in learned.items():
+                total[:, row] += effect
         return self.piece.error_size(fitting.covariates(self.law, runs)) * total
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:

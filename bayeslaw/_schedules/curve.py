@@ -100,7 +100,7 @@ def loss_curve(
     prob = checked("prob", prob, CHANCE)
     adapted = phases.adaptation is not None
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]
-    (side,) = sides_of(posterior, None, 1.0, seed, reads)
+    (side,) = sides_of(posterior, None, 1.0, seed, phases.covariates, reads)
     first, second = paths(phases)
 
     # whole steps to look at, counted through both phases

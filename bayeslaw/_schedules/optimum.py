@@ -144,10 +144,11 @@ def best_replay(
     >>> 0 <= best.best <= 1
     True
     """
-    sides = sides_of(source, target, source_weight, seed, ("replay",))
+    given = phases.covariates
+    sides = sides_of(source, target, source_weight, seed, given, ("replay",))
     grid = _make_grid("replay", low, high, 0.0, 1.0)
     areas = {name: float(area) for name, area in after_both(phases).items()}
-    constants = dict(phases.covariates) | areas
+    constants = dict(given) | areas
     grids = {"replay": grid}
     return _minimise_loss(sides, grids, {"replay": grids}, constants)["replay"]
 
@@ -214,11 +215,12 @@ def best_settings(
     }
     if not isinstance(phases, Phases):
         each = [(name,) for name in ranges]
-        sides = sides_of(source, target, source_weight, seed, *each)
+        sides = sides_of(source, target, source_weight, seed, phases, *each)
         run = {name: finite_number(name, value) for name, value in phases.items()}
         columns = {name: {name: grid} for name, grid in grids.items()}
         return _minimise_loss(sides, grids, columns, run, when="")
-    sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
+    given, areas = phases.covariates, ("S1_cpt", "S2_cpt")
+    sides = sides_of(source, target, source_weight, seed, given, areas)
     rates = phases.adaptation
     if schedule is None and (rates is None or not rates.max() > 0):
         raise PlanError(
@@ -326,6 +328,7 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
         arguments.target,
         arguments.source_weight,
         arguments.seed,
+        phases.covariates,
         ("S1_pt", "S2_pt", "S2_cpt"),
     )
     if phases.pretraining is None:

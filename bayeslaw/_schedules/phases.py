@@ -6,7 +6,7 @@ source and target along them, for every draw.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
 import jax
 import numpy as np
 
-from bayeslaw._base.errors import PlanError
+from bayeslaw._base.errors import PlanError, warn
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
@@ -303,11 +303,13 @@ def sides_of(
     target: Posterior | None,
     source_weight: float,
     seed: int,
+    given: Collection[str],
     *reads: tuple[str, ...],
 ) -> tuple[WeightedDomain, ...]:
     """Pair the independent draws of both domains at random, and set the weights of eq.
     5.
 
+    ``given``: columns of the run, of which one that no law reads gives a warning.
     ``reads``: groups of columns that the question is about; at least one law must read
     one of each.
     """
@@ -341,6 +343,12 @@ def sides_of(
             raise PlanError(
                 f"no law here reads {' or '.join(group)}, on which the answer depends"
             )
+    unread = sorted({*given} - covariates)
+    if unread:
+        warn(
+            f"no law here reads {', '.join(unread)}, so the answer does not depend on "
+            f"it; they read {', '.join(sorted(covariates))}"
+        )
     return tuple(sides)
 
 

@@ -135,10 +135,10 @@ def turning_length(
     >>> 0 <= turning.never <= 1
     True
     """
-    sides = sides_of(source, target, source_weight, seed, ("S1_cpt",))
+    covariates = dict(phases.covariates)
+    sides = sides_of(source, target, source_weight, seed, covariates, ("S1_cpt",))
     first, second = both_paths(phases)
     pretrained = finished(first)
-    covariates = dict(phases.covariates)
     start = weighted_loss(sides, columns_of(pretrained) | covariates)
 
     def is_above(steps: Steps) -> Bool[np.ndarray, "draw step"]:
@@ -252,7 +252,8 @@ def critical_point(
     >>> 0 <= point.passed <= 1
     True
     """
-    sides = sides_of(source, None, 1.0, 0, ("S1_cpt",))
+    covariates = dict(phases.covariates)
+    sides = sides_of(source, None, 1.0, 0, covariates, ("S1_cpt",))
     first, second = both_paths(phases)
     if first is None:
         raise PlanError(
@@ -261,7 +262,6 @@ def critical_point(
     final = second.last if final_lr is None else finite_number("final_lr", final_lr)
     if final < 0:
         raise PlanError(f"final_lr must be at least 0, got {final_lr!r}")
-    covariates = dict(phases.covariates)
     peak = max(final, float(second.rates[1:].max()))
     endless = ENDLESS * phases.batch_ratio * peak
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import format_count, format_many
+from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.levels import number_alike
@@ -323,7 +323,7 @@ def check_fittable(
         if _are_far(low, high, reference):
             middle = (low * high) ** 0.5
             warn(
-                f"models of {format_count(low)} to {format_count(high)} parameters lie "
+                f"models of {format_counts(low, high)} parameters lie "
                 f"far from the reference run of law {law.name!r} (N = "
                 f"{format_count(reference)}), at which priors are stated in nats; state "
                 f"one near them: --reference N={format_count(middle)}, in Python "

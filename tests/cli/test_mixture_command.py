@@ -85,12 +85,12 @@ def test_a_budget_and_its_bound_are_one_too_many(web):
     assert "--D is the budget, and --max-tokens bounds it" in answer.stderr
 
 
-def test_another_run_is_the_baseline_as_typed(web):
+def test_another_run_is_the_baseline_as_typed_with_every_share(web):
     words = ("--max-loss", "web=+1%", "--baseline-run", "D=20B,web=70%,code=30%")
     answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", "--json", *words)
     assert answer.returncode == 0, answer.stderr
     baseline = json.loads(answer.stdout)["settings"]["baseline_run"]
-    assert baseline == {"D": 2e10, "web": 0.7, "code": 0.3}
+    assert baseline == {"D": 2e10, "web": 0.7, "code": 0.3, "books": 0.0}
 
 
 def test_what_is_no_question_is_refused_in_a_line(web):

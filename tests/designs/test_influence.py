@@ -84,6 +84,13 @@ def test_the_probability_without_a_run_is_that_of_draws_weighed_by_hand():
     assert abs(rows["run a"] - found.probability) > 0.01
     by_hand = np.average(keeps, weights=np.exp(-losses[0, :, 0] / 4))
     assert rows["E"] == pytest.approx(by_hand, abs=2e-3)
+    rows = runs.drop(columns="run").set_axis([2, 3, 5, 8])
+    unnamed = Kept((piece,), (), rows, tree)
+    told = influence(planned, unnamed, source, again=0, **question).rows["name"]
+    assert {name.split(" (")[0] for name in told} == {
+        "E",
+        *(f"row {k}" for k in rows.index),
+    }
     assert found.rows["D"].notna().sum() == 1
     assert found.to_dict()["rows"][-1]["D"] is None
 

@@ -1,6 +1,7 @@
 """Recipes that a column of a table names, compared at a goal."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -124,6 +125,22 @@ def test_seeds_still_needed_are_those_of_the_closed_form():
         assert seeds == pytest.approx(expected, abs=1 + 0.02 * expected)
     assert seeds_needed(gap, both, both + 100 * error, 0.95) is None
     assert seeds_needed(gap + 10, both, both + error, 0.95) == 0
+
+
+def test_further_seeds_are_new_runs_also_where_the_table_names_its_runs():
+    """Points of one run err together by .6%, so that one more seed tells little."""
+    rng, rows = np.random.default_rng(0), []
+    for name, N, ratio, seed in product("ab", (1e8, 2e8, 4e8, 8e8), (10, 40), range(2)):
+        effect = 0.006 * rng.standard_normal() - 0.002 * (name == "b")
+        run = {"optimizer": name, "N": N, "seed": seed}
+        run["run"] = f"{name} {N:g} {ratio} {seed}"
+        for D in np.array([0.25, 0.5, 1.0]) * N * ratio:
+            error = effect + 0.001 * rng.standard_normal()
+            rows.append(run | {"D": D, "loss": loss(N, D) * np.exp(error)})
+    table = pd.DataFrame(rows)
+    options = {"preview": True, "on_failure": "ignore"}
+    chosen = choose_recipe(table, "optimizer", GOAL, "chinchilla", **options)
+    assert chosen.pairs[0]["seeds_of_table"] > 5  # 2, of the runs that were made
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The exchange rate of target for source loss along replay."""
 
 import warnings
+from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,8 +16,6 @@ from known.lines import Known
 
 
 def _loss(draw, x):
-    import jax.numpy as jnp
-
     return jnp.log(draw["level"] + draw["slope"] * x["replay"])
 
 
@@ -32,6 +32,17 @@ def test_lines_have_the_ratio_of_their_slopes():
     rates = bayeslaw.exchange_rate(straight([0.6]), straight([-0.3]), MIXES)
     np.testing.assert_allclose(rates[["rate", "low", "high"]], 2.0, rtol=1e-6)
     assert (rates["chance"] == 1).all()
+
+
+def test_the_source_s_law_starts_from_the_source_s_loss():
+    def fall(draw, x):
+        return _loss(draw, x) + jnp.log(x["loss_before"])
+
+    (piece,) = straight([-0.3]).pieces()
+    reads = replace(piece, log_loss=fall, covariates=("replay", "loss_before"))
+    mixes = MIXES.assign(loss_before=4.0, source_loss_before=2.0)
+    rates = bayeslaw.exchange_rate(straight([0.6]), Known(reads), mixes)
+    np.testing.assert_allclose(rates["rate"], 1.0, rtol=1e-6)
 
 
 def test_draws_that_exchange_nothing_are_counted():

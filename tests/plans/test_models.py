@@ -12,6 +12,7 @@ from bayeslaw.cli.plans import PlanOptions, _baselines, _stages
 from known.plans import DRAWS, STATE, Draws, source_piece, target_piece
 
 SIZES, BEFORE = [8.1e9, 1.4e9], [1.70, 1.95]
+OF_TARGET = {"loss_before": STATE["loss_before"]}
 
 
 def asked(sources=("forgetting",), **options):
@@ -32,7 +33,7 @@ def asked(sources=("forgetting",), **options):
 @pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series], ids=str)
 def test_a_sequence_of_the_models_length_is_by_model(kind):
     columns = {"covariates": STATE | {"source_loss_before": kind(BEFORE)}}
-    for given in (columns, {"baseline_loss": kind(BEFORE)}):
+    for given in (columns, {"baseline_loss": kind(BEFORE), "covariates": OF_TARGET}):
         models = asked(**given).models
         assert [
             model.columns["forgetting"]["source_loss_before"] for model in models
@@ -63,8 +64,8 @@ def test_a_sequence_of_another_length_is_no_draws(options):
 
 def test_draws_have_a_name():
     drawn = bayeslaw.Draws(np.linspace(1.7, 1.95, 50))
-    given = {"loss_before": 3.1, "source_loss_before": drawn}
-    for options in ({"covariates": given}, {"baseline_loss": drawn}):
+    given = {"covariates": OF_TARGET | {"source_loss_before": drawn}}
+    for options in (given, {"covariates": OF_TARGET, "baseline_loss": drawn}):
         for model in asked(**options).models:
             np.testing.assert_array_equal(
                 model.columns["forgetting"]["source_loss_before"], drawn

@@ -1,7 +1,6 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
-from dataclasses import dataclass
-from types import SimpleNamespace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -15,7 +14,9 @@ from bayeslaw._inference.discrepancy import process
 from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.posing import point_pieces
+from bayeslaw._posteriors.chain import ChainLogLoss
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.repetition import Repeating
 from known.plans import Draws
 
 DRAWS = 500
@@ -87,17 +88,23 @@ def test_noise_is_student_t_of_each_draw_s_own_scale():
 class Fading:
     """A law whose errors are larger the shorter a run is."""
 
-    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 4e9))
+    fading: ClassVar = process.Fading(0.2, 4e9)
 
     def __call__(self, values, columns):
         return falling(values, columns)
 
 
+REPEATING = Repeating(Fading(), 1e12)
+
+
+@pytest.mark.parametrize("law", [Fading(), ChainLogLoss(Fading(), ()), REPEATING])
 @pytest.mark.parametrize(("tokens", "size"), [(1e8, 40**0.2), (4e9, 1), (1e10, 1)])
-def test_noise_of_a_short_run_is_as_large_as_in_forecasts(tokens, size):
-    """It fades up to the longest training run, and so it has a slope along tokens."""
-    source = piece(rising)
-    posed = problem(piece(Fading(), **NOISY), source, baseline_loss=2.0)
+def test_noise_of_a_short_run_is_as_large_as_in_forecasts(law, tokens, size):
+    """It fades up to the longest training run, and so it has a slope along tokens; so
+    does that of a chain, and of a law of repetition.
+    """
+    source, read = piece(rising), ("D", "replay", "N", "ptpp")
+    posed = problem(piece(law, covariates=read, **NOISY), source, baseline_loss=2.0)
     target, at = posed.constraints[0], np.log(tokens)
     law = target.of_law.log_losses(at, 0.3)
     loss = target.log_losses(at, 0.3)
@@ -107,6 +114,23 @@ def test_noise_of_a_short_run_is_as_large_as_in_forecasts(tokens, size):
     step = 1e-6
     ahead = target.log_losses(at + step, 0.3)
     np.testing.assert_allclose(slopes[:, 0], (ahead - loss) / step, atol=1e-6)
+
+
+def test_the_learned_effects_of_the_checkpoint_replace_those_of_a_new_one():
+    """With their uncertainty, as in forecasts of its rows; also in the law's own loss
+    before adaptation.
+    """
+    learned = {"checkpoint": {"1e+09 20": 0.02 + 1e-4 * NUMBER}}
+    new = {name: np.full(DRAWS, 4e-9) for name in ("tau_model", "tau_checkpoint")}
+    new |= {"sigma": np.full(DRAWS, 6e-9), "dof": np.full(DRAWS, 3.0)}
+    pieces = [replace(piece(f, **new), effects=learned) for f in (falling, rising)]
+    for constraint in problem(*pieces).constraints:
+        level = np.asarray(part(constraint).piece.values["level"])
+        wanted = learned["checkpoint"]["1e+09 20"][numbers(level) - 1]
+        np.testing.assert_allclose(constraint.noise, wanted, atol=1e-6)
+    np.testing.assert_allclose(constraint.baseline, level * np.exp(wanted), rtol=1e-6)
+    other = problem(*pieces, ptpp=5).constraints[0]
+    assert np.abs(other.noise).max() < 1e-6
 
 
 def test_the_law_s_mean_has_no_noise_and_a_law_without_any_neither():

@@ -133,6 +133,8 @@ def test_state_laws_carry_their_baseline():
         baseline_loss=2.4, covariates={"loss_before": 3.1, "source_loss_before": 2.4}
     )
     assert same.D == made.D
+    with pytest.raises(PlanError, match=r"one loss, .* and differ: give one"):
+        state_plan(baseline_loss=2.5)
     chained = bayeslaw.Draws(np.random.default_rng(0).normal(3.1, 0.05, 300))
     assert state_plan(covariates=STATE | {"loss_before": chained}).D > made.D
 

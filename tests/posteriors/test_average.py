@@ -89,7 +89,7 @@ def test_what_cannot_be_compared_is_refused(coupled):
         bayeslaw.compare(runs[["loss"]])
     with pytest.raises(LawError, match="same in all rows, write it: --column D=8B"):
         bayeslaw.compare(runs[["N", "loss"]])
-    with pytest.raises(LawError, match="fine-tuned .* --law rectified --law broken"):
+    with pytest.raises(LawError, match=r"fine-tuned .* --law rectified --law broken"):
         bayeslaw.compare(runs[["D", "loss"]])
     with pytest.raises(
         LawError, match="none of the laws chinchilla, coupled reads 'replay'"

@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw import chain, checkpoints, losses_before
+from bayeslaw._inference.discrepancy import process
+from bayeslaw._plans.plan import problem_of
 from known.lines import Known, posterior_of
 
 DRAWS = 4000
@@ -109,6 +111,26 @@ def test_runs_of_a_checkpoint_share_its_error():
     apart = np.corrcoef((made.log_loss(runs(checkpoint=["a", "b", "c", "c"])) - flat).T)
     assert abs(apart[0, 1]) < 0.05
     assert apart[2, 3] > 0.999
+
+
+@dataclass(frozen=True)
+class Fading:
+    """`pretrained`, with errors that shrink up to 20B tokens."""
+
+    fading: ClassVar = process.Fading(0.2, 2e10)
+
+    def __call__(self, draw, x):
+        return pretrained(draw, x)
+
+
+def test_the_error_of_a_checkpoint_of_few_tokens_is_as_large_as_in_its_forecasts():
+    (piece,) = before(spread=0.0).pieces()
+    fading = Known(replace(piece, log_loss=Fading()))
+    made = chain(posterior(), {"source_loss_before": fading})
+    few = made.log_loss(runs().assign(ptpp=2.0))[:, 2].var()
+    many = made.log_loss(runs())[:, 2].var()
+    own = 0.01**2 * 20 / 18  # of 20 degrees of freedom
+    assert few - many == pytest.approx((10**0.4 - 1) * own, rel=0.15)
 
 
 def test_measured_rows_use_what_was_measured():
@@ -246,7 +268,7 @@ def test_a_plan_through_a_chain_takes_the_tokens_of_its_joint_draws():
         posterior(2),
         **question,
         new_run=False,
-        covariates={"source_loss_before": s0},
+        baseline_loss=s0,
     )
     assert found.replay == pytest.approx(1, abs=1e-6)
     assert found.D is not None
@@ -271,6 +293,19 @@ def test_a_plan_s_target_and_source_share_the_checkpoint():
     ]
     assert [len(v) for v in several] == [DRAWS, DRAWS]
     assert several[0].mean() > several[1].mean()
+
+
+def test_a_plan_through_a_chain_takes_the_measured_loss_in_place_of_its_forecast():
+    made = chain(posterior(), {"source_loss_before": before(spread=0.2)})
+    asked = {"N": 1e9, "ptpp": 20.0, "max_target_loss": 9.0, "max_forgetting": 0.05}
+    given = {"covariates": {"source_loss_before": 2.4}, "draws": 300}
+    plans = [
+        problem_of(one, posterior(2), **asked, **given) for one in (posterior(), made)
+    ]
+    known, same = (
+        np.sort(plan.constraints[0].of_law.log_losses(20.0, 0.3)) for plan in plans
+    )
+    np.testing.assert_allclose(same, known)
 
 
 def test_what_cannot_be_chained_is_refused():

@@ -21,11 +21,14 @@ def values() -> dict[str, np.ndarray]:
     return saved.values(DRAWS) | of_error
 
 
-def fit() -> bayeslaw.Fit:
-    """Of runs of a checkpoint "seen", whose effect is none."""
-    tree = saved.make_fit(LAW, values(), saved.runs()).inference_data
-    effect = ("chain", "draw", "checkpoint_label"), np.zeros((1, DRAWS, 1))
-    draws = tree["posterior"].to_dataset().assign_coords(checkpoint_label=["seen"])
+def fit(table: pd.DataFrame | None = None, **learned: float) -> bayeslaw.Fit:
+    """Of runs of a checkpoint "seen", whose effect is none, or of those in a table."""
+    learned = learned or {"seen": 0.0}
+    table = saved.runs() if table is None else table
+    tree = saved.make_fit(LAW, values(), table).inference_data
+    effects = np.tile([*learned.values()], (1, DRAWS, 1))
+    effect = ("chain", "draw", "checkpoint_label"), effects
+    draws = tree["posterior"].to_dataset().assign_coords(checkpoint_label=[*learned])
     tree["posterior"] = DataTree(draws.assign(checkpoint_effect=effect))
     return bayeslaw.Fit(LAW, tree)
 
@@ -70,6 +73,17 @@ def test_rows_that_name_no_checkpoint_are_each_of_their_own():
     noise = average().log_loss(unnamed, noise=True, seed=3)
     assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.06
     assert noise.std(axis=0) == pytest.approx(np.sqrt(TAU**2 / ALIKE), rel=0.04)
+
+
+def test_a_row_without_names_is_of_the_one_fitted_checkpoint_of_its_size_and_stage():
+    """Where there are two of them, as seeds, it is of neither."""
+    rows = pd.DataFrame({"N": 1e9, "ptpp": [5.0, 20, 20], "D": 1e10, "replay": 0.0})
+    table = rows.assign(loss=2.0, checkpoint=["only", "one", "other"], seed=0)
+    posterior = fit(table, only=0.1, one=0.2, other=0.3)
+    known = posterior.known_effects(rows, ["checkpoint"])
+    assert (known == [0.1, 0.0, 0.0]).all()
+    named = posterior.known_effects(table.assign(seed=1), ["checkpoint"])
+    assert (named == [0.1, 0.2, 0.3]).all()
 
 
 def test_an_update_expects_the_learned_effect_of_a_seen_checkpoint():

@@ -132,6 +132,14 @@ def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
         assert high < 1.4 * low
     assert "forecast from 15 checkpoints" in told[0]
 
+    # beside a model whose loss was measured
+    two = {"N": "258528", "ptpp": [93.0, 279.0]}
+    drawn, told = forecast_losses(some, ["loss_before"], **two, seed=0)
+    own = some["target"].query("N == 258528 and ptpp == 93")["loss_before"].iloc[0]
+    assert drawn["loss_before"][0] == own
+    assert np.size(drawn["loss_before"][1]) > 1
+    assert "(N 259k, ptpp 279)" in told[0]
+
 
 @pytest.mark.parametrize(
     ("names", "says"),

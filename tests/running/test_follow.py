@@ -486,6 +486,19 @@ def test_two_domains_keep_their_promises_together():
     assert only.probability == known["target"].probability
 
 
+def test_the_verdict_of_several_domains_is_of_each_and_the_side_of_the_strangest():
+    losses = {"target": true_curve(TOKENS), "source": 0.9 * true_curve(TOKENS)}
+    posteriors = {name: power_laws(domain=name) for name in losses}
+    curve = pd.concat(points(TOKENS, loss, domain=n) for n, loss in losses.items())
+    known = bayeslaw.follow(posteriors, curve, UNTIL).to_dict()
+    each = {name: known["domains"][name]["verdict"] for name in losses}
+    assert known["verdict"] == "; ".join(f"{name}: {v}" for name, v in each.items())
+    assert each["target"] == "as foreseen"
+    assert each["source"].startswith("surprising")
+    assert known["side"] == "below"
+    assert known["surprise"] < 0.01
+
+
 # -- bad input -----------------------------------------------------------------------------
 
 

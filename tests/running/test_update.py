@@ -15,7 +15,7 @@ from bayeslaw import LawError, RunTableError
 from bayeslaw._running.updating import surprise as surprises
 from bayeslaw._running.updating.plans import plan_change
 from bayeslaw._running.updating.shifts import measure_move
-from known import example, plans, updates
+from known import example, plans, saved, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
 GOAL = np.array([1.0, 5.0])  # of level and slope: a run at D = 5
@@ -187,6 +187,24 @@ def test_the_same_table_changes_nothing_and_fits_nothing(monkeypatch):
     assert "Nothing new" in repr(same)
     assert not same.first.parameters["moved"].any()
     assert (same.to_frame()["before"] == same.to_frame()["after"]).all()
+
+
+def test_a_run_asked_for_starts_from_each_domain_s_own_loss_before():
+    """As rows of the source do, whose ``loss_before`` is the source's."""
+    law, rows = bayeslaw.law("forgetting"), saved.runs("forgetting")
+    known = saved.values(name="forgetting")
+    both = {name: rows.assign(domain=name) for name in ("target", "source")}
+    fits = {name: saved.make_fit(law, known, table) for name, table in both.items()}
+    at = dict(rows.iloc[0][["N", "D", "replay"]], loss_before=3.0)
+    same = bayeslaw.update(
+        fits["target"],
+        pd.concat(both.values(), ignore_index=True),
+        source=fits["source"],
+        at=at | {"source_loss_before": 2.0},
+    )
+    for name, before in (("target", 3.0), ("source", 2.0)):
+        there = bayeslaw.forecast(fits[name], at | {"loss_before": before})
+        assert same[name].forecasts["before"].item() == there["median"].item()
 
 
 def test_a_batch_of_the_same_law_is_foreseen(honest):

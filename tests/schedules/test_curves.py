@@ -11,6 +11,7 @@ import bayeslaw
 from bayeslaw import (
     Phases,
     PlanError,
+    RunTableWarning,
     best_loss_potential,
     best_peak_lr,
     best_replay,
@@ -339,6 +340,12 @@ def test_the_best_peak_is_that_of_a_fine_grid(weight):
         schedule=lambda p: bayeslaw.cosine(p, 800, warmup=50),
     )["lr"]
     np.testing.assert_allclose(again.draws, got.draws, rtol=1e-6)
+
+
+def test_a_column_that_no_law_reads_is_told():
+    phases = Phases(PRETRAINING, COSINE, {"replay": 0.2, "relay": 0.3})
+    with pytest.warns(RunTableWarning, match="no law here reads relay, so the answer"):
+        turning_length(known(SOURCE, *DRAWS), phases)
 
 
 def test_the_name_before_warns_and_finds_the_same_peak():

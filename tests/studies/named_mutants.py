@@ -158,7 +158,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "noise[drawn.rows] = drawn.piece.noise.draw(1, rng)[:, 0]",
+        "noise[drawn.rows] = new.draw(1, rng)[:, 0]",
         "noise[drawn.rows] = 0.003 * rng.standard_normal(len(drawn.rows))",
     ),
     (
@@ -168,8 +168,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "of_law.log_losses(log_tokens, 1.0)",
-        "of_law.log_losses(log_tokens, 0.0)",
+        "sampled.log_losses(log_tokens, 1.0)",
+        "sampled.log_losses(log_tokens, 0.0)",
     ),
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import format_spread
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.criteria import Choosing, Criterion, Information, Variance
 from bayeslaw._designs.evidence import Domain, domain_of
@@ -48,7 +49,7 @@ class GoalKind(NamedTuple):
 
     def shown(self, sd: float) -> str:
         """Format the goal's sd."""
-        return f"{sd:.2%}" if self.is_share else f"{sd:.3g}"
+        return format_spread(sd, ".2%") if self.is_share else f"{sd:.3g}"
 
 
 def unit_of(gain: str, costs: Costs | None) -> str:

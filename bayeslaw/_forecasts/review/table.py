@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
-from bayeslaw._base.numbers import format_count, format_many
+from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._base.terminal import quote
 from bayeslaw._forecasts.review.findings import (
     Finding,
@@ -190,10 +190,10 @@ def _review_domain(
     # models near the reference run, at which priors in nats are stated
     trouble = None
     if fitting.reference_near(runs):
-        low, high = (format_count(x) for x in (runs["N"].min(), runs["N"].max()))
+        sizes = format_counts(runs["N"].min(), runs["N"].max())
         trouble = (
-            f"models of {low} to {high} parameters lie far from the reference run (1B), "
-            "at which priors in nats are stated"
+            f"models of {sizes} parameters lie far from the reference run (1B), at which "
+            "priors in nats are stated"
         )
     passed = "models are within a factor of 100 of the laws' reference run"
     findings.append(judged("reference", passed, trouble, write_fit()))

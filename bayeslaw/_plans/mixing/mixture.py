@@ -329,8 +329,7 @@ def _tell_settings(question: Question, problem: Problem) -> dict[str, Any]:
     baseline_run = {}
     if model.baseline_run is not None:
         tokens, shares = model.baseline_run
-        of_domains = _by_domain(problem, shares).items()
-        baseline_run = {"D": tokens} | {name: s for name, s in of_domains if s}
+        baseline_run = {"D": tokens} | _by_domain(problem, shares)
     return {
         "D": most if fewest == most else None,
         "confidence": question.confidence,

@@ -49,11 +49,7 @@ def losses_at_hand(
         runs = _find_rows(parts, column)
         if runs is None:
             continue
-        losses = []
-        for size, stage in models:
-            # the mean over checkpoints of this size and stage
-            there = runs[is_of_model(runs, size, stage)][column].dropna().unique()
-            losses.append(float(there.mean()) if len(there) else None)
+        losses = _find_measured(runs, column, models)
         if None not in losses:
             measured[column] = losses if len(models) > 1 else losses[0]
             values = ", ".join(f"{loss:.4g}" for loss in losses)
@@ -61,6 +57,14 @@ def losses_at_hand(
         elif can_fill(runs, column):
             forecast.append(column)
     return Before(measured, tuple(forecast), tuple(lines))
+
+
+def _find_measured(
+    runs: pd.DataFrame, column: str, models: Sequence[tuple[float, float | None]]
+) -> list[float | None]:
+    """Find the loss of each model: the mean over checkpoints of its size and stage."""
+    there = [runs[is_of_model(runs, *model)][column].dropna() for model in models]
+    return [float(x.unique().mean()) if len(x) else None for x in there]
 
 
 def _find_rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
@@ -83,29 +87,36 @@ def forecast_losses(
     seed: int,
 ) -> tuple[dict[str, Any], list[str]]:
     """Draw the losses of checkpoints that the table does not have, as `plan` takes
-    them, with a line about each column.
+    them, with a line about each column. Of several models, those that the table has keep
+    their measured losses.
     """
-    fits, lines = {}, []
+    fits, measured, lines = {}, {}, []
+    models = models_of(N, ptpp)
     for column in columns:
         runs = _find_rows(parts, column)
         assert runs is not None, "looked up in losses_at_hand"
         fits[column] = _fit_checkpoints(runs, column, seed)
-    draws = losses_before(fits, N, ptpp, seed=seed)
+        measured[column] = _find_measured(runs, column, models)
+    draws: dict[str, Any] = {**losses_before(fits, N, ptpp, seed=seed)}
     for column, losses in draws.items():
         by_model = losses if isinstance(losses, list) else [losses]
-        quantiles = [np.quantile(each, [0.05, 0.5, 0.95]) for each in by_model]
+        missing = [k for k, loss in enumerate(measured[column]) if loss is None]
+        quantiles = [np.quantile(by_model[k], [0.05, 0.5, 0.95]) for k in missing]
         intervals = "; ".join(
             f"{middle:.3g} ({low:.3g} to {high:.3g} with 90%)"
             for low, middle, high in quantiles
         )
         sizes, stages = (
-            ", ".join(format_count(float(v)) for v in np.atleast_1d(numbers))
-            for numbers in (N, ptpp)
+            ", ".join(dict.fromkeys(format_count(models[k][i]) for k in missing))
+            for i in range(2)
         )
         lines.append(
             f"{column} of the model planned for (N {sizes}, ptpp {stages}) is not in the "
             f"table; forecast from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
         )
+        if isinstance(losses, list):
+            pairs = zip(measured[column], losses, strict=True)
+            draws[column] = [x if known is None else known for known, x in pairs]
     return draws, lines
 
 

@@ -19,6 +19,7 @@ from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import NOISE
+from bayeslaw._inference.table import OF_CHECKPOINT, labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
@@ -137,9 +138,19 @@ class Fit(LawPosterior):
                 for kind, effects in misfit.effects.items()
             }
         effects = {
-            kind: dict(zip(map(str, labels.to_numpy()), by_draw.T, strict=True))
-            for kind, (labels, by_draw) in learned.items()
+            kind: dict(zip(map(str, groups.to_numpy()), by_draw.T, strict=True))
+            for kind, (groups, by_draw) in learned.items()
         }
+        # a row that names neither checkpoint nor seed is of the only one of its size,
+        # or of its size and stage
+        for kind in effects.keys() & {*OF_CHECKPOINT}:
+            unnamed = self.runs.drop(columns=[kind, "seed"], errors="ignore")
+            short, full = labels(kind, unnamed), labels(kind, self.runs)
+            if short is not None and full is not None:
+                groups = full.groupby(short).unique()
+                only = groups[groups.map(len) == 1].explode()
+                by_name = only.map(effects[kind]).dropna()
+                effects[kind] |= {str(name): effect for name, effect in by_name.items()}
         process = None if misfit is None else misfit.process
         beyond = None
         if self.drift is not None:

@@ -245,11 +245,16 @@ class Following(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types: the numbers of the first domain, the numbers of all
-        domains together, and those of each domain by name.
+        domains together, with the verdict on each and the side of the most surprising
+        one, and those of each domain by name.
         """
         together = super().to_dict()
         decision, domains = together.pop("decision"), together.pop("domains")
         together["decision"] = decision.pop("action")
+        if len(domains) > 1:
+            verdicts = [f"{name}: {d.verdict}" for name, d in self.domains.items()]
+            strangest = min(self.domains.values(), key=lambda domain: domain.surprise)
+            together |= {"verdict": "; ".join(verdicts), "side": strangest.side}
         return self.first.to_dict() | together | decision | {"domains": domains}
 
     def sentence(self) -> str:

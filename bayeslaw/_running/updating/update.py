@@ -44,6 +44,7 @@ from bayeslaw._running.updating.surprise import (
     surprise_of,
 )
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
+from bayeslaw._tables.before import of_source
 from bayeslaw._tables.fitting import check_full, losses, own_rows
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -60,7 +61,7 @@ class UpdateArguments:
     _: KW_ONLY
     source: KeptPosterior | str | Path | None = None
     question: Mapping[str, Any] | None = None
-    at: pd.DataFrame | None = None
+    at: pd.DataFrame | Mapping[str, Any] | None = None
     allow_missing: bool = False
     seed: int = 0
     on_failure: str = "raise"
@@ -101,8 +102,9 @@ def update(arguments: UpdateArguments) -> Updated:
     question
         Keywords of `plan`, to compare the plan before and after. It needs ``source``.
     at
-        Runs to forecast before and after; reasons are given for the first. By default
-        the run of the old plan, and the largest of the table.
+        Runs to forecast before and after, a table or one run as a mapping; reasons are
+        given for the first. By default the run of the old plan, and the largest of the
+        table.
     allow_missing
         Go on if the table lacks most of the old rows.
     seed
@@ -163,8 +165,12 @@ def update(arguments: UpdateArguments) -> Updated:
         pair = olds[TARGET], olds[FORGETTING]
         before = plan(*pair, **keywords)
         planned = planned_rows(pair, keywords, before)
+    asked = {}
+    if arguments.at is not None:
+        at = as_runs(arguments.at)
+        asked = {TARGET: at, FORGETTING: of_source(at)}
     goals = {
-        role: _choose_goal(batch, planned.get(role), arguments.at)
+        role: _choose_goal(batch, planned.get(role), asked.get(role))
         for role, batch in batches.items()
     }
     losses_before = {
