@@ -58,6 +58,7 @@ from bayeslaw._posteriors.pairs import (
     fitted_range,
 )
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._tables.rows.levels import SAME
 
 ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked separately
 
@@ -307,7 +308,9 @@ def _list_columns(
     before = start if measured is None else measured
     if before is None:
         return known
-    if is_only and start is not None and not np.array_equal(start, before):
+    # draws are a forecast, in place of which the source starts from a measured loss
+    typed = [x for x in (start, measured) if x is not None and not isinstance(x, Draws)]
+    if is_only and len(typed) == 2 and not math.isclose(*typed, rel_tol=SAME):
         raise PlanError(
             f"baseline_loss and {SOURCE_LOSS_BEFORE} are one loss, the source's before "
             "adaptation, and differ: give one of them"

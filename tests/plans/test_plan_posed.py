@@ -1,6 +1,7 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -88,7 +89,7 @@ def test_noise_is_student_t_of_each_draw_s_own_scale():
 class Fading:
     """A law whose errors are larger the shorter a run is."""
 
-    fading: ClassVar = process.Fading(0.2, 4e9)
+    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 4e9))
 
     def __call__(self, values, columns):
         return falling(values, columns)
