@@ -195,8 +195,10 @@ def _tables_of(arguments: PlanArguments) -> dict[str, pd.DataFrame]:
     posteriors = [*arguments.targets.values(), *arguments.sources.values()]
     runs = [getattr(posterior, "runs", None) for posterior in posteriors]
     tables = [table for table in runs if isinstance(table, pd.DataFrame)]
-    is_pair = len(arguments.targets) == len(arguments.sources) == len(tables) / 2
-    return dict(zip(LOSSES_BEFORE.values(), tables, strict=True)) if is_pair else {}
+    is_pair = len(arguments.targets) == len(arguments.sources) == 1
+    if not is_pair or len(tables) < 2:
+        return {}
+    return dict(zip(LOSSES_BEFORE.values(), tables, strict=True))
 
 
 def with_repetition(

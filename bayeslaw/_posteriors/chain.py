@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from bayeslaw._base.arrays import AnyArray
+    from bayeslaw._inference.discrepancy.process import Fading
 
 # columns that forecast a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
@@ -49,12 +50,13 @@ ERROR = "error"
 
 
 class Link(NamedTuple):
-    """A covariate and the formula that forecasts it. Its draws are the leaves
-    ``column:name``.
+    """A covariate, the formula that forecasts it, and how the errors of this forecast fade
+    with tokens. Its draws are the leaves ``column:name``.
     """
 
     column: str
     log_loss: Any
+    fading: Fading | None
 
 
 def chain(
@@ -204,10 +206,11 @@ class Chain:
                 error = piece.noise.draw(checkpoints or 1, rng)
                 leaves = {**piece.values, ERROR: error if checkpoints else error[:, 0]}
                 values |= {f"{column}:{name}": leaf for name, leaf in leaves.items()}
-            formulas = [piece.log_loss for piece in before]
-            formula = ChainLogLoss(
-                main.log_loss, tuple(map(Link, self.before, formulas))
-            )
+            links = [
+                Link(column, piece.log_loss, piece.fading)
+                for column, piece in zip(self.before, before, strict=True)
+            ]
+            formula = ChainLogLoss(main.log_loss, tuple(links))
             unchained = [c for c in main.covariates if c not in self.before]
             covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
             piece = Piece(formula, values, covariates, main.effects)
@@ -410,8 +413,7 @@ class ChainLogLoss:
         completed = dict(covariates)
         for link in self.links:
             leaves = without_prefix(f"{link.column}:", draw)
-            fading = getattr(link.log_loss, "fading", None)
-            size = 1.0 if fading is None else fading.factor(checkpoint)
+            size = 1.0 if link.fading is None else link.fading.factor(checkpoint)
             error = size * leaves[ERROR]
             forecast = jnp.exp(link.log_loss(leaves, checkpoint) + error)
             measured = covariates.get(link.column)

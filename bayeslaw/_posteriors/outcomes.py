@@ -225,7 +225,7 @@ class RowErrors(NamedTuple):
         carried, dof = self.carried[truth], self.dof[truth]
         error = self.scale[truth] * rng.standard_t(dof[..., None], carried.shape)
         # in the order of the run, because each row carries a part of the previous error
-        for j in range(1, carried.shape[-1]):
+        for j in np.flatnonzero(np.atleast_2d(carried).any(axis=0)):
             error[..., j] += carried[..., j] * error[..., j - 1]
         return error
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import PlanError, plan
+from bayeslaw import PlanError, plan, simulate
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._posteriors.pairs import coupled, error_correlation
 from bayeslaw.cli.parsing import read_value
@@ -107,6 +107,22 @@ def test_several_targets_are_each_kept_and_told_together():
     assert pytest.approx(found.D, rel=1e-6) == again.D
     assert found.probability_target <= min(r["probability"] for r in found.promises[:2])
     assert found.probability_forgetting == found.promises[2]["probability"]
+
+
+def test_several_targets_and_as_many_sources_may_all_keep_their_tables():
+    domains = [of_target(), of_target(3), of_source(1), of_source(2)]
+    kept = [
+        dataclasses.replace(domain, runs=simulate("state-target", seed=seed))
+        for seed, domain in enumerate(domains)
+    ]
+    limits = {"max_target_loss": 2.5, "max_forgetting": "3%"}
+    # not as in the tables
+    limits |= {"min_replay": 0.0, "max_replay": 1.0, "correlation": 0.0}
+    plans = [
+        plan({"fi": fi, "sv": sv}, {"web": web, "code": code}, **(ASKED | limits))
+        for fi, sv, web, code in (domains, kept)
+    ]
+    assert plans[0].D == plans[1].D
 
 
 def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw():

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import jax
@@ -117,7 +118,7 @@ def test_runs_of_a_checkpoint_share_its_error():
 class Fading:
     """`pretrained`, with errors that shrink up to 20B tokens."""
 
-    fading: ClassVar = process.Fading(0.2, 2e10)
+    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 2e10))
 
     def __call__(self, draw, x):
         return pretrained(draw, x)
