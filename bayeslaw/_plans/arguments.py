@@ -99,9 +99,10 @@ class Known(NamedTuple):
     notes: tuple[str, ...]
 
 
-def with_kept_losses(arguments: PlanArguments) -> Known:
+def with_kept_losses(arguments: PlanArguments, *, of_diverging: bool = False) -> Known:
     """Complete the arguments with losses of the checkpoint before adaptation that are
-    not given, and that the tables of the fits have.
+    not given, and that the tables of the fits have. ``of_diverging``: as in
+    `lacks_baseline`.
     """
     targets, sources = arguments.targets, arguments.sources
     covariates, notes = dict(arguments.covariates or {}), []
@@ -155,18 +156,20 @@ def with_kept_losses(arguments: PlanArguments) -> Known:
     known = replace(arguments, covariates=covariates, baseline_loss=baselines)
     tables = _tables_of(known)
     columns = [column for column in missing if column not in covariates]
-    if tables and lacks_baseline(known):
+    if tables and lacks_baseline(known, of_diverging=of_diverging):
         columns = [*dict.fromkeys([*columns, SOURCE_LOSS_BEFORE])]
     forecast = losses_at_hand(tables, columns if tables else (), *models).forecast
     return Known(known, forecast, tuple(notes))
 
 
-def with_losses(arguments: PlanArguments) -> tuple[PlanArguments, tuple[str, ...]]:
+def with_losses(
+    arguments: PlanArguments, *, of_diverging: bool = False
+) -> tuple[PlanArguments, tuple[str, ...]]:
     """Complete the arguments with losses before adaptation that are not given: those in
     the tables of the fits, else forecasts from the other checkpoints there. Also returns
-    a note on the origin of each loss.
+    a note on the origin of each loss. ``of_diverging``: as in `lacks_baseline`.
     """
-    known, columns, notes = with_kept_losses(arguments)
+    known, columns, notes = with_kept_losses(arguments, of_diverging=of_diverging)
     forecasts, lines = forecast_losses(
         _tables_of(known), columns, known.N, known.ptpp, seed=known.seed
     )
@@ -174,9 +177,9 @@ def with_losses(arguments: PlanArguments) -> tuple[PlanArguments, tuple[str, ...
     return replace(known, covariates=covariates), (*notes, *lines)
 
 
-def lacks_baseline(arguments: PlanArguments) -> bool:
-    """Tell whether the source's loss before adaptation is not given, and its laws read it
-    or have no loss of their own before the first token.
+def lacks_baseline(arguments: PlanArguments, *, of_diverging: bool) -> bool:
+    """Tell whether the source's loss before adaptation is not given, and its laws read
+    it. ``of_diverging``: or have no loss of their own before the first token.
     """
     is_given = SOURCE_LOSS_BEFORE in (arguments.covariates or {})
     if arguments.baseline_loss is not None or is_given:
@@ -184,8 +187,8 @@ def lacks_baseline(arguments: PlanArguments) -> bool:
     pieces = next(iter(arguments.sources.values())).pieces()
     if any(starts_from_losses(piece.covariates) for piece in pieces):
         return True
-    has_tokens = arguments.baseline_tokens is not None
-    return not has_tokens and any(piece.diverges_at_start for piece in pieces)
+    is_asked = of_diverging and arguments.baseline_tokens is None
+    return is_asked and any(piece.diverges_at_start for piece in pieces)
 
 
 def _tables_of(arguments: PlanArguments) -> dict[str, pd.DataFrame]:

@@ -118,7 +118,8 @@ def make_plan(
     question = {"seed": setting.seed, **asked.keywords}
     try:
         arguments, of_forecasts = with_losses(
-            PlanArguments(fits["target"], fits["source"], **question)
+            PlanArguments(fits["target"], fits["source"], **question),
+            of_diverging=True,
         )
         notes += of_forecasts
         answer, problem = answered(question_of(arguments))

@@ -96,7 +96,9 @@ def check_question(
         _Unfitted("target", parts["target"], tuple(needs["target"])),
         _Unfitted("source", parts["source"], tuple(needs["source"]), bool(diverging)),
     )
-    arguments, forecast, told = with_kept_losses(PlanArguments(*unfitted, **keywords))
+    arguments, forecast, told = with_kept_losses(
+        PlanArguments(*unfitted, **keywords), of_diverging=True
+    )
     kept = {
         "covariates": arguments.covariates,
         "baseline_loss": arguments.baseline_loss,
@@ -114,7 +116,7 @@ def check_question(
         for column in (c for c in needs[domain] if c not in known):
             readers = [law.name for law in laws[domain] if column in law.covariates]
             missing.append(f"{column} (read by {', '.join(readers)})")
-    if lacks_baseline(arguments):
+    if lacks_baseline(arguments, of_diverging=True):
         readers = [x.name for x in laws["source"] if starts_from_losses(x.covariates)]
         missing.append(
             "baseline_loss (the source's loss before adaptation, needed by "

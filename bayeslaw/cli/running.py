@@ -408,6 +408,8 @@ def _question(
     names = {part: laws.get(part, ()) for part in parts}
     checked = check_question(keywords, parts, names)
     question = {"seed": options.seed, **checked.keywords}
-    arguments, notes = with_losses(PlanArguments(*checked.unfitted, **question))
+    arguments, notes = with_losses(
+        PlanArguments(*checked.unfitted, **question), of_diverging=True
+    )
     say(*checked.told, *notes, to_stderr=True)
     return question | {"covariates": arguments.covariates}
