@@ -158,9 +158,7 @@ class Anchors(Shown):
         return cls(**record)
 
     def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """List the rows to measure, in order, without losses. Each run and replicate
-        has its own name in ``run``.
-        """
+        """List the rows to measure, without losses; each run has its own name."""
         rows, names = [], []
         for pick in self.picks:
             again = f" #{pick['replicate']}" if pick["replicate"] > 1 else ""
@@ -204,7 +202,6 @@ class Anchors(Shown):
         return table
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer, and each run to buy."""
         if not self.picks:
             return paragraphs(self.sentence())
         columns = ["run", "replicate", "cost", "gain", "goal_sd"]

@@ -106,9 +106,7 @@ def variances_at(
 
 @dataclass(frozen=True, eq=False)
 class OfGoals(Criterion):
-    """A gain that follows from the variances of the goals; ``rows``: their loadings,
-    shape (goal, coordinate).
-    """
+    """A gain from the variances of goals with loadings ``rows``."""
 
     rows: Float[np.ndarray, "goal coordinate"]
 

@@ -192,9 +192,7 @@ class Offer(Priced):
         )
 
     def going_on(self, picks: Sequence[Pick]) -> Offer:
-        """Offer to continue bought runs to later stops, at the difference in cost,
-        shape (pick, stop).
-        """
+        """Offer to continue bought runs to later stops, at the difference in cost."""
         runs, stops = np.array(picks).T
         paid = self.cost[runs, stops]
         later = np.arange(self.cost.shape[1]) > stops[:, None]
@@ -210,9 +208,7 @@ class Offer(Priced):
         return offer.given(np.repeat(~later, self.per_stop, axis=1))
 
     def information(self, pick: Pick) -> Precision:
-        """Compute the precision that a run up to a stop adds to the coordinates and to
-        its checkpoint's effects.
-        """
+        """Compute the precision that a run up to a stop adds."""
         if pick in self._informations:
             return self._informations[pick]
         run, stop = pick
@@ -256,9 +252,7 @@ class Offer(Priced):
 
     @cached_property
     def _conditional(self) -> Float[np.ndarray, "run measurement measurement"]:
-        """Covariance of each run's measurements given the coordinates, for checkpoints
-        without measured runs.
-        """
+        """Covariance of measurements given coordinates, of new checkpoints."""
         return self.noise + self._effects @ self._effects.transpose(0, 2, 1)
 
     def at_stops(

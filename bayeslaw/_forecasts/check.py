@@ -1,6 +1,4 @@
-"""Check calibration on held-out runs: how far a posterior can be trusted for runs to
-which it was not fitted.
-"""
+"""Check calibration on held-out runs: how far a posterior can be trusted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Compute the posterior predictive at any table of runs, for the law's loss and for a
-new run's.
-"""
+"""Compute the posterior predictive at any runs, for the law's loss and a new run's."""
 
 from __future__ import annotations
 

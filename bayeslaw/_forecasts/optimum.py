@@ -322,9 +322,7 @@ def _choose_budgets(
     sweeps: Sequence[pd.DataFrame],
     costs: Costs,
 ) -> list[float]:
-    """Choose the budgets: the given ones, else those of the sweeps and ten times the
-    largest.
-    """
+    """Choose the given budgets, else those of the sweeps and ten times the last."""
     if budgets is not None:
         is_one = isinstance(budgets, str | int | float | np.number)
         several = [budgets] if is_one else budgets
@@ -496,7 +494,6 @@ def parabola(
 def _warn_of_few_rows(
     posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
 ) -> list[str]:
-    """List the conclusions for which the table is too small."""
     if runs is None:
         return []
     lines = []

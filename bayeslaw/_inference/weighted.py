@@ -1,6 +1,4 @@
-"""Replace chains by importance sampling: for a preview, and if chains disagree about
-the weights of modes.
-"""
+"""Replace chains by importance sampling: for a preview, or where chains disagree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Find a law by its name in the catalogue, a Python file that defines ``LAW``, or a
-formula.
-"""
+"""Find a law by its name, a Python file that defines ``LAW``, or a formula."""
 
 from __future__ import annotations
 

@@ -299,7 +299,6 @@ class Law:
         return f"Law({self.name!r}: {', '.join(self.parameters)})"
 
     def _repr_html_(self) -> str:
-        """Show title, formula, and each prior with its source, in notebooks."""
         rows = {
             name: {"prior": str(prior), "from": prior.source}
             for name, prior in self.priors.items()
@@ -334,23 +333,17 @@ class Law:
 
     @property
     def untuned(self) -> tuple[str, ...]:
-        """Columns that the law reads beside tuned settings. Runs that are equal in them
-        share what the law misses.
-        """
+        """Columns read beside tuned settings; equal runs share what the law misses."""
         return tuple(c for c in self.covariates if c not in self.tuned)
 
     def columns_in(self, there: Container[str]) -> list[str]:
-        """List the columns that the law reads of those that are there: all but tuned
-        settings that are not.
-        """
+        """List the columns read of those there: all but absent tuned settings."""
         return [c for c in self.covariates if c in there or c not in self.tuned]
 
     # -- the law -----------------------------------------------------------------------
 
     def coefficients(self, values: Values) -> dict[str, Array]:
-        """Compute the coefficient of each term from its contribution in nats at the
-        reference run.
-        """
+        """Compute each term's coefficient from its nats at the reference run."""
         at_reference = as_arrays(self.reference)
         return {
             t.coefficient: jnp.asarray(values[t.site])

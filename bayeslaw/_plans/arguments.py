@@ -80,9 +80,7 @@ class PlanArguments:
 
     @property
     def sources(self) -> dict[str, Posterior]:
-        """Collect the posteriors of sources by name; one without a name is
-        ``forgetting``.
-        """
+        """Collect the sources' posteriors by name; one without is ``forgetting``."""
         return by_name(self.source, FORGETTING)
 
 

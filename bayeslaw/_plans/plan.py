@@ -285,9 +285,7 @@ class Solution(NamedTuple):
 
     @property
     def is_plan(self) -> bool:
-        """Tell whether there is a plan. Within a budget, a less probable plan counts,
-        too.
-        """
+        """Tell whether there is a plan; within a budget any choice is one."""
         return self.is_reached or (
             self.problem.most_probable and math.isfinite(self.choice.log_tokens)
         )
@@ -343,9 +341,7 @@ def _solve_model(question: Question, model: Model) -> Solution:
 def _plug_in(
     question: Question, solution: Solution, certain: Mapping[str, tuple[Piece, ...]]
 ) -> dict[str, float | None]:
-    """Find the plan of parameters without uncertainty, and its probability by the
-    posterior.
-    """
+    """Find the plan without uncertainty, and its probability by the posterior."""
     # all draws are the same one, as many as one call evaluates
     few = min(question.draws, DRAWS)
     sure = replace(question, pieces=certain, new_run=False, draws=few)

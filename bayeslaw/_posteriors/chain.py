@@ -245,9 +245,7 @@ class Chain:
     def _draw_noise(
         self, runs: pd.DataFrame, seed: int
     ) -> Float[np.ndarray, "draw run"]:
-        """Draw a new run's noise on log loss, shape (draw, run); it does not depend on
-        the losses before.
-        """
+        """Draw a new run's noise, which does not depend on losses before."""
         at = runs
         if set(CHECKPOINT) <= set(runs):
             at = runs.assign(D=runs["N"] * runs["ptpp"])
@@ -406,9 +404,7 @@ class ChainLogLoss:
     def _complete(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> dict[str, Float[AnyArray, " run"]]:
-        """Complete the covariates, each of shape (run,), by the forecasts of the
-        checkpoint.
-        """
+        """Complete the covariates by the forecasts of the checkpoint."""
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
         completed = dict(covariates)
         for link in self.links:

@@ -54,9 +54,7 @@ def log_losses(
 
 
 def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a table that lacks columns, or numbers in them, before it is evaluated;
-    raises as `log_losses` does.
-    """
+    """Refuse a table that lacks columns or numbers, before it is evaluated."""
     for name in names:
         _column(table, name, what)
 
@@ -232,9 +230,7 @@ class RowErrors(NamedTuple):
     def log_density(
         self, error: Float[np.ndarray, "draw measurement"]
     ) -> Float[np.ndarray, " draw"]:
-        """Compute the joint log density of all errors of each draw, shape (draw,
-        measurement) -> (draw,).
-        """
+        """Compute the joint log density of all errors of each draw."""
         # The first row of a run carries nothing, so the value that `roll` moves there
         # is not used.
         before = np.roll(error, 1, axis=1)

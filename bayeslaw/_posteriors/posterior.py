@@ -69,9 +69,7 @@ class Piece:
 
     @property
     def formula(self) -> Any:
-        """The law's own formula: within formulas that fill in its columns, their
-        innermost ``main``.
-        """
+        """The law's own formula: the innermost ``main`` of formulas within."""
         formula = self.log_loss
         while hasattr(formula, "main"):
             formula = formula.main
@@ -112,9 +110,7 @@ class Piece:
         return not bool(jnp.isfinite(self.log_loss(draw, covariates)).all())
 
     def columns_in(self, there: Container[str]) -> list[str]:
-        """List the columns that ``log_loss`` reads of those that are there: all but
-        tuned settings that are not.
-        """
+        """List the columns read of those there: all but absent tuned settings."""
         return [c for c in self.covariates if c in there or c not in self.tuned]
 
     def at(
@@ -264,9 +260,7 @@ def _map_in_blocks(
     draws: Mapping[str, Float[np.ndarray, "draw ..."]],
     covariates: Mapping[str, Float[np.ndarray, " run"]],
 ) -> Float[np.ndarray, "draw run"]:
-    """Map a function over draws at blocks of rows of one size, so that tables share a
-    compiled program.
-    """
+    """Map over draws at blocks of rows of one size, which share a program."""
     rows = max(len(column) for column in covariates.values())
     count = len(next(iter(draws.values())))
     values = np.empty((count, rows))
@@ -397,9 +391,7 @@ class Member:
         return draws | noise
 
     def draws(self) -> pd.DataFrame:
-        """Draws of each parameter in the paper's units, and of the noise: a row for each
-        draw.
-        """
+        """Draws of each parameter in the paper's units, and of the noise."""
         return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
 
     @property

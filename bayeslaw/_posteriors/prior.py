@@ -67,9 +67,7 @@ def kind_of(law: Law, runs: pd.DataFrame | None = None) -> tuple[str, str]:
 
 
 class ChosenPriors(NamedTuple):
-    """A law with its priors, the ``name`` of the experience that they come from, and
-    ``why`` it was chosen.
-    """
+    """A law with its priors, their experience's ``name``, and ``why`` that."""
 
     law: Law
     name: str

@@ -1,6 +1,4 @@
-"""Process one domain of the table: split it, fit it, forecast the held-out runs, and
-draw pictures.
-"""
+"""Process one domain of the table: fit, forecast held-out runs, draw pictures."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
 
 
 def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add a column ``mixture`` with the shares of each run as text, if there are
-    shares.
-    """
+    """Add a column ``mixture``, the shares of each run as text, if there are any."""
     columns = share_columns(runs)
     if len(columns) < 2:
         return runs
@@ -201,9 +197,7 @@ class DomainResult:
 
     @property
     def decisive(self) -> list[Check]:
-        """Select the checks along axes on which the plan lies beyond the table; if it
-        lies within, the main check.
-        """
+        """Select the checks along the plan's axes, else the main check."""
         checks = [
             test.check
             for test in self.tested

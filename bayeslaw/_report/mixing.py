@@ -1,6 +1,4 @@
-"""Build the page's part about mixtures: the plan, pictures of it, and the data of its
-sliders.
-"""
+"""Build the page's part about mixtures: the plan, its pictures, and sliders."""
 
 from __future__ import annotations
 
@@ -158,9 +156,7 @@ def scattered(
 def places_of(
     log_tokens: Float[np.ndarray, " run"], shares: Float[np.ndarray, "run domain"]
 ) -> Float[np.ndarray, "run axis"]:
-    """Compute the positions of runs: log tokens, and the root of each share, in which
-    laws bend little.
-    """
+    """Place runs at log tokens and the roots of shares, in which laws bend little."""
     places = np.column_stack([NODES.along_tokens * log_tokens, np.sqrt(shares)])
     return places.astype(np.float32).astype(float)  # rounded as in the page's data
 

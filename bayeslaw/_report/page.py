@@ -1,6 +1,4 @@
-"""Make one HTML page from a table of runs: fit, forecast the held-out runs, check,
-draw.
-"""
+"""Make one HTML page from a table of runs: fit, forecast, check, plan and draw."""
 
 from __future__ import annotations
 
@@ -411,9 +409,7 @@ def _name_files(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
-    """List the names of the laws given for a domain; an empty list means the laws that
-    suit.
-    """
+    """List the laws named for a domain; none if those that suit are meant."""
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]
@@ -421,7 +417,6 @@ def _list_laws(law: LawNames | None, domain: str) -> list[str]:
 
 
 def _weigh_stages(contents: Contents) -> dict[Any, float]:
-    """Weigh the stages of the page by their measured seconds."""
     kinds = [FINAL] if contents.asked else []
     kinds += [hold_out.axis for hold_out in contents.setting.hold_outs]
     shares: dict[Any, float] = {
@@ -591,13 +586,11 @@ def _list_limits(
 
 
 def _read_inline(name: str) -> Markup:
-    """Read a style sheet, a script or the glossary of the page."""
     path = files("bayeslaw._report").joinpath("templates", "page", name)
     return Markup(path.read_text(encoding="utf-8"))
 
 
 def _write_command(contents: Contents) -> str:
-    """Write the command that makes the page again."""
     setting = contents.setting
     words = ["bayeslaw", "report"]
     # A bundled table brings its own reference, and needs no name.
@@ -623,7 +616,6 @@ def _write_command(contents: Contents) -> str:
 
 
 def _write_update_command(contents: Contents) -> str:
-    """Write the command that updates the fits by a longer table, read as this one was."""
     saved = _name_files(contents.fits)
     first = saved.get("target", next(iter(saved.values())))
     words = ["bayeslaw", "update", first, "OLD_AND_NEW_RUNS"]
@@ -689,7 +681,6 @@ def _write_question(question: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write_value(value: Any) -> str:
-    """Write a value as an option takes it."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_write_value(v)}" for name, v in value.items())
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -106,9 +106,7 @@ def finite_number(name: str, value: Any) -> float:
 
 
 class PhaseAreas(NamedTuple):
-    """Compute areas after any number of steps of one phase. After the schedule's end
-    its last rate continues.
-    """
+    """Compute areas after any steps of a phase; its last rate goes on."""
 
     rates: Float[np.ndarray, " step"]  # rates at steps 0, 1, ...
     areas: Areas  # areas after steps 0, 1, ...
@@ -278,7 +276,6 @@ class WeightedDomain(NamedTuple):
         return losses
 
     def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
-        """Say how to give a column that a formula reads."""
         missing = [c for c in piece.columns_in(columns) if c not in columns]
         if missing and missing[0] in COLUMNS:
             raise PlanError(

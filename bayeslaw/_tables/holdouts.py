@@ -130,9 +130,7 @@ def describe_level(axis: str, level: float) -> str:
 
 
 def _format_edge(level: float) -> str:
-    """Format a level in a stage's name: counts as people write them, compute in powers
-    of ten.
-    """
+    """Format a level in a stage's name; compute in powers of ten."""
     return f"{level:.2g}" if level >= 1e15 else format_count(level)
 
 
@@ -180,9 +178,7 @@ def default_axes(runs: pd.DataFrame) -> list[str]:
 
 
 def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " level"]:
-    """List the levels of an axis in any of some tables, ascending; nearly equal levels
-    are one.
-    """
+    """List the levels of an axis in some tables, ascending; near ones are one."""
     values = [axis_values(runs, axis) for runs in tables if has_axis(runs, axis)]
     x = np.concatenate([np.zeros(0), *values])
     levels = np.unique(x[np.isfinite(x)])
@@ -252,9 +248,7 @@ def stages_named(runs: pd.DataFrame, names: Collection[str]) -> list[HoldOut]:
 
 
 def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
-    """Leave out each level of an axis above the first, to be forecast from all lower
-    levels; each with its name.
-    """
+    """Leave out each level of an axis above the first, to be forecast from lower."""
     x = axis_values(runs, axis)
     levels, are_levels = _cut(x)
     stages = []

@@ -515,9 +515,7 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
 def _parse_numbers(
     runs: pd.DataFrame,
 ) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
-    """Convert schema columns to floats. Also returns why cells are not numbers: column
-    -> row -> reason.
-    """
+    """Convert schema columns to floats, with reasons by column and row if not."""
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells, of_share = runs[name], name == "replay" or is_share(name)
@@ -568,7 +566,6 @@ def _find_overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:
-    """Warn of a column that mixes percent with fractions."""
     written = cells.dropna().astype(str).str.strip()
     percent = written.str.endswith("%")
     fraction = ~percent & ~written.isin(("0", "0.0"))
@@ -624,17 +621,13 @@ def check_values(
 
 
 def row_numbers(runs: pd.DataFrame) -> pd.Index:
-    """Number the rows from 1, as in the file that they were read from, else as in the
-    table.
-    """
+    """Number the rows as in their file, from 1, else as in the table."""
     if runs.index.name == "row":
         return runs.index
     return pd.RangeIndex(1, len(runs) + 1)
 
 
 def point_columns(runs: pd.DataFrame) -> list[str]:
-    """List columns that identify a point of a run; there can be only one loss at a
-    point.
-    """
+    """List columns that identify a point of a run, at which there is one loss."""
     along = "step" if "step" in runs else "D"
     return [name for name in ("run", along, "domain") if name in runs]

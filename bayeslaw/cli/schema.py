@@ -1,6 +1,4 @@
-"""Define ``schema``: the JSON schemas of the run table, and of what each command prints
-with ``--json``.
-"""
+"""Define ``schema``: JSON schemas of the run table and of commands' answers."""
 
 from __future__ import annotations
 

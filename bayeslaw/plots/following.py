@@ -1,6 +1,4 @@
-"""Draw a run while it trains: its points, what they say about its end, and which limits
-hold.
-"""
+"""Draw a run while it trains: its points, its end, and which limits hold."""
 
 from __future__ import annotations
 

@@ -181,9 +181,7 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
 def _compute_count_intervals(
     runs: int, probability: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the 90% interval of the count of independent runs, low and high, each
-    with the probability's shape.
-    """
+    """Compute the 90% interval of the count of independent runs."""
     from scipy import stats
 
     # The number of runs inside is binomial if they are independent.

@@ -71,9 +71,7 @@ def _choose_price(
 
 
 def region(ax: Axes, plan: Plan) -> Axes:
-    """Draw the probability that all limits are kept, over replay and ATPP. The line
-    is the confidence asked for.
-    """
+    """Draw the probability of all limits over replay and ATPP; line: confidence."""
     percent = 100 * np.array(plan.region["replay"])
     atpp = np.array(plan.region["atpp"])
     chance = np.array(plan.region["probability"]).T  # (atpp, replay)
@@ -204,7 +202,6 @@ def _draw_contour(
     level: float,
     colour: str,
 ) -> None:
-    """Draw the contour of a share, shape (y, x), at a level, if the share crosses it."""
     if share.min() < level < share.max():
         ax.contour(
             x,

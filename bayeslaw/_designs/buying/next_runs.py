@@ -385,9 +385,7 @@ def _why_not_buy(
     is_known: bool,
     spent: float,
 ) -> str:
-    """Give the reason why the best list for the rest of the budget is not bought, or an
-    empty text.
-    """
+    """Say why the best list for the rest of the budget is not bought, if so."""
     if not rest.picks and not len(campaign.bought):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "

@@ -285,7 +285,6 @@ def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
 def _refit_below(
     posterior: KeptPosterior, stage: HoldOut, seed: int, progress: Progress
 ) -> KeptPosterior:
-    """Fit the same laws to the runs below a stage."""
     runs = posterior.runs
     kept, held = runs[stage.is_kept(runs)], int(stage.is_held(runs).sum())
     if held < FEW:

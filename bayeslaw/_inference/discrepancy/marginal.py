@@ -227,9 +227,7 @@ class Marginal:
         return Factor(lower, diagonal, cross, of_columns, of_single, float(noise))
 
     def _solve(self, log_scales: Float[np.ndarray, " scale"]):
-        """Compute the log density, the factor, and the whitened solution of columns and of
-        single columns.
-        """
+        """Compute log density, factor, and whitened columns."""
         # |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|, and the quadratic form is n r'Wr -
         # |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen and Williams 2006, eqs. A.9, A.10).
         f = self._factor(log_scales, len(self._of_columns))
@@ -327,9 +325,7 @@ class Marginal:
     def scaled_squares(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, " row"]:
-        """Compute the mean square of each row's noise over sigma's square, shape
-        (row,).
-        """
+        """Compute the mean square of each row's noise over sigma's square."""
         _, f, half, of_single = self._solve(log_scales)
         mean, single_mean = f.unwhiten(half, of_single)
         columns = self._columns * f.root
@@ -522,9 +518,7 @@ def _factor_gram(
 def _find_directions(
     residuals: Float[np.ndarray, "draw row"], count: int = 14
 ) -> Float[np.ndarray, "row direction"]:
-    """Find the principal directions of the law's uncertainty at the runs, up to a
-    number, shape (row, direction).
-    """
+    """Find the principal directions of the law's uncertainty at runs."""
     # The leading directions of the draws' covariance at the runs enter the linear model
     # as columns of unit prior variance. With fewer draws than runs, the eigenvalues
     # come from the smaller matrix, draws x draws.

@@ -169,9 +169,7 @@ def populations(
 
 
 class Measured(NamedTuple):
-    """Runs whose losses determine the level of a law: columns and losses, each of shape
-    (run,).
-    """
+    """Runs whose losses determine the level of a law: columns and losses."""
 
     covariates: Mapping[str, Float[np.ndarray, " run"]]
     losses: Float[np.ndarray, " run"]
@@ -340,9 +338,7 @@ def _is_share(law: Law, site: str) -> bool:
 def _restate_contributions(
     law: Law, target: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Restate contributions at the reference run of ``target``, which is the same law;
-    each of shape (draw,).
-    """
+    """Restate contributions at the reference run of ``target``, the same law."""
     restated = _evaluate_contributions(law, dict(values), dict(target.reference))
     return {**values, **{site: np.asarray(draws) for site, draws in restated.items()}}
 

@@ -270,9 +270,7 @@ class Bowl:
         return self._move(jnp.log(e[self.best()]), self.best, x, e) / math.log(2)
 
     def _count_octaves(self, x: Covariates, log2_best: AnyArray) -> AnyArray:
-        """Count the octaves from a best setting; a run without the column is as near to
-        it as the sweep goes.
-        """
+        """Count octaves from a best setting; 0 for a run without the column."""
         if self.column in x:
             return jnp.log2(x[self.column]) - log2_best
         if self.swept is None:

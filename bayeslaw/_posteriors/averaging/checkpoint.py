@@ -160,7 +160,6 @@ def can_fill(runs: pd.DataFrame, column: str) -> bool:
 
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
-    """Fit a law of pre-training to the checkpoints at which the column is measured."""
     # imported here, because this loads samplers
     from bayeslaw._posteriors.averaging.average import average
 

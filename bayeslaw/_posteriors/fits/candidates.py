@@ -160,7 +160,6 @@ def _is_repeated(runs: pd.DataFrame) -> bool:
 
 
 def _stage_law(runs: pd.DataFrame) -> str:
-    """Choose the law of size and pre-training for the domain of the rows."""
     of_source = "domain" in runs and bool((runs["domain"] == "source").all())
     return "ptpp-rise" if of_source else "ptpp-tokens"
 

@@ -1,6 +1,4 @@
-"""Write one HTML page about a run while it trains: a slider goes through its points,
-frame by frame.
-"""
+"""Write one HTML page about a run while it trains, with a slider of its points."""
 
 from __future__ import annotations
 
@@ -140,7 +138,6 @@ def write_page(
 
 
 def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
-    """Show all points of a domain, and its forecast from before the first."""
     foreseen = first.path[["before_median", "before_low", "before_high"]]
     foreseen = foreseen.set_axis(["median", "low", "high"], axis="columns")
     return {

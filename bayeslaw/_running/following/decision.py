@@ -226,9 +226,7 @@ def _look_again(
 
 
 def _correlate_with_end(track: Track, clock: float) -> tuple[float, float, float]:
-    """Compute the mean and sd of the log loss at the end, and its correlation with a
-    point's.
-    """
+    """Compute mean and sd of the log loss at the end, and a point's correlation."""
     first, last = track.outlook(clock), track.outlook(track.end)
     shared = track.departure.covariance_ahead(clock, track.end)
     mean = last.average(last.mean)

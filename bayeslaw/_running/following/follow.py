@@ -1,6 +1,4 @@
-"""Follow a run while it trains: forecast its end, and whether its promises will be
-kept.
-"""
+"""Follow a run while it trains: forecast its end, and whether promises will hold."""
 
 from __future__ import annotations
 
@@ -87,7 +85,6 @@ class FollowerArguments(PromiseArguments):
 def _read_limits(
     limits: float | Mapping[str, float] | None, domains: list[str]
 ) -> dict[str, float]:
-    """Read limits by domain, from one number of the only domain or from several."""
     if limits is None:
         return {}
     if not isinstance(limits, Mapping):
@@ -251,9 +248,7 @@ class Follower:
         return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
-        """Add the points of a table (see `follow`). Points that were added before are
-        skipped.
-        """
+        """Add the points of a table (see `follow`) that were not added before."""
         curve = _read_curve(curve)
         tracks = {}
         for name, track in self.tracks.items():
@@ -340,9 +335,7 @@ def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
 
 
 def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
-    """Select the rows of a domain. If only one domain is followed and the rows have no
-    domain, it is all rows.
-    """
+    """Select a domain's rows; all, if it is the only one and none is named."""
     if "domain" not in table:
         if alone:
             return table
@@ -395,9 +388,7 @@ def _points_of(
 def _are_in_warmup(
     points: pd.DataFrame, warmup: float | None, peak_share: float = 0.99
 ) -> Bool[np.ndarray, " row"]:
-    """Tell which points lie in the warm-up, where the rate is below this share of its
-    peak.
-    """
+    """Tell which points lie in the warm-up, below this share of the peak rate."""
     if warmup is None and "warmup" in points:
         steps = points["warmup"].dropna()
         warmup = float(steps.max()) if len(steps) else None

@@ -81,9 +81,7 @@ class Least(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A run's loss on one domain: the posterior from before the run, and the points so
-    far.
-    """
+    """A run's loss on one domain: the posterior before it, and its points."""
 
     name: str
     course: Course  # the law along the run
@@ -159,9 +157,7 @@ class Track:
     # -- points ------------------------------------------------------------------------
 
     def read(self, points: list[tuple[float, float]], warm: int) -> Track:
-        """Add all points of a run, (tokens, loss) in order; points that were added
-        before are skipped.
-        """
+        """Add all points of a run, (tokens, loss), that were not added before."""
         goes_on = tuple(points[: len(self.points)]) == self.points
         track = self if goes_on else self.start_of_run or self
         for at, loss in points[len(track.points) :]:
@@ -245,9 +241,7 @@ class Track:
 
     @property
     def clock(self) -> float:
-        """Compute the log of the tokens (or steps) of the last point, or of the run's
-        start.
-        """
+        """Log of the tokens (or steps) of the last point, or of the start."""
         if self.departure.clock is None:
             return float(self.course.clock[0])
         return self.departure.clock
@@ -272,9 +266,7 @@ class Track:
         return Outlook(mean, sd, outlook.weight)
 
     def final(self) -> dict[str, float]:
-        """Forecast the loss at the planned end: ``D`` (or ``step``), ``median``,
-        ``low``, ``high``.
-        """
+        """Forecast the planned end: ``D`` (or ``step``), ``median``, ends."""
         return {self.course.unit: self.until} | self._interval_of(
             self.outlook(self.end)
         )
@@ -367,9 +359,7 @@ class Track:
 
     @property
     def risen(self) -> Least | None:
-        """Find the least loss, if the run has clearly risen since and its law does not;
-        None otherwise.
-        """
+        """Find the least loss, if the run has risen since and its law does not."""
         rules = self.rules
         losses = np.log([moment.loss for moment in self.history])
         if len(losses) <= rules.rows_over:
@@ -455,7 +445,6 @@ class Track:
         )
 
     def _list_notes(self) -> list[str]:
-        """List points that were left out, and reasons to distrust the answer."""
         lines = []
         if self.warm:
             lines.append(f"{self.warm} points of the warm-up left out")
@@ -499,7 +488,6 @@ class Track:
         return {"median": median, "low": low, "high": high}
 
     def _probability_of(self, outlook: Outlook) -> float:
-        """Compute the probability of the limit; NaN without a limit."""
         if self.limit is None:
             return float("nan")
         return outlook.below(float(np.log(self.limit)))
@@ -513,8 +501,6 @@ class Track:
         return abs(float(np.median(apart))) < self.rules.same_past
 
     def _simulate_foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """Simulate log losses of runs at one point, by the posterior from before this
-        run.
-        """
+        """Simulate log losses at one point, by the posterior from before the run."""
         line = self.slopes * (clock - self.end)
         return self.first.at(clock) + self.first.error + line

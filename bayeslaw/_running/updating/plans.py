@@ -128,9 +128,7 @@ Sources = Posterior | Mapping[str, Posterior]
 def plan_change(
     before: Plan, new: tuple[Posterior, Sources], keywords: Mapping[str, Any]
 ) -> PlanChange:
-    """Plan with the new posteriors of target and source, with the same question, and
-    compare with the old plan.
-    """
+    """Plan with new posteriors by the same question; compare with the old plan."""
     after = plan(*new, **keywords)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)

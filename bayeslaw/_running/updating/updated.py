@@ -1,6 +1,4 @@
-"""Define the record of the changes by a second batch: everything that a page shows and
-JSON stores.
-"""
+"""Define the record of the changes by a second batch, for a page and JSON."""
 
 from __future__ import annotations
 
@@ -251,7 +249,6 @@ class Updated(Shown):
         return pd.concat(parts, names=["domain", "run"])
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer in words, and the forecasts."""
         return paragraphs(self.sentence()) + table_html(self.to_frame())
 
 

@@ -229,9 +229,7 @@ def _is_read(column: Any) -> bool:
 
 
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Number the cell of each row, shape (row,): rows of a cell are equal in all
-    columns that laws read.
-    """
+    """Number the cell of each row: rows equal in all columns that laws read."""
     keys = [column for column in runs if _is_read(column)]
     if not keys:
         raise RunTableError(
@@ -242,9 +240,7 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether a column is a setting: few levels, not a loss or a name, and
-    constant along a run.
-    """
+    """Tell whether a column has few levels, constant along runs, and no losses."""
     levels = runs[column].nunique()
     # a column with more levels is a name or a measurement
     if not 1 < levels <= max(2, len(runs) / 2):

@@ -1,6 +1,4 @@
-"""Complete and check shares of a mixture: columns ``share_NAME``, which sum to one in
-every row.
-"""
+"""Complete and check shares of a mixture, columns ``share_NAME`` with sum one."""
 
 from __future__ import annotations
 

@@ -183,9 +183,7 @@ def _read_excel(path: Path) -> pd.DataFrame:
 
 
 def _read_records(path: Path, text: str) -> pd.DataFrame:
-    """Read the table of a file of JSON lines, of one JSON array of records, or of one
-    record of columns.
-    """
+    """Read JSON lines, an array of records, or one record of columns."""
 
     def parse(text: str, where: str = "") -> Any:
         def refusal(reason: str) -> RunTableError:
