@@ -386,7 +386,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     offered = offered.without(begun).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
-    once = np.where(offered.is_begun[:, None], 1, limits.replicates)
+    is_begun = offered.begun(offered.had).any(axis=1, keepdims=True)
+    once = np.where(is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
     gain = gain_for(arguments.gain, goal, source is not None)
     if max_loss is not None and (gain != "variance" or isinstance(goal, Mapping)):

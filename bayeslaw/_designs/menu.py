@@ -111,11 +111,6 @@ class Menu(Priced):
         rows = self.rows[run, : stop + 1]
         return rows[~self.had[rows]]
 
-    @property
-    def is_begun(self) -> Bool[np.ndarray, " run"]:
-        """Tell which runs have existing rows, shape (run,)."""
-        return np.any(self.begun(self.had), axis=1)
-
     def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
         """Tell which stops of each run are among the bought rows, shape (row,)."""
         return (self.rows >= 0) & bought[self.rows]

@@ -196,7 +196,7 @@ class Follower:
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
-        run = arguments.run
+        run, until, seed = arguments.run, arguments.until, arguments.seed
         table = _read_curve(
             run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
         )
@@ -205,8 +205,24 @@ class Follower:
             rows = table
             if "domain" in table:
                 rows = _rows_of(name, table, not isinstance(given, Mapping))
-            tracks[name] = _start_track(
-                posterior, name, rows, limits.get(name), arguments
+            setting = RunSetting(posterior, rows, until, arguments.schedule, seed)
+            if arguments.refit:
+                keep_for_refits(posterior)
+            along, others = setting.courses(posterior)
+            warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
+            track = Track.start(
+                name,
+                along,
+                until,
+                limit=limits.get(name),
+                other_courses=others,
+                prob=arguments.prob,
+                seed=seed,
+            )
+            tracks[name] = replace(
+                track,
+                fit_warnings=tuple(posterior.warnings),
+                again=setting if arguments.refit else None,
             )
         return Follower(tracks, arguments)
 
@@ -288,38 +304,6 @@ def domain_of(posterior: Posterior) -> str:
         # a domain of a pool keeps no table, but has a name
         return getattr(posterior, "domain", None) or "loss"
     return one_domain(posterior) or "loss"
-
-
-def _start_track(
-    posterior: Posterior,
-    name: str,
-    rows: pd.DataFrame,
-    limit: float | None,
-    arguments: FollowerArguments,
-) -> Track:
-    until, schedule, seed = arguments.until, arguments.schedule, arguments.seed
-    setting = RunSetting(posterior, rows, until, schedule, seed)
-    if arguments.refit:
-        keep_for_refits(posterior)
-    along, others = setting.courses(posterior)
-    track = Track.start(
-        name,
-        along,
-        until,
-        limit=limit,
-        other_courses=others,
-        prob=arguments.prob,
-        seed=seed,
-    )
-    warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
-    before = track.before(track.end)
-    final = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
-    return replace(
-        track,
-        final_before={along.unit: until} | final,
-        fit_warnings=tuple(posterior.warnings),
-        again=setting if arguments.refit else None,
-    )
 
 
 # -- the points of a run ---------------------------------------------------------------

@@ -99,8 +99,6 @@ class Track:
     slopes: Float[np.ndarray, " draw"]
     # the law along the run by other schedules, each to its own end
     other_courses: Mapping[str, Course] = field(default_factory=dict)
-    # forecast of the end, before the first point
-    final_before: dict[str, float] = field(default_factory=dict)
     fit_warnings: tuple[str, ...] = ()  # warnings of the posterior
     # how the laws are fitted again if the weights wear out; None: they are not
     again: RunSetting | None = None
@@ -276,6 +274,13 @@ class Track:
         new = self.first.at(clock) + self.first.error
         low, median, high = np.exp(np.quantile(new, self._tails))
         return {"before_median": median, "before_low": low, "before_high": high}
+
+    @property
+    def final_before(self) -> dict[str, float]:
+        """Compute the forecast of the end from before the run, as in `final`."""
+        before = self.before(self.end)
+        ends = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
+        return {self.course.unit: self.until} | ends
 
     def probability(self, clock: float | None = None) -> float:
         """Compute the probability that a point, by default at the planned end, keeps
