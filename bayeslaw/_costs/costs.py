@@ -212,9 +212,7 @@ class Costs:
     # -- bills -------------------------------------------------------------------------
 
     def of_tokens(self, N: float, D: float) -> Bill:
-        """Compute the cost of training a model of ``N`` parameters on ``D`` tokens,
-        without the amount that is paid once.
-        """
+        """Compute the cost of training on ``D`` tokens, without what is paid once."""
         flops = self.flops_per_token(N) * D
         seconds = flops / self.flops_per_second(N)
         hours = self.devices * seconds / 3600

@@ -98,9 +98,7 @@ def _log_diagonal(
 def variances_at(
     precision: Precision, rows: Float[np.ndarray, "goal coordinate"]
 ) -> Float[np.ndarray, " goal"]:
-    """Compute the variance of each goal with loadings ``rows``, shape (goal,
-    coordinate) -> (goal,).
-    """
+    """Compute the variance of each goal, from its loadings ``rows``."""
     return (rows * np.linalg.solve(precision.marginal, rows.T).T).sum(axis=1)
 
 

@@ -338,9 +338,7 @@ def _join_numbers(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Ser
 
 
 def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """List the checkpoints in a table with their own columns, which are constant over
-    each checkpoint's rows; some may be empty.
-    """
+    """List the checkpoints of a table with the columns that they determine."""
     if not set(keys) <= set(runs):
         empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
         return empty.astype({"checkpoint": object})

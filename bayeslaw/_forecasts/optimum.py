@@ -221,9 +221,7 @@ def optimum(
     grid = np.exp(np.linspace(*ends, search.sizes))
 
     def afford(budget: float, N: float) -> float:
-        """Compute the training tokens that a model gets after the served ones are paid;
-        0 or less if nothing is left.
-        """
+        """Compute the training tokens left after the served ones are paid."""
         if costs.has_money:
             trained = costs.most_tokens(N, 0.0, max_cost=budget)
         else:

@@ -186,9 +186,7 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
 
 @cache
 def _find_owners(law: Law) -> dict[str, Term]:
-    """Find the first term whose basis each exponent changes, at a run off the
-    reference; exponents that change none are left out.
-    """
+    """Find the first term whose basis each exponent changes off the reference."""
     run = {c: np.asarray(1.7 * v) for c, v in law.reference.items()}
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
     # Called while a program is traced: the comparison needs numbers.
@@ -337,9 +335,7 @@ class _Bases(NamedTuple):
 def _compute_bases_at_points(
     law: Law, points: ContrastPoints, exponents: Values
 ) -> _Bases:
-    """Evaluate the basis of each term at the reference run, at the middle of the table,
-    and at the ends of all contrasts.
-    """
+    """Evaluate each term's basis at the reference, the middle and contrasts."""
     # Evaluate each basis once for all of these runs: the time to trace and compile a
     # program depends on the number of its operations, not on their size.
     runs = {}

@@ -360,9 +360,7 @@ def draw_from(
 def _evaluate_components(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> tuple[Float[np.ndarray, "component draw"], Float[np.ndarray, "component draw"]]:
-    """Compute the log density of each component times its share, and squared distances,
-    each of shape (component, draw).
-    """
+    """Compute components' log densities times shares, and squared distances."""
     d, dof = vectors.shape[1], mixture.dof
     # one product with all draws is several times faster than solving for them
     inverse = np.linalg.inv(mixture.root)

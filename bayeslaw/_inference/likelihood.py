@@ -294,9 +294,7 @@ def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
 def _effect_modes(
     blocks: Blocks, error: Values, shared: SharedError
 ) -> tuple[Float[Array, " slot"], Float[Array, " slot"]]:
-    """Find the mode and width of each slot's z given everything else, by reweighted
-    least squares, each of shape (slot,).
-    """
+    """Find the mode and width of each slot's z by reweighted least squares."""
     value, _, _, counts = blocks
     share = error[f"tau_{shared.kind}"] * blocks.share
     dof = ERROR.dof_min + error["dof_above_2"]

@@ -445,9 +445,7 @@ def draw_errors(
 def draw_new_effects(
     tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw group"]:
-    """Draw normal effects of new checkpoints or curves, shape (draw, group). Their
-    scale ``tau`` has shape (draw,).
-    """
+    """Draw normal effects of new checkpoints or curves, of scale ``tau``."""
     size = (len(tau), groups)
     standard = rng.standard_normal(size)
     return tau[:, None] * standard

@@ -213,9 +213,7 @@ def _convert_to_published(law: Law, points: ContrastPoints, z) -> dict[str, Arra
 
 
 def prior_centre(law: Law) -> dict[str, tuple[float, float]]:
-    """Approximate each free site's prior by (centre, sd) in unconstrained coordinates;
-    a beta prior by its normal approximation.
-    """
+    """Approximate free sites' priors by (centre, sd) in unconstrained units."""
     centres = {}
     for name, prior in law.priors.items():
         if prior.family == "lognormal":
@@ -305,9 +303,7 @@ def least_cost(
     objective: Objective,
     max_steps: int = 300,
 ) -> tuple[Unconstrained, float]:
-    """Find the best optimum from these starts, each of shape (start,). Returns its
-    coordinates and half the sum of squares.
-    """
+    """Find the best optimum from starts: coordinates, half the sum of squares."""
     from scipy.optimize import least_squares
 
     # constant inputs go to the device once

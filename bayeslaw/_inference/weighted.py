@@ -137,9 +137,7 @@ def _as_one_chain(
     draws: int,
     seed: int,
 ) -> tuple[Chains, Quality]:
-    """Resample weighted draws to equal weights and present them as one chain, with the
-    sampler statistics of a fit.
-    """
+    """Resample to equal weights, and show the draws as a chain's."""
     values = approximation.resample(draws, seed)
     of_law = coordinates.unconstrain(law, values, np)
     of_error = unconstrain_error(values, problem.table.shared)

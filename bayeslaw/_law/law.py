@@ -118,9 +118,7 @@ def power(
 def covariates_read(
     laws: Iterable[Law], there: Container[str] | None = None
 ) -> list[str]:
-    """List the columns that laws read, each once; given those that are ``there``,
-    without tuned settings that are not.
-    """
+    """List the columns that laws read; of tuned settings those ``there``."""
     read = [law.covariates if there is None else law.columns_in(there) for law in laws]
     return list(dict.fromkeys(column for columns in read for column in columns))
 
@@ -354,9 +352,7 @@ class Law:
     def contributions(
         self, covariates: Covariates, values: Values
     ) -> dict[str, Float[AnyArray, "*run"]]:
-        """Compute the signed contribution of each term in nats per token, shape (run,)
-        each; the offset is left out.
-        """
+        """Compute each term's signed contribution in nats, without the offset."""
         c = self.coefficients(values)
         columns = self.columns_in(covariates)
         shape = jnp.broadcast_shapes(*(jnp.shape(covariates[n]) for n in columns))

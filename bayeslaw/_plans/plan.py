@@ -293,9 +293,7 @@ class Solution(NamedTuple):
     def rank(
         self, excess_prices: Mapping[str, float] | None = None
     ) -> tuple[float, float]:
-        """Compute a sort key of candidates: first those that reach the confidence, then
-        by price; within a budget by probability.
-        """
+        """Compute a sort key: confidence, then price; within a budget probability."""
         problem, choice = self.problem, self.choice
         short = max(-choice.margin, 0.0)
         if excess_prices:
@@ -310,9 +308,7 @@ class Solution(NamedTuple):
         return (-2.0 if self.is_reached else short), price
 
     def describe(self) -> dict[str, Any]:
-        """Describe a candidate model in the plan's list; of one that does not reach the
-        confidence, the most probable attempt.
-        """
+        """Describe a candidate model, or its most probable attempt, in a list."""
         problem, at = self.problem, (self.choice.log_tokens, self.choice.replay)
         row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": self.is_reached}
         probability = value.probabilities(problem, *at)["probability"]

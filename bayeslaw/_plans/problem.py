@@ -283,9 +283,7 @@ class Problem(Budget):
     def log_losses_at(
         self, log_tokens: float, levers: Levers
     ) -> list[Float[np.ndarray, " draw"]]:
-        """Compute log losses of each constraint at one choice; a replay may be one for
-        each draw.
-        """
+        """Compute each constraint's log losses at a choice, or at a replay a draw."""
         columns = self.columns_of(levers)
         return [c.log_losses(log_tokens, columns) for c in self.constraints]
 

@@ -256,9 +256,7 @@ def expected_cost(
 
 
 def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice:
-    """Minimise the expected cost over tokens and replay, among choices that keep the
-    limits without a price with the confidence.
-    """
+    """Minimise expected cost among choices that keep the unpriced limits."""
 
     def score(some: Problem, grid: Grid) -> Scores:
         price = [

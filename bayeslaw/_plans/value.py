@@ -196,9 +196,7 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
 
 
 def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
-    """Compute the target loss and forgetting along replay at one budget, with 90%
-    bands (as in Goffinet 2025, figure 2).
-    """
+    """Compute both losses along replay at one budget (as Goffinet 2025, fig. 2)."""
     ends = max(problem.least, 0.01), min(problem.largest, 0.99)
     replay = np.linspace(*ends, size)
     log_losses = problem.log_losses(np.array([log_tokens]), replay)

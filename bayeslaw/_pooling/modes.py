@@ -215,9 +215,7 @@ def prepare(
     seed: int,
     search: ModeSearch = ModeSearch(),
 ) -> WhitenedPool:
-    """Find coordinates that whiten the posterior; ``spread``: scale of the spreads'
-    prior, in sds of the law's priors.
-    """
+    """Find coordinates that whiten the posterior; ``spread``: in the priors' sds."""
     points = coordinates.contrast_points(law, domains.table.covariates)
     starts = point.start_points(law, domains.table, points, search.starts, seed)
     sites = jax.vmap(lambda z: coordinates.to_sites(law, points, z)[0])(starts)

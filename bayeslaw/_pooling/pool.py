@@ -469,9 +469,7 @@ def _to_arviz(
     levels: Shaped[np.ndarray, " domain"],
     chains: Chains,
 ) -> DataTree:
-    """Arrange a pool's draws for ArviZ; ``chains.sites`` are the fields of a
-    `hierarchy.State`.
-    """
+    """Arrange a pool's draws for ArviZ; sites are those of `hierarchy.State`."""
     sites = chains.sites
     values = values_of(law, jnp.asarray(sites["u"]))
     shape = sites["u"].shape[:3]

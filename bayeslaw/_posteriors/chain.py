@@ -393,9 +393,7 @@ class ChainLogLoss:
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """Return the log loss as a function of tokens, as in `LogLoss`. The checkpoint
-        is forecast once for all tokens.
-        """
+        """Return log loss as a function of tokens; the checkpoint is forecast once."""
         run = {name: column[None] for name, column in covariates.items()}
         completed = self._complete(draw, run)
         point = {name: column[0] for name, column in completed.items()}

@@ -217,9 +217,7 @@ class RowErrors(NamedTuple):
     def draw(
         self, rng: np.random.Generator, truth: Any = slice(None)
     ) -> Float[np.ndarray, "*draw measurement"]:
-        """Simulate errors under every draw, shape (draw, measurement), or under the draw
-        ``truth``, shape (measurement,).
-        """
+        """Simulate errors under every draw, or under the draw ``truth``."""
         carried, dof = self.carried[truth], self.dof[truth]
         error = self.scale[truth] * rng.standard_t(dof[..., None], carried.shape)
         # in the order of the run, because each row carries a part of the previous error

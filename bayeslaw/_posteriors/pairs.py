@@ -267,9 +267,7 @@ def error_correlation(
 
 
 def _find_residuals(posterior: Posterior) -> pd.DataFrame | None:
-    """Compute measured log loss minus the law's mean, a row for each measured model;
-    None for a posterior without a table.
-    """
+    """Compute log loss minus the law's mean at measured models, if kept."""
     runs = table_of(posterior)
     if runs is None or "loss" not in runs:
         return None

@@ -187,9 +187,7 @@ def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
 def _with_planned_losses(
     offered: pd.DataFrame, planned: Mapping[str, Any], question: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Fill in the losses before adaptation of the plan's own model as the plan has them,
-    at the median where they are forecast.
-    """
+    """Fill in the losses before adaptation of the plan's model, as it has them."""
     given = question.get("covariates") or {}
     is_own = is_of_model(offered, planned["N"], planned["ptpp"])
     medians = {

@@ -60,9 +60,7 @@ def curves(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_sweeps(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    """Keep the best of runs that differ only in ``tuned`` settings, without these
-    columns: a line along tokens is of tuned runs.
-    """
+    """Keep the best of runs that differ only in ``tuned`` settings, for lines."""
     columns = [column for column in runs if column in tuned]
     if not columns:
         return runs
@@ -246,9 +244,7 @@ def fit_laws(
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
-    """Fit one law to the training runs, or average several. If ``laws`` is empty, the
-    laws are those that suit the table.
-    """
+    """Fit one law to the training runs, or average several, or all that suit."""
     shared: dict[str, Any] = {
         "reference": setting.reference,
         "experience": setting.experience,
@@ -336,9 +332,7 @@ def judge(
 def _forecast_with_curves(
     posterior: Fit | Average, runs: pd.DataFrame, table: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Forecast runs, the best ones of sweeps that are read, and curves where a line has
-    too few of them (`curves`).
-    """
+    """Forecast runs, the best of read sweeps, and `curves` of thin lines."""
     tuned = {column for piece in posterior.pieces() for column in piece.tuned}
     runs = best_of_sweeps(runs, tuned)
     parts = [part for part in (runs, curves(runs, table)) if len(part)]

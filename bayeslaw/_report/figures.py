@@ -296,9 +296,7 @@ def exponent_intervals(
 
 
 def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, ...]:
-    """Draw cost against confidence, the feasible region, and the trade-off along
-    replay; the region beyond the runs is hatched.
-    """
+    """Draw cost against confidence, the feasible region, and the trade-off."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.frontier(left, plan)

@@ -554,9 +554,7 @@ def _write(contents: Contents, path: Path) -> None:
 
 
 def _tell_settings(contents: Contents) -> list[str]:
-    """Tell of settings in which runs differ, and whether laws read them, a line for each
-    domain that has such runs.
-    """
+    """Tell for each domain in which settings runs differ, and if laws read them."""
     lines = []
     for name, runs in contents.parts.items():
         if name not in contents.fits:  # its fit failed

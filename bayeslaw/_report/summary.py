@@ -416,9 +416,7 @@ def _list_alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
 
 
 def _cheaper_or_safer(plan: Plan) -> list[str]:
-    """Describe the confidences next to the plan's, with their costs and the limits on
-    spending that they would break.
-    """
+    """Describe the confidences next to the plan's, and limits that they break."""
     tokens, confidence = plan.D, plan.confidence
     if not tokens or not isinstance(confidence, float) or not plan.feasible:
         return []

@@ -156,9 +156,7 @@ class PhaseAreas(NamedTuple):
 
 
 def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
-    """Compute the paths of pre-training and of adaptation, which starts from the last
-    rate and momentum of pre-training.
-    """
+    """Compute the paths of pre-training, and of the adaptation that follows it."""
     power = phases.lr_power
 
     def path_of(
@@ -240,9 +238,7 @@ class WeightedDomain(NamedTuple):
     def loss(
         self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
     ) -> Float[np.ndarray, "draw point"]:
-        """Compute the loss in nats per token, shape (draw, point), at covariates of
-        shape (point,) or (draw, point).
-        """
+        """Compute the loss in nats per token at covariates, of draws or common."""
         columns = {
             name: np.atleast_1d(np.asarray(values, float))
             for name, values in covariates.items()

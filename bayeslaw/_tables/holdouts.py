@@ -85,9 +85,7 @@ class HoldOut:
         return self.top / self.below if self.below > 0 else math.inf
 
     def reach(self, runs: pd.DataFrame, axis: str) -> float:
-        """Compute the factor by which the left-out runs lie beyond the largest of the
-        others along any axis; 1 if they do not.
-        """
+        """Compute how many times beyond the others the left-out runs lie; 1 if not."""
         x = axis_values(runs, axis)
         largest = x[self.is_kept(runs)].max()
         return float(x[self.is_held(runs)].max(initial=largest) / largest)
@@ -169,9 +167,7 @@ def stage_axis(runs: pd.DataFrame) -> str:
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
-    """List the axes along which budgets grow, and shares of a mixture's domains, if the
-    table has several levels of them.
-    """
+    """List the axes of budgets, and of shares, of which a table has levels."""
     axes = [axis for axis in ("ptpp", "N", "D", "D/N", "N*D") if has_axis(runs, axis)]
     axes += (str(column) for column in runs if is_share(column))
     return [axis for axis in axes if len(np.unique(axis_values(runs, axis))) > 1]

@@ -95,9 +95,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
 
 
 def foreign_names(runs: pd.DataFrame) -> list[str]:
-    """Write a line, if columns of a table that was read without a mapping are likely
-    its size, tokens or loss under other names.
-    """
+    """Write a line if size, tokens or loss are likely there under other names."""
     missing = {"N", "D", "loss"} - {*map(str, runs.columns)}
     likely = missing & {*_propose_columns(Columns(runs))} if missing else set()
     if not likely:

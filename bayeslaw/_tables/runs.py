@@ -437,9 +437,7 @@ def as_design(source: object) -> pd.DataFrame:
 
 
 def frame_of(source: object) -> pd.DataFrame:
-    """Return a DataFrame as it is; make one of a row (a mapping, or a Series of named
-    values), of columns, or of rows.
-    """
+    """Return a DataFrame, or make one of a row, of columns, or of rows."""
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
         if levels > 1:
@@ -505,9 +503,7 @@ def load_table(
 
 
 def numeric_columns(runs: pd.DataFrame) -> list[str]:
-    """List the columns that hold numbers, by their names: those of the schema, shares,
-    and losses by evaluation set.
-    """
+    """List columns of numbers by name: the schema's, shares, and sets' losses."""
     of_schema = [name for name in NUMERIC if name in runs]
     return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
 

@@ -216,9 +216,7 @@ def _show(level: float) -> str:
 
 
 def _measure_rise(runs: pd.DataFrame, column: str, beside: Collection[str]) -> float:
-    """Measure by how much losses rise from one end of a column to the other; 0 if they do
-    not rise, or if the rows cannot tell.
-    """
+    """Measure how much losses rise along a column; 0 if they do not, or unknown."""
     runs = runs.dropna(subset=[column, *beside, "loss"])
     if runs.empty or runs[column].nunique() < 2:
         return 0.0

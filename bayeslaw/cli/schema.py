@@ -55,9 +55,7 @@ FIT = {
 
 
 def answers() -> dict[str, list[Any]]:
-    """List what each command prints with ``--json``, as `schema_of` reads it: one kind of
-    answer, or one of several.
-    """
+    """List what commands print with ``--json``: one kind of answer, or several."""
     import bayeslaw
     from bayeslaw._forecasts.forecast import FORECAST
     from bayeslaw._posteriors.averaging.compare import SCORES

@@ -98,9 +98,7 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
 
 
 def _place_before_the_run(followed: Followed) -> float:
-    """Choose the position of the forecast from before the run on a logarithmic axis: a
-    factor left of the first point.
-    """
+    """Place the forecast from before the run left of its first point."""
     first = followed.final[followed.unit]
     if followed.points:
         first = float(followed.history["at"].min())

@@ -65,9 +65,7 @@ def forecast_curve(
 def _take_apart(
     values: Float[np.ndarray, " value"], low: float, high: float, least: float = 0.2
 ) -> list[float]:
-    """Take values, in order, that lie at least this share of a logarithmic axis apart, so
-    that their labels do not overlap.
-    """
+    """Take values a share of a logarithmic axis apart, so that labels are, too."""
     taken: list[float] = []
     for value in values:
         if not taken or value > taken[-1] * (high / low) ** least:

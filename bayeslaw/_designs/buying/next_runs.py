@@ -283,9 +283,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
 
 
 def _choose_batch(campaign: NextArguments) -> NextRuns:
-    """Choose the next batch: update the posteriors, find the best list for the rest of
-    the budget, and decide whether to stop.
-    """
+    """Choose the next batch: posteriors, the best list, whether to stop."""
     measured, costs = campaign.bought, campaign.costs
     losses = campaign.losses
     runtime.start()

@@ -109,9 +109,7 @@ class StagesCheck(Shown):
 
     @property
     def factor90(self) -> float | None:
-        """Like `factor`, with a probability of at least 90%; None with fewer than nine
-        stages, which allow no such statement.
-        """
+        """Like `factor`, at 90% or more; None with fewer than nine stages."""
         m = len(self.stages)
         if m < NEEDED:
             return None

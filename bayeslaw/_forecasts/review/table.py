@@ -323,9 +323,7 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
 
 
 def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check for rows far off a smooth surface, in multiples of the median distance:
-    single ones, or a part of the table.
-    """
+    """Check for rows far off a smooth surface, single or a part of the table."""
     misses = smooth.misses
     off = np.abs(np.expm1(misses))
     if off.max() < 1e-9:

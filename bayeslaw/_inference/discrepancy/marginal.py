@@ -120,9 +120,7 @@ class Marginal:
     def of(
         cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
     ) -> Marginal:
-        """Set up the marginal likelihood of a process from rows and residuals of shape
-        (draw, row).
-        """
+        """Set up the marginal likelihood of a process from rows and residuals."""
         priors = scale_priors(process, list(rows.groups))
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
@@ -433,9 +431,7 @@ class Factor(NamedTuple):
 def scale_priors(
     process: Process, kinds: Sequence[str], error: RemainingError = RemainingError()
 ) -> dict[str, Prior]:
-    """Collect the priors of all scales: of the process, of a run's own error, and of
-    the effects of each kind of group.
-    """
+    """Collect the priors of all scales: of process, errors and effects."""
     taus = {tau_name(kind): getattr(error, kind) for kind in kinds}
     model = tau_name("model")
     if model in taus:

@@ -223,9 +223,7 @@ def with_setting(
 
 
 def base_of(origin: str) -> str:
-    """Read the origin of the law to which settings' terms were added. The origin of any
-    other law is returned as it is.
-    """
+    """Read the origin of the law to which settings' terms were added, if any."""
     while origin.startswith(ORIGIN):
         origin = json.loads(origin.removeprefix(ORIGIN))["origin"]
     return origin

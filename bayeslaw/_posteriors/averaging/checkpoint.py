@@ -38,9 +38,7 @@ class Before(NamedTuple):
 def losses_at_hand(
     parts: Mapping[str, pd.DataFrame], columns: Collection[str], N: Any, ptpp: Any
 ) -> Before:
-    """Look up the losses (``columns`` of `LOSSES_BEFORE`) that the table of each domain has
-    for the planned models.
-    """
+    """Look up the losses ``columns`` of planned models in the domains' tables."""
     models = [(size, stage) for size, stage in models_of(N, ptpp) if stage is not None]
     if not models:  # without its stage no checkpoint can be looked up
         return Before({}, (), ())

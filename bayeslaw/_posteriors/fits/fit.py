@@ -310,9 +310,7 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
 # for thinned draws the faster program would gain less than its compilation costs
 @compiled(static_argnums=(0, 1), many=60_000)
 def _at_runs(law: Law, batch: int, u, effects, table: Padded):
-    """Compute the mean and log likelihood of every row in float32, from sites of draws
-    and the effects of their groups.
-    """
+    """Compute the mean and log likelihood of every row in float32."""
     shared = table.shared
 
     def one(draw):

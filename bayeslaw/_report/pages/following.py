@@ -150,9 +150,7 @@ def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
 
 
 def _show_frame(following: Following, places: list[float]) -> dict[str, Any]:
-    """Show one frame, after points at these tokens (or steps): numbers for the pictures,
-    and the texts beside them.
-    """
+    """Show the frame after points at these tokens (or steps), with its texts."""
     unit = UNITS[following.first.unit]
     place = "before the first point"
     if places:

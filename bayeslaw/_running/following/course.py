@@ -219,9 +219,7 @@ class Course:
     shared: SharedCourse | None = None
 
     def at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
-        """Forecast the log loss at a point, or several: the law's, and what fitted runs
-        of the setting did beyond it.
-        """
+        """Forecast the log loss: the law's, and what fitted runs did beyond it."""
         return self.law_at(clock) + self.beyond_law(clock)
 
     def beyond_law(self, clock: Clock) -> Float[np.ndarray, "draw ..."] | float:

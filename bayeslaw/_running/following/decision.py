@@ -128,9 +128,7 @@ def _find_first(
     end: float,
     places: int,
 ) -> float | None:
-    """Find the log of the fewest tokens, among a number of points, at which all limits
-    are kept with this confidence.
-    """
+    """Find the fewest log tokens at which all limits are kept at the confidence."""
     for clock in np.linspace(start, end, places):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)

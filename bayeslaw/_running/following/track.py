@@ -253,9 +253,7 @@ class Track:
         return float(np.log(loss)) if np.log(at) >= self.end - CLOSE else None
 
     def outlook(self, clock: float) -> Outlook:
-        """Forecast a point at this log of tokens, after the last one. The planned end is
-        known once it is measured.
-        """
+        """Forecast a later point; the planned end is known once it is measured."""
         outlook = Outlook.of(self.departure, clock, self.course.at(clock))
         measured = self.measured_end
         if measured is None or clock > self.end:
@@ -283,9 +281,7 @@ class Track:
         return {self.course.unit: self.until} | ends
 
     def probability(self, clock: float | None = None) -> float:
-        """Compute the probability that a point, by default at the planned end, keeps
-        the limit; NaN without a limit.
-        """
+        """Compute the probability that a point, else the end, keeps the limit."""
         return self._probability_of(self.outlook(self.end if clock is None else clock))
 
     @cached_property

@@ -163,9 +163,7 @@ def _pose_of_plan(
 def planned_rows(
     old: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
 ) -> dict[str, pd.DataFrame]:
-    """Build the planned run as a row for each constraint, with the columns that its
-    laws read; no rows without a plan.
-    """
+    """Build the planned run, if there is one, as a row for each constraint."""
     if not planned.D:
         return {}
     question, model = _pose_of_plan(old, keywords, planned)

@@ -67,9 +67,7 @@ class Foreseen:
         return sd[:, None] * correlation * sd
 
     def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
-        """Simulate measured log losses, one table for each draw; rows of one run or
-        checkpoint share their effects.
-        """
+        """Simulate a table of log losses for each draw, with shared effects."""
         rng = generator(seed, Stream.FORESEEN_ROWS)
         return self.shared + self.errors.draw(rng)
 

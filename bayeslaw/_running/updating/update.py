@@ -71,9 +71,7 @@ class UpdateArguments:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A domain before its refit: all its rows, which rows are new, and the old
-    posterior's forecast of the new rows.
-    """
+    """A domain before its refit: its rows, and the old forecast of new ones."""
 
     name: str
     old: KeptPosterior

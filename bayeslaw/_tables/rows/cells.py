@@ -127,9 +127,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of means or totals at the end, with a warning. Such rows between
-    the others are only warned of.
-    """
+    """Leave out means or totals at the end; warn of these and of others."""
     # rows at the end that are called a mean or total, if no row above is
     rows = int(_is_computed(runs))
     for column in runs.select_dtypes(exclude="number"):

@@ -48,9 +48,7 @@ class Alike(NamedTuple):
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
-        """Describe the rows, how far apart their losses are, and what to do with them
-        when a law, of this name, is fitted.
-        """
+        """Describe the rows, their losses' spread, and what to do in a fit."""
         line = (
             f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "

@@ -17,9 +17,7 @@ def share_columns(runs: pd.DataFrame) -> list[str]:
 
 
 def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
-    """List columns ``loss_NAME`` of a table of shares without ``loss`` or ``domain``,
-    by the name of the evaluation set.
-    """
+    """List ``loss_NAME`` of a mixtures' table without ``loss``, by set."""
     if not share_columns(runs) or {"loss", "domain"} & set(runs):
         return {}
     prefix, others = "loss_", (LOSS_BEFORE, LOSS_SD)

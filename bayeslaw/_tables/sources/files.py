@@ -262,9 +262,7 @@ def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _melt_panel(table: pd.DataFrame) -> pd.DataFrame | None:
-    """Melt a panel with a column for each run to columns ``run``, ``step`` (or the
-    panel's other x axis) and a metric.
-    """
+    """Melt a panel with a column for each run: ``run``, ``step``, and a metric."""
     names = list(map(str, table.columns))
     # as W&B exports it: NAME - METRIC, with its minimum and maximum
     cells = {n: re.fullmatch(r"(.+) - (.+?)(__MIN|__MAX)?", n) for n in names}
