@@ -636,29 +636,26 @@ def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
     costs: Costs | None = question.get("costs")
     if costs is None:
         return words
-    # costs of training, as far as they are not defaults
     rates = (costs.tokens_per_second or {}).items()
     shapes = [
         {name: value for name, value in asdict(shape).items() if value is not None}
         for shape in costs.shapes
     ]
-    written = {
-        "hardware": ("--hardware", [costs.hardware]),
-        "mfu": ("--mfu", [costs.mfu]),
-        "price": ("--price", [costs.price]),
-        "tokens_per_second": (
-            "--tokens-per-second",
-            [f"{N:.12g}={rate:.12g}" for N, rate in rates],
-        ),
-        "shapes": ("--shape", shapes),
-        "fixed": ("--fixed-cost", [costs.fixed]),
-        "side_by_side": ("--side-by-side", [costs.side_by_side]),
+    # costs of training as options take them, as far as they are not defaults
+    written: dict[str, list[Any]] = {
+        "hardware": [costs.hardware],
+        "mfu": [costs.mfu],
+        "price": [costs.price],
+        "tokens_per_second": [f"{N:.12g}={rate:.12g}" for N, rate in rates],
+        "shapes": shapes,
+        "fixed": [costs.fixed],
+        "side_by_side": [costs.side_by_side],
     }
-    for name, (option, values) in written.items():
-        if getattr(costs, name) != getattr(Costs, name):
-            words += [
-                word for value in values for word in (option, _write_value(value))
-            ]
+    options = {"shapes": "shape", "fixed": "fixed-cost"}
+    for name, values in written.items():
+        option = options.get(name, name.replace("_", "-"))
+        for value in values if getattr(costs, name) != getattr(Costs, name) else ():
+            words += [f"--{option}", _write_value(value)]
     return [*words, "--train-checkpoint"] if costs.train_checkpoint else words
 
 
