@@ -37,7 +37,7 @@ HARDLY = 0.05  # probability of another verdict below which runs hardly decide
 
 
 def foresee_new_run(market: Market, bought: Appraisal) -> dict[str, float]:
-    """Compute half of a new run's 90% interval in log loss, before and after all."""
+    """Compute half of a new run's 90% interval in log loss, now and after picks."""
     (domain,) = market.goal.domains
     own = _own_variance(domain, float(np.mean(domain.at >= 0)))
     sds = {"before": bought.sds[0], "after": bought.sds[-1]}

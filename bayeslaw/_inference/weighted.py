@@ -137,7 +137,7 @@ def _as_one_chain(
     draws: int,
     seed: int,
 ) -> tuple[Chains, Quality]:
-    """Resample to equal weights, and show the draws as a chain's."""
+    """Resample to equal weights, and arrange the draws as one chain's."""
     values = approximation.resample(draws, seed)
     of_law = coordinates.unconstrain(law, values, np)
     of_error = unconstrain_error(values, problem.table.shared)

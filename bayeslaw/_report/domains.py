@@ -195,7 +195,7 @@ class DomainResult:
 
     @property
     def decisive(self) -> list[Check]:
-        """Select the checks along the plan's axes, else the main check."""
+        """Select the checks along axes where the plan lies outside, else the main."""
         checks = [
             test.check
             for test in self.tested

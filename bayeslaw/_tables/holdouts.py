@@ -244,7 +244,7 @@ def stages_named(runs: pd.DataFrame, names: Collection[str]) -> list[HoldOut]:
 
 
 def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
-    """Leave out each level of an axis above the first, to be forecast from lower."""
+    """Leave out each level above the first, to be forecast from those below it."""
     x = axis_values(runs, axis)
     levels, are_levels = _cut(x)
     stages = []

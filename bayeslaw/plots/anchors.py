@@ -28,6 +28,5 @@ def picks(
     ax.plot(cost, goal_sd, "o-", ms=3, lw=1, color=colour, label=label)
     ax.set_xscale("log")
     plain_log(ax)
-    ax.set_xlabel("cost of the runs")
-    ax.set_ylabel("expected sd of the goal's log loss (%)")
+    ax.set(xlabel="cost of the runs", ylabel="expected sd of the goal's log loss (%)")
     return ax

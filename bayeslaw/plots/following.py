@@ -92,8 +92,7 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     for level in (following.confidence, 1 - following.confidence):
         ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=0)
     token_axis(ax, next(iter(limited.values())).unit)
-    ax.set_ylim(-0.02, 1.02)
-    ax.set_ylabel("probability that the limit is kept")
+    ax.set(ylim=(-0.02, 1.02), ylabel="probability that the limit is kept")
     return ax
 
 

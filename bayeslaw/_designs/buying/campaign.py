@@ -254,5 +254,5 @@ def what_is_known(
 
 
 def fewest(laws: Sequence[Law]) -> int:
-    """Find the least first batch: two runs more than a law has parameters."""
+    """Compute the least first batch: the largest law's parameters, and two."""
     return max(len(law.priors) for law in laws) + 2

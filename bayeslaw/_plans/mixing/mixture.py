@@ -382,7 +382,7 @@ def _place(
 def _along(
     problem: Problem, choice: Choice, points: int = 13
 ) -> dict[str, dict[str, Any]]:
-    """Compute probabilities and losses along each share, others as near as can be."""
+    """Compute probabilities and losses along each share; others move least."""
     rows, log_tokens = {}, np.array([choice.log_tokens])
     least, most = bounds_of(problem)
     for j, name in enumerate(problem.domains):
