@@ -167,9 +167,7 @@ class FollowCallback(TrainerCallback):
         return [name for name in self.follower.tracks if name not in self._losses]
 
     def _place(self, step: int, tokens: float) -> float | None:
-        """Compute the tokens (or steps) of a step; None if it is beyond the planned
-        end.
-        """
+        """Compute the tokens (or steps) of a step; None beyond the planned end."""
         at = self._count(step, tokens)
         until = self.follower.question.until
         # the last step may go a little beyond the planned end
@@ -182,9 +180,7 @@ class FollowCallback(TrainerCallback):
         return float(tokens if per_step is None else step * per_step)
 
     def _check_count(self, args: Any) -> None:
-        """Refuse to follow if neither the Trainer nor ``tokens_per_step`` counts
-        tokens.
-        """
+        """Refuse to follow if nothing counts tokens."""
         if self.follower.unit == "step" or self.tokens_per_step is not None:
             return
         if args.include_num_input_tokens_seen in UNCOUNTED:
@@ -245,9 +241,7 @@ def _domain_of(domains: list[str], losses: Mapping[str, str]) -> dict[str, str]:
 
 
 def _values(following: Following) -> Iterator[tuple[str, float | str]]:
-    """Yield the names and values to log: for each domain, if there are several, and for
-    all together.
-    """
+    """Yield what to log, by name: for each of several domains, and together."""
     for name, followed in following.domains.items():
         several = len(following.domains) > 1
         prefix = f"follow/{name}" if several else "follow"
@@ -263,9 +257,7 @@ def _values(following: Following) -> Iterator[tuple[str, float | str]]:
 def _chances(
     prefix: str, probability: float, surprise: float
 ) -> Iterator[tuple[str, float]]:
-    """Yield the probability, if there is a limit, and the surprise, by their logged
-    names.
-    """
+    """Yield probability (if there is a limit) and surprise by logged names."""
     if not math.isnan(probability):  # without a limit there is none
         yield f"{prefix}/probability", float(probability)
     yield f"{prefix}/surprise", float(surprise)

@@ -35,9 +35,7 @@ def reference(domains: tuple[str, ...]) -> dict[str, float]:
 
 
 def mixture_prior(median: float) -> Prior:
-    """Make the prior of a mixture's contribution to the loss at the reference run, in
-    nats.
-    """
+    """Make the prior of a mixture's contribution at the reference run, in nats."""
     source = "mixtures move losses by tenths of a nat (Ye 2024)"
     return lognormal(median, 1.0, source)
 
@@ -56,9 +54,7 @@ def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):
 
 
 def transfers(domains: tuple[str, ...]) -> tuple[Exponent, ...]:
-    """Make the factors of transfer: how much a token of each other domain counts for
-    the first.
-    """
+    """Make the factors by which a token of each other domain counts for the first."""
     measured = (
         "measured .01-.2 between arXiv, GitHub, books and web text, .5 between two "
         "kinds of web text (122M to 2.7B, least squares)"

@@ -132,9 +132,7 @@ def meant(option: str, options: Sequence[str]) -> str:
 
 
 def command(function: Callable[[Record], None]) -> Callable[..., None]:
-    """Turn a function that takes one record into a command with an option for each
-    field.
-    """
+    """Turn a function of one record into a command, an option for each field."""
     # Annotations are strings here: get_type_hints resolves them; with extras it keeps
     # what `Annotated` tells typer.
     (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]

@@ -38,9 +38,7 @@ def _said(name: Any, attrs: Mapping[Any, Any]) -> bytes:
 
 
 def _content(array: Shaped[np.ndarray, "*shape"]) -> bytes | memoryview:
-    """Encode numbers by kind, size and bytes (least significant first), and text as
-    JSON.
-    """
+    """Encode numbers by kind, size and bytes (least first), and text as JSON."""
     kind = array.dtype.kind
     if kind not in "biuf":
         return json.dumps([str(item) for item in array.ravel()]).encode()

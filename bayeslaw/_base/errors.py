@@ -1,6 +1,4 @@
-"""Define the errors and warnings. Every message is one line: what, where, and what to
-do.
-"""
+"""Define errors and warnings, each of one line: what, where, and what to do."""
 
 import sys
 import warnings

@@ -88,9 +88,7 @@ def _plain(name: str) -> str:
 
 
 def _as_one(name: str) -> str:
-    """Convert names to one form if they differ only in case or in the encoding of
-    letters.
-    """
+    """Convert names that differ only in case or encoding to one form."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -73,9 +73,7 @@ def evaluate(
     operators: Mapping[type[ast.operator], Callable] = OPERATORS,
     number: Callable[[float], Any] = float,
 ) -> Any:
-    """Compute the value of a checked expression, its names taken from ``values``; shapes
-    broadcast.
-    """
+    """Compute a checked expression, its names taken from ``values``."""
 
     rest = (values, functions, operators, number)
     match node:

@@ -1,6 +1,4 @@
-"""Check limits that people set: each has a kind, and an impossible one is refused in
-one line.
-"""
+"""Check limits that people set: an impossible one is refused in one line."""
 
 from __future__ import annotations
 

@@ -83,7 +83,6 @@ def any_of(*kinds: Any) -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Allow null, too."""
     kind = schema.get("type")
     if isinstance(kind, str):
         return schema | {"type": [kind, "null"]}
@@ -141,9 +140,7 @@ def _object(
 
 
 def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
-    """Read the first paragraph of a record's docstring, and the description of each of
-    its parameters.
-    """
+    """Read a record's first paragraph, and what it says of each parameter."""
     paragraph, _, rest = cleandoc(docstring).partition("\n\n")
     section = rest.partition("Parameters\n----------\n")[2].partition("\n\n")[0]
     described = {}

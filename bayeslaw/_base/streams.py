@@ -1,6 +1,4 @@
-"""Name the streams of random numbers that are drawn from one seed for different
-purposes.
-"""
+"""Name the streams of random numbers that are drawn from one seed."""
 
 from enum import IntEnum, unique
 

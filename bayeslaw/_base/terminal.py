@@ -1,6 +1,4 @@
-"""Print text on a terminal, without characters that move the cursor or change the
-direction of writing.
-"""
+"""Print text on a terminal, safe from characters that move its cursor."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ import unicodedata
 
 
 def printable(text: object) -> str:
-    r"""Convert to one line, with control characters escaped as in Python: ``\x1b``,
-    ``\n``.
-    """
+    r"""Convert to one line, control characters escaped as in Python: ``\x1b``."""
     characters = str(text)
     if characters.isascii() and characters.isprintable():
         return characters
@@ -27,9 +23,7 @@ def _shown(character: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Quote text for a command to paste: in double quotes if a shell interprets nothing
-    in it there.
-    """
+    """Quote text for a shell: in double quotes if these protect all of it."""
     is_plain = not set(text) & set('"$`\\!')
     return f'"{text}"' if is_plain else shlex.quote(text)
 

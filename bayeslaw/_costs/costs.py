@@ -168,9 +168,7 @@ class Costs:
 
     @property
     def devices(self) -> int:
-        """Count the devices of a run's cluster; 1 if only its tokens per second are
-        known.
-        """
+        """Count the devices of a run's cluster; 1 if only its speed is known."""
         return 1 if self.hardware is None else Hardware.parse(self.hardware).count
 
     # -- rates -------------------------------------------------------------------------
@@ -214,9 +212,7 @@ class Costs:
     # -- bills -------------------------------------------------------------------------
 
     def of_tokens(self, N: float, D: float) -> Bill:
-        """Compute the cost of training a model of ``N`` parameters on ``D`` tokens,
-        without the amount that is paid once.
-        """
+        """Compute the cost of training on ``D`` tokens, without what is paid once."""
         flops = self.flops_per_token(N) * D
         seconds = flops / self.flops_per_second(N)
         hours = self.devices * seconds / 3600
@@ -243,9 +239,7 @@ class Costs:
         return self.of_tokens(N, ptpp * N) + fixed
 
     def of_run(self, N: float, D: float, ptpp: float | None = 0.0) -> Bill:
-        """Compute the total cost of an adaptation, with its checkpoint if that must be
-        trained.
-        """
+        """Compute the total cost of an adaptation, with a checkpoint to be trained."""
         return self.once(N, ptpp) + self.of_tokens(N, D)
 
     def most_tokens(self, N: float, ptpp: float | None, **limits: float) -> float:
@@ -263,18 +257,14 @@ class Costs:
         return tokens
 
     def days_of(self, days: Sequence[float]) -> float:
-        """Count days until all runs are done; each starts, in order, when a cluster is
-        free.
-        """
+        """Count days until all runs are done, each started when a cluster is free."""
         free = [0.0] * self.side_by_side
         for run in days:
             heapq.heappush(free, heapq.heappop(free) + run)
         return max(free)
 
     def sentence(self, N: float | None = None) -> str:
-        """Describe in words how costs are computed: for one model size, else for all
-        shapes.
-        """
+        """Describe in words how costs are computed."""
         shapes = [self.shape(N)] if N is not None else self.shapes or [Shape()]
         formulas = dict.fromkeys(shape.formula for shape in shapes)
         words = [f"FLOPs by {' or '.join(formulas)}"]

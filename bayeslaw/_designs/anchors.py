@@ -158,9 +158,7 @@ class Anchors(Shown):
         return cls(**record)
 
     def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """List the rows to measure, in order, without losses. Each run and replicate
-        has its own name in ``run``.
-        """
+        """List the rows to measure, without losses; each run has its own name."""
         rows, names = [], []
         for pick in self.picks:
             again = f" #{pick['replicate']}" if pick["replicate"] > 1 else ""
@@ -204,7 +202,6 @@ class Anchors(Shown):
         return table
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer, and each run to buy."""
         if not self.picks:
             return paragraphs(self.sentence())
         columns = ["run", "replicate", "cost", "gain", "goal_sd"]
@@ -389,7 +386,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     offered = offered.without(begun).withdraw(had)
     # A run with measured rows can go on only once. A repetition with another seed has
     # no measured rows.
-    once = np.where(offered.is_begun[:, None], 1, limits.replicates)
+    is_begun = offered.begun(offered.had).any(axis=1, keepdims=True)
+    once = np.where(is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
     gain = gain_for(arguments.gain, goal, source is not None)
     if max_loss is not None and (gain != "variance" or isinstance(goal, Mapping)):

@@ -98,17 +98,13 @@ def _log_diagonal(
 def variances_at(
     precision: Precision, rows: Float[np.ndarray, "goal coordinate"]
 ) -> Float[np.ndarray, " goal"]:
-    """Compute the variance of each goal with loadings ``rows``, shape (goal,
-    coordinate) -> (goal,).
-    """
+    """Compute the variance of each goal, from its loadings ``rows``."""
     return (rows * np.linalg.solve(precision.marginal, rows.T).T).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class OfGoals(Criterion):
-    """A gain that follows from the variances of the goals; ``rows``: their loadings,
-    shape (goal, coordinate).
-    """
+    """A gain from the variances of goals with loadings ``rows``."""
 
     rows: Float[np.ndarray, "goal coordinate"]
 

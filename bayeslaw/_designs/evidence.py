@@ -157,9 +157,7 @@ def view_candidates(
 
 
 def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Find the index of the checkpoint on offer with each row's N and ptpp, -1 if there
-    is none, shape (row,).
-    """
+    """Find the checkpoint on offer with each row's N and ptpp, -1 if none."""
     starts = menu.table.reindex(columns=["N", "ptpp"]).iloc[menu.rows[:, 0]]
     at = find_checkpoints(goal, starts)
     return np.where(at < 0, -1, menu.checkpoint[at])

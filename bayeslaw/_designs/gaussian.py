@@ -147,24 +147,18 @@ class Offer(Priced):
     # covariance of a run's measurements given law and checkpoint
     noise: Float[np.ndarray, "run measurement measurement"]
     per_stop: int  # number of measurements at a stop
-    # loadings on effects of the run's checkpoint that are not in the goal, if any
-    effects: Float[np.ndarray, "run measurement effect"] | None = None
+    # loadings on effects of the run's checkpoint that are not in the goal
+    effects: Float[np.ndarray, "run measurement effect"]
 
     @property
     def coordinates(self) -> int:
         return self.loadings.shape[2]
 
     @cached_property
-    def _effects(self) -> Float[np.ndarray, "run measurement effect"]:
-        if self.effects is not None:
-            return self.effects
-        return np.zeros((*self.loadings.shape[:2], 0))
-
-    @cached_property
     def _whitened(self) -> Float[np.ndarray, "run measurement coordinate_and_effect"]:
         # With R = L L', the first k rows of L^-1 A whiten the first k measurements,
         # because L is triangular.
-        all_loadings = np.concatenate([self.loadings, self._effects], axis=2)
+        all_loadings = np.concatenate([self.loadings, self.effects], axis=2)
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
 
     def given(self, had: Bool[np.ndarray, "run measurement"]) -> Offer:
@@ -188,13 +182,11 @@ class Offer(Priced):
             self,
             loadings=is_missing * (self.loadings - weights @ self.loadings),
             noise=noise + eye * is_had,
-            effects=is_missing * (self._effects - weights @ self._effects),
+            effects=is_missing * (self.effects - weights @ self.effects),
         )
 
     def going_on(self, picks: Sequence[Pick]) -> Offer:
-        """Offer to continue bought runs to later stops, at the difference in cost,
-        shape (pick, stop).
-        """
+        """Offer to continue bought runs to later stops, at the difference in cost."""
         runs, stops = np.array(picks).T
         paid = self.cost[runs, stops]
         later = np.arange(self.cost.shape[1]) > stops[:, None]
@@ -205,14 +197,12 @@ class Offer(Priced):
             cost=np.where(later, self.cost[runs] - paid[:, None], np.inf),
             checkpoint=self.checkpoint[runs],
             checkpoint_cost=np.zeros(len(self.checkpoint_cost)),
-            effects=self._effects[runs],
+            effects=self.effects[runs],
         )
         return offer.given(np.repeat(~later, self.per_stop, axis=1))
 
     def information(self, pick: Pick) -> Precision:
-        """Compute the precision that a run up to a stop adds to the coordinates and to
-        its checkpoint's effects.
-        """
+        """Compute the precision that a run up to a stop adds."""
         if pick in self._informations:
             return self._informations[pick]
         run, stop = pick
@@ -246,7 +236,7 @@ class Offer(Priced):
             loadings, conditional = loadings.copy(), conditional.copy()
         for checkpoint, block in precision.blocks.items():
             runs = np.flatnonzero(self.checkpoint == checkpoint)
-            effects = self._effects[runs]
+            effects = self.effects[runs]
             loadings[runs] += effects @ block.lift.T
             of_effects = effects @ block.covariance @ effects.transpose(0, 2, 1)
             conditional[runs] = self.noise[runs] + of_effects
@@ -256,10 +246,8 @@ class Offer(Priced):
 
     @cached_property
     def _conditional(self) -> Float[np.ndarray, "run measurement measurement"]:
-        """Covariance of each run's measurements given the coordinates, for checkpoints
-        without measured runs.
-        """
-        return self.noise + self._effects @ self._effects.transpose(0, 2, 1)
+        """Covariance of measurements given coordinates, of new checkpoints."""
+        return self.noise + self.effects @ self.effects.transpose(0, 2, 1)
 
     def at_stops(
         self, sums: Float[np.ndarray, "run measurement *goal"]

@@ -184,9 +184,7 @@ class _Case(NamedTuple):
 
 
 def _make_cases(fit: Any) -> list[_Case]:
-    """Weigh draws as if each run were left out, and each prior halved; no cases if the
-    posterior does not keep its likelihood.
-    """
+    """Weigh draws without each run and at half of each prior, if they can be."""
     tree = getattr(fit, "inference_data", None)
     if tree is None or not {"log_likelihood", "log_prior"} <= {*tree.children}:
         return []
@@ -218,9 +216,7 @@ def _make_cases(fit: Any) -> list[_Case]:
 
 
 def _tag_draws(fit: Any, cases: list[_Case]) -> Any:
-    """Build a posterior of the draws of a fit with a kept likelihood, which carry the
-    weights of cases as one more leaf.
-    """
+    """Build a posterior of draws that carry the cases' weights as a leaf."""
     (piece,) = fit.pieces()
     few = piece.take(thinned(fit.inference_data, np.arange(piece.draws)))
     weights = np.stack([case.weights for case in cases], axis=1)

@@ -1,6 +1,4 @@
-"""Arrange the runs on offer: training runs measured along the way, their costs, and
-their checkpoints.
-"""
+"""Arrange the runs on offer: points along runs, their costs, their checkpoints."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ class Priced:
 
 @dataclass(frozen=True, eq=False)
 class Menu(Priced):
-    """Runs on offer. Buying a run up to one of its stops gives the losses at that stop
-    and at all earlier ones.
-    """
+    """Runs on offer. A run up to a stop gives the losses there and before it."""
 
     table: pd.DataFrame  # the candidates
     # position in the table of each run's stops in order; -1 past a run's end
@@ -115,19 +111,12 @@ class Menu(Priced):
         rows = self.rows[run, : stop + 1]
         return rows[~self.had[rows]]
 
-    @property
-    def is_begun(self) -> Bool[np.ndarray, " run"]:
-        """Tell which runs have existing rows, shape (run,)."""
-        return np.any(self.begun(self.had), axis=1)
-
     def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
         """Tell which stops of each run are among the bought rows, shape (row,)."""
         return (self.rows >= 0) & bought[self.rows]
 
     def price(self, bought: Bool[np.ndarray, " row"]) -> float:
-        """Compute the cost of all bought rows: of each run up to its last row, with
-        checkpoints paid once.
-        """
+        """Compute the cost of all bought rows, each checkpoint paid once."""
         begun = self.begun(bought)
         last = begun.shape[1] - 1 - np.argmax(begun[:, ::-1], axis=1)
         runs = np.flatnonzero(begun.any(axis=1))
@@ -234,9 +223,7 @@ def _price_rows(table: pd.DataFrame, costs: Costs | None) -> Float[np.ndarray, "
 
 
 def _read_costs(column: pd.Series, name: str, do: str) -> Float[np.ndarray, " row"]:
-    """Read a column of costs, shape (row,), or raise an error that names rows and the
-    remedy.
-    """
+    """Read a column of costs; an error names rows and the ``remedy``."""
     costs = pd.to_numeric(column, errors="coerce").to_numpy(float)
     faults = {
         "missing, or not a number": np.isnan(costs),
@@ -351,9 +338,7 @@ def _join_numbers(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Ser
 
 
 def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """List the checkpoints in a table with their own columns, which are constant over
-    each checkpoint's rows; some may be empty.
-    """
+    """List the checkpoints of a table with the columns that they determine."""
     if not set(keys) <= set(runs):
         empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
         return empty.astype({"checkpoint": object})
@@ -374,9 +359,7 @@ def _list_checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def with_planned_checkpoint(offered: pd.DataFrame, N: Any, ptpp: Any) -> pd.DataFrame:
-    """Take the checkpoint of the planned model, or models, as free: it will be adapted,
-    so it is there.
-    """
+    """Take the checkpoints of planned models, which will be there, as free."""
     planned = [is_of_model(offered, *model) for model in models_of(N, ptpp)]
     free = offered["checkpoint_cost"].mask(np.any(planned, axis=0), 0.0)
     return offered.assign(checkpoint_cost=free)

@@ -49,9 +49,7 @@ class Limits(NamedTuple):
 
 
 def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
-    """Search the best set of runs: greedily by gain over powers of cost, then by
-    exchanges. Returns the picks in order of worth.
-    """
+    """Search the best set of runs, greedily, then by exchanges; in order of worth."""
     starts = [greedy(offer, criterion, limits, power) for power in POWERS]
     starts += [
         greedy(offer, criterion, limits, power, paid=checkpoint)
@@ -146,9 +144,7 @@ def greedy(
 def exchange(
     offer: Offer, criterion: Criterion, limits: Limits, picks: Sequence[Pick]
 ) -> list[Pick]:
-    """Drop each pick in turn (in short lists also each pair) and spend its cost on
-    others, as long as the list improves.
-    """
+    """Drop each pick, or pair, and spend its cost anew, while that improves."""
     best, worth = list(picks), criterion.value(precision_of(offer, picks))
     for _ in range(SWEEPS):
         before = worth
@@ -172,9 +168,7 @@ def exchange(
 def order_by_worth(
     offer: Offer, criterion: Criterion, picks: Sequence[Pick]
 ) -> list[Pick]:
-    """Order picks so that each has the best gain for its cost after those before it;
-    picks without gain are dropped.
-    """
+    """Order picks by gain for cost, each given those before; drop those without."""
     remaining, ordered = sorted(picks), []
     precision = precision_of(offer, [])
     while remaining:

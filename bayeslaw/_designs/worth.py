@@ -37,9 +37,7 @@ HARDLY = 0.05  # probability of another verdict below which runs hardly decide
 
 
 def foresee_new_run(market: Market, bought: Appraisal) -> dict[str, float]:
-    """Compute half of a new run's 90% interval in log loss, before and after all
-    picks.
-    """
+    """Compute half of a new run's 90% interval in log loss, now and after picks."""
     (domain,) = market.goal.domains
     own = _own_variance(domain, float(np.mean(domain.at >= 0)))
     sds = {"before": bought.sds[0], "after": bought.sds[-1]}
@@ -163,9 +161,7 @@ def _draw_losses(
     count: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "outcome option"]:
-    """Draw losses of options with these loadings on coordinates of this covariance,
-    shape (outcome, option).
-    """
+    """Draw losses of options, linear in coordinates of this covariance."""
     # an eigenvalue may be below zero by rounding
     values, vectors = np.linalg.eigh(rows @ covariance @ rows.T)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

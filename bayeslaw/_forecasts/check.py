@@ -1,6 +1,4 @@
-"""Check calibration on held-out runs: how far a posterior can be trusted for runs to
-which it was not fitted.
-"""
+"""Check calibration on held-out runs: how far a posterior can be trusted."""
 
 from __future__ import annotations
 
@@ -378,9 +376,7 @@ def point_metrics(
 def crps(
     draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"]:
-    """Compute the continuous ranked probability score of each run from draws of shape
-    (draw, run) (Gneiting and Raftery 2007).
-    """
+    """Compute each run's continuous ranked probability score (Gneiting 2007)."""
     n = len(draws)
     ordered = np.sort(draws, axis=0)
     weights = (2 * np.arange(1, n + 1) - n - 1)[:, None]

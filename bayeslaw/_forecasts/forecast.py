@@ -1,6 +1,4 @@
-"""Compute the posterior predictive at any table of runs, for the law's loss and for a
-new run's.
-"""
+"""Compute the posterior predictive at any runs, for the law's loss and a new run's."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ def _of_block(
     seed: int,
     link: AccuracyLink | None,
 ) -> pd.DataFrame:
-    """Forecast a block of runs: quantiles of the law's loss and of a new run's loss,
-    and of the accuracy if there is a link.
-    """
+    """Forecast a block of runs: quantiles of losses, and of an accuracy."""
     law = posterior.log_loss(runs)
     new = posterior.log_loss(runs, noise=True, seed=seed)
     columns = quantiles_of(law, new, prob)

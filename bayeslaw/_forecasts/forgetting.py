@@ -178,7 +178,6 @@ def cost_of_forgetting(
 
 
 def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
-    """Select the measured curve of a row's model, by increasing tokens."""
     missing = [c for c in ("N", "D", "loss") if c not in curves]
     if missing:
         raise RunTableError(

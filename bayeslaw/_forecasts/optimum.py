@@ -221,9 +221,7 @@ def optimum(
     grid = np.exp(np.linspace(*ends, search.sizes))
 
     def afford(budget: float, N: float) -> float:
-        """Compute the training tokens that a model gets after the served ones are paid;
-        0 or less if nothing is left.
-        """
+        """Compute the training tokens left after the served ones are paid."""
         if costs.has_money:
             trained = costs.most_tokens(N, 0.0, max_cost=budget)
         else:
@@ -232,6 +230,7 @@ def optimum(
         return trained - served / 3
 
     rows, curves, log_sizes = [], [], []
+    row: dict[str, Any]
     for budget in _choose_budgets(budgets, sweeps, costs):
         sizes = grid[[afford(budget, N) >= 1 for N in grid]]
         if len(sizes) < 3:
@@ -263,14 +262,22 @@ def optimum(
         start = int(np.where(is_measured, median, np.inf).argmin())
         at, least, is_edge, *_ = find_minima(np.log(sizes), log_loss, start)
         if is_edge.mean() > search.edge:
-            rows.append(_refuse(budget, at, sizes))
+            is_low = (at < np.log(sizes).mean()).mean() > 0.5
+            end, size = ("smallest", sizes[0]) if is_low else ("largest", sizes[-1])
+            names = [f"{n}{e}" for n in SHOWN for e in ("", "_low", "_high")]
+            row = dict.fromkeys([*names, "new_run_low", "new_run_high"])
+            refused = (
+                f"At {budget:.3g} the loss is still falling at the {end} size looked "
+                f"at, {format_count(size)}: the fit knows no best size there."
+            )
+            rows.append(row | {"budget": budget, "refused": refused})
             continue
         log_sizes.append((budget, np.where(is_edge, np.nan, at)))
         N = np.exp(at[~is_edge])
         D = np.array([afford(budget, size) for size in N])
         draws = {"N": N, "D": D, "tokens_per_parameter": D / N}
         draws["loss"] = np.exp(least[~is_edge])
-        row: dict[str, Any] = {"budget": budget, "refused": None}
+        row = {"budget": budget, "refused": None}
         for name, values in draws.items():
             low, median, high = map(float, np.quantile(values, levels))
             row |= {name: median, f"{name}_low": low, f"{name}_high": high}
@@ -322,9 +329,7 @@ def _choose_budgets(
     sweeps: Sequence[pd.DataFrame],
     costs: Costs,
 ) -> list[float]:
-    """Choose the budgets: the given ones, else those of the sweeps and ten times the
-    largest.
-    """
+    """Choose the given budgets, else those of the sweeps and ten times the last."""
     if budgets is not None:
         is_one = isinstance(budgets, str | int | float | np.number)
         several = [budgets] if is_one else budgets
@@ -388,20 +393,6 @@ def find_minima(
         x[curves, np.maximum(lowest - 1, 0)],
         x[curves, np.minimum(lowest + 1, last)],
     )
-
-
-def _refuse(
-    budget: float, at: Float[np.ndarray, " draw"], sizes: Float[np.ndarray, " size"]
-) -> dict[str, Any]:
-    """Build the row of a budget without an optimum, with the reason."""
-    is_low = (at < np.log(sizes).mean()).mean() > 0.5
-    end, size = ("smallest", sizes[0]) if is_low else ("largest", sizes[-1])
-    names = [f"{n}{e}" for n in SHOWN for e in ("", "_low", "_high")]
-    return dict.fromkeys([*names, "new_run_low", "new_run_high"]) | {
-        "budget": budget,
-        "refused": f"At {budget:.3g} the loss is still falling at the {end} size looked at, "
-        f"{format_count(size)}: the fit knows no best size there.",
-    }
 
 
 # -- the second opinion ----------------------------------------------------------------
@@ -496,7 +487,6 @@ def parabola(
 def _warn_of_few_rows(
     posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
 ) -> list[str]:
-    """List the conclusions for which the table is too small."""
     if runs is None:
         return []
     lines = []

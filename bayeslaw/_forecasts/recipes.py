@@ -1,6 +1,4 @@
-"""Compare recipes by the probability that a run of one beats a run of another; on
-request at equal compute.
-"""
+"""Compare recipes by the probability that a run of one beats another's."""
 
 from __future__ import annotations
 
@@ -257,9 +255,7 @@ def compare_pair(
     new: Mapping[str, Float[np.ndarray, "draw recipe"]],
     prob: float,
 ) -> dict[str, Any]:
-    """Compare two recipes by log losses of the law and of new runs, by domain; the
-    likelier winner first.
-    """
+    """Compare two recipes by log losses by domain, the likelier winner first."""
 
     def chances(domains: Collection[str], one: int, other: int) -> dict[str, float]:
         """Compute the probability that the first has the lower loss in all domains."""
@@ -296,7 +292,6 @@ def compare_pair(
 def _fill_tokens(
     table: pd.DataFrame, budget: float | str | None, costs: Costs
 ) -> pd.DataFrame:
-    """Fill in the tokens that the budget pays for."""
     if len(table) < 2:
         raise PlanError(
             f"one recipe beats another: give two or more, {WHAT} has {len(table)}"
@@ -365,7 +360,6 @@ def fill_starts(
 
 
 def _name_recipes(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
-    """Find the recipes' names, and check that they differ."""
     read = columns_read(*posteriors)
     names, places = names_of_rows(read, offered)
     if len(places) < len(offered):

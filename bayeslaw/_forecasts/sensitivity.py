@@ -265,9 +265,7 @@ def _compute_changes(
     last: Float[AnyArray, ""],
     draws: Mapping[str, Float[AnyArray, " draw"]],
 ) -> dict[str, Float[jax.Array, " draw"]]:
-    """Compute the mean change of each term since the last fitted stage, in nats, by
-    draw.
-    """
+    """Compute each term's mean change since the last fitted stage, in nats."""
     at_last = {**covariates, "ptpp": jnp.full_like(covariates["ptpp"], last)}
 
     def of_draw(draw: Mapping[str, Any]) -> dict[str, Float[jax.Array, ""]]:

@@ -205,10 +205,21 @@ def best_stop(
     places = np.unique([*(unique * np.array(EPOCHS)), D, *planned])
     told = losses(places)
     at_stop = told[:, int(np.abs(places - D).argmin())]
-    rows = [
-        _compare(float(place), loss, at_stop, unique, prob)
-        for place, loss in zip(places, told.T, strict=True)
-    ]
+    rows = []
+    for place, loss in zip(places, told.T, strict=True):
+        change = loss - at_stop
+        ends = summarise_draws(change, prob)
+        rows.append(
+            {
+                "epochs": float(place) / unique,
+                "D": float(place),
+                "loss": float(np.median(loss)),
+                "change": float(change.mean()),
+                "change_low": ends["low"],
+                "change_high": ends["high"],
+                "probability": float(np.mean(change < 0)),
+            }
+        )
     best_D = summarise_draws(best, prob)
     reason = _say_why_unknown(posterior, best_D, D, unique, measured)
     new_run = losses(np.array([D]), noise=True, seed=seed)[:, 0]
@@ -232,27 +243,6 @@ def best_stop(
         prob=prob,
         warnings=[*posterior.warnings],
     )
-
-
-def _compare(
-    tokens: float,
-    loss: Float[np.ndarray, " draw"],
-    at_stop: Float[np.ndarray, " draw"],
-    unique: float,
-    prob: float,
-) -> dict[str, float]:
-    """Tell the loss at these tokens, and how it differs from that at the stop."""
-    change = loss - at_stop
-    ends = summarise_draws(change, prob)
-    return {
-        "epochs": tokens / unique,
-        "D": tokens,
-        "loss": float(np.median(loss)),
-        "change": float(change.mean()),
-        "change_low": ends["low"],
-        "change_high": ends["high"],
-        "probability": float(np.mean(change < 0)),
-    }
 
 
 def _columns_of_run(

@@ -156,9 +156,7 @@ def _compute_bases(
 def constrain(
     law: Law, sites: Unconstrained, names: Collection[str] | None = None
 ) -> dict[str, Array]:
-    """Convert unconstrained NumPyro sites to values, with fixed ones, for these names
-    or all.
-    """
+    """Convert unconstrained sites to values, with fixed ones, for these names."""
     maps = {"positive": jnp.exp, "unit": jax.nn.sigmoid, "real": lambda v: v}
     values = {}
     for name, prior in law.priors.items():
@@ -188,9 +186,7 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
 
 @cache
 def _find_owners(law: Law) -> dict[str, Term]:
-    """Find the first term whose basis each exponent changes, at a run off the
-    reference; exponents that change none are left out.
-    """
+    """Find the first term whose basis each exponent changes off the reference."""
     run = {c: np.asarray(1.7 * v) for c, v in law.reference.items()}
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
     # Called while a program is traced: the comparison needs numbers.
@@ -208,9 +204,7 @@ def _find_owners(law: Law) -> dict[str, Term]:
 def _find_changes(
     law: Law, run: Mapping[str, Float[AnyArray, ""]], exponents: Values
 ) -> Bool[Array, "exponent term"]:
-    """Tell whether another value of each exponent changes the basis of each term at a
-    run.
-    """
+    """Tell which terms' bases at a run change with the value of each exponent."""
     terms = [term for term in law.terms if not term.is_floor]
     before = [term.basis(run, exponents) for term in terms]
     changes = []
@@ -310,9 +304,7 @@ class _Contrast(NamedTuple):
     def site(
         self, remainder: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Compute the site from the term's share of a contrast, and the log slope of
-        that map.
-        """
+        """Compute the site from a term's share of a contrast, and the log slope."""
         if self.is_signed:
             return remainder * jnp.exp(-self.log_size), -self.log_size
         log_value, log_slope = _compute_log_positive(remainder)
@@ -343,9 +335,7 @@ class _Bases(NamedTuple):
 def _compute_bases_at_points(
     law: Law, points: ContrastPoints, exponents: Values
 ) -> _Bases:
-    """Evaluate the basis of each term at the reference run, at the middle of the table,
-    and at the ends of all contrasts.
-    """
+    """Evaluate each term's basis at the reference, the middle and contrasts."""
     # Evaluate each basis once for all of these runs: the time to trace and compile a
     # program depends on the number of its operations, not on their size.
     runs = {}
@@ -446,9 +436,7 @@ def _move_terms(
 def to_sites(
     law: Law, points: ContrastPoints, z: Unconstrained
 ) -> tuple[Unconstrained, Float[Array, ""]]:
-    """Map coordinates to NumPyro's unconstrained sites, with the log determinant of the
-    Jacobian.
-    """
+    """Map coordinates to NumPyro's sites, with the Jacobian's log determinant."""
     moved, exponents = _move_exponents(law, points, z, to_site=True)
     sites = z | moved
     bases = _compute_bases_at_points(law, points, exponents)

@@ -1,6 +1,4 @@
-"""Evaluate the posterior density in `coordinates`, one vector a draw, with its gradient
-and curvature.
-"""
+"""Evaluate the posterior density in `coordinates`, with gradient and curvature."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def to_vector(
 
 
 def unsigned(sites: Unconstrained) -> Unconstrained:
-    """Make ``tau_checkpoint`` nonnegative; the sampler's site is signed
-    (`noise.ErrorPrior.tau_checkpoint`).
-    """
+    """Make ``tau_checkpoint`` nonnegative; the sampler's site is signed."""
     if "tau_checkpoint" not in sites:
         return sites
     return sites | {"tau_checkpoint": jnp.abs(sites["tau_checkpoint"])}
@@ -80,9 +76,7 @@ def potential(
     points: ContrastPoints,
     vector: Float[Array, " coordinate"],
 ) -> Float[Array, ""]:
-    """Compute the negative log density of the coordinates (one vector, see
-    `from_vector`).
-    """
+    """Compute the negative log density of coordinates (see `from_vector`)."""
     z = from_vector(law, table.shared, vector)
     sites, logdet = coordinates.to_sites(law, points, z)
     values = coordinates.constrain(law, sites)
@@ -120,9 +114,7 @@ def gradients(
     points: ContrastPoints,
     vectors: Float[AnyArray, "vector coordinate"],
 ) -> tuple[Float[Array, " vector"], Float[Array, "vector coordinate"]]:
-    """Compute the negative log density and its gradient at many vectors, shape
-    (vector,) and (vector, coordinate).
-    """
+    """Compute the negative log density and gradient at many vectors."""
     height = partial(potential, law, table, points)
     height_and_slope = jax.value_and_grad(height)
     return jax.vmap(height_and_slope)(vectors)

@@ -1,6 +1,4 @@
-"""Diagnose the convergence of chains (by ArviZ) and importance weights, and hold the
-thresholds of both.
-"""
+"""Diagnose chains (by ArviZ) and importance weights, with their thresholds."""
 
 from __future__ import annotations
 
@@ -158,9 +156,7 @@ def weighted_student(
 def by_weight(
     weight: Float[np.ndarray, " draw"], draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " chosen"]:
-    """Resample draws to equal weights by systematic resampling; indices of shape
-    (draws,), in order.
-    """
+    """Resample draws to equal weights, systematically; indices in order."""
     # Systematic resampling: one uniform number shifts evenly spaced levels. A draw of
     # weight w is then taken w * draws times, rounded up or down, mostly with less
     # variance than independent choices (Douc, Cappe and Moulines 2005).

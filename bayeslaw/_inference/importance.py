@@ -148,9 +148,7 @@ class Approximation(NamedTuple):
         return has_tame_tail and self.ess >= min_ess
 
     def chosen(self, draws: int, seed: int) -> Int[np.ndarray, " chosen"]:
-        """Choose draws of equal weight by systematic resampling, in random order, shape
-        (draws,).
-        """
+        """Choose draws of equal weight by systematic resampling, shuffled."""
         rng = generator(seed)
         index = by_weight(self.weight, draws, rng)
         return rng.permutation(index)
@@ -362,9 +360,7 @@ def draw_from(
 def _evaluate_components(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> tuple[Float[np.ndarray, "component draw"], Float[np.ndarray, "component draw"]]:
-    """Compute the log density of each component times its share, and squared distances,
-    each of shape (component, draw).
-    """
+    """Compute components' log densities times shares, and squared distances."""
     d, dof = vectors.shape[1], mixture.dof
     # one product with all draws is several times faster than solving for them
     inverse = np.linalg.inv(mixture.root)
@@ -486,9 +482,7 @@ def _compute_scatter(
 def vectors_at(
     law: Law, table: Padded, points: ContrastPoints, sites: Unconstrained
 ) -> Float[Array, "draw coordinate"]:
-    """Convert NumPyro's unconstrained sites, each of shape (draw,), to coordinate
-    vectors.
-    """
+    """Convert NumPyro's unconstrained sites of draws to coordinate vectors."""
 
     def one(draw):
         z = coordinates.from_sites(law, points, draw)
@@ -505,9 +499,7 @@ def starts_near(
     values: Sequence[dict[str, Any]],
     noise: float,
 ) -> Float[np.ndarray, "start coordinate"]:
-    """Convert values of the law, at a given noise scale, to coordinate vectors, shape
-    (start, coordinate).
-    """
+    """Convert values of the law, at a noise scale, to coordinate vectors."""
     names = values[0]
     stacked = {
         name: np.array([value[name] for value in values], float) for name in names
@@ -519,9 +511,7 @@ def starts_near(
 def _starts_near(
     law: Law, table: Padded, points: ContrastPoints, values, noise: Float[Array, ""]
 ) -> Float[Array, "start coordinate"]:
-    """Convert values of the law, at a noise scale, to coordinate vectors, in one
-    compiled program.
-    """
+    """Convert values of the law at a noise scale to vectors, in one program."""
     error = error_start(table.shared, jnp.log(noise))
 
     def one(of_law):
@@ -539,9 +529,7 @@ def _evaluate_vectors(
     points: ContrastPoints,
     vectors: Float[Array, "vector coordinate"],
 ):
-    """Evaluate the log density of many vectors, and their values, each of shape
-    (vector,).
-    """
+    """Evaluate the log density of many vectors, and their values."""
 
     def one(vector):
         sites = sites_of(law, table, points, vector)

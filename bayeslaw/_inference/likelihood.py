@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 
 def sample_values(law: Law) -> dict[str, Array]:
-    """Sample contributions (nats) and exponents from their priors; a fixed prior gives
-    its value.
-    """
+    """Sample contributions (nats) and exponents from their priors."""
     import numpyro
 
     def one(name: str, prior: Prior) -> Array:
@@ -296,9 +294,7 @@ def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
 def _effect_modes(
     blocks: Blocks, error: Values, shared: SharedError
 ) -> tuple[Float[Array, " slot"], Float[Array, " slot"]]:
-    """Find the mode and width of each slot's z given everything else, by reweighted
-    least squares, each of shape (slot,).
-    """
+    """Find the mode and width of each slot's z by reweighted least squares."""
     value, _, _, counts = blocks
     share = error[f"tau_{shared.kind}"] * blocks.share
     dof = ERROR.dof_min + error["dof_above_2"]
@@ -321,9 +317,7 @@ def _effect_modes(
 def _log_joint(
     blocks: Blocks, error: Values, shared: SharedError, z: Float[Array, "k slot"]
 ) -> Float[Array, "k slot"]:
-    """Compute the joint log density of z and the rows of its group; z and the density
-    have shape (k, slot).
-    """
+    """Compute the joint log density of z and its group's rows, shape (k, slot)."""
     of_slot = _of_slot(shared)
     effect = error[f"tau_{shared.kind}"] * (z @ of_slot)
     residual = blocks.value[None] - blocks.share[None] * effect[:, None]
@@ -403,9 +397,7 @@ def pointwise(
     error: Values,
     shared: SharedError,
 ) -> Float[Array, " row"]:
-    """Compute the log density of each row given the effects and the previous row of its
-    run, shape (row,).
-    """
+    """Compute each row's log density given effects and the run's row before."""
     new = innovations(mean, y, error, shared)
     residual = new.value - new.share * effect
     return log_density_of_error(error, new.scale, residual)

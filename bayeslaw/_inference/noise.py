@@ -93,9 +93,7 @@ def error_names(shared: SharedError) -> list[str]:
 
 
 def error_priors(shared: SharedError) -> dict[str, Prior]:
-    """Collect the priors of the scalar sites of the error, by name, except
-    ``dof_above_2``.
-    """
+    """Collect the priors of the error's scalar sites, but ``dof_above_2``."""
     priors = {
         "sigma": ERROR.sigma,
         "tau_checkpoint": ERROR.tau_checkpoint,
@@ -108,9 +106,7 @@ def error_priors(shared: SharedError) -> dict[str, Prior]:
 
 
 def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
-    """Collect the priors of the scalar sites of the error, by name, as NumPyro
-    distributions.
-    """
+    """Collect the error's scalar priors by name, as NumPyro distributions."""
     # imported here, because NumPyro takes a while, and a saved posterior or a preview
     # does not need it
     import numpyro.distributions as dist
@@ -264,9 +260,7 @@ class RunNoise:
 
     @property
     def scale(self) -> Float[np.ndarray, " draw"]:
-        """Compute the scale of a new run's error, with the effects of a new checkpoint
-        or curve, shape (draw,).
-        """
+        """Compute the scale of a new run's error, with its new effects."""
         return np.sqrt(self.sigma**2 + self.shared_variance)
 
     @property
@@ -451,9 +445,7 @@ def draw_errors(
 def draw_new_effects(
     tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw group"]:
-    """Draw normal effects of new checkpoints or curves, shape (draw, group). Their
-    scale ``tau`` has shape (draw,).
-    """
+    """Draw normal effects of new checkpoints or curves, of scale ``tau``."""
     size = (len(tau), groups)
     standard = rng.standard_normal(size)
     return tau[:, None] * standard

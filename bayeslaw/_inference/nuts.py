@@ -105,9 +105,7 @@ class Program(NamedTuple):
 
 
 class Statistic(NamedTuple):
-    """A statistic of a draw: its name in ArviZ, and its value where a kernel's state
-    lacks it.
-    """
+    """A statistic of a draw: its name in ArviZ, and its default value."""
 
     name: str
     default: float | bool = math.nan
@@ -155,7 +153,6 @@ def _build_potential(
 
 
 def _make_kernel(potential_fn: Callable) -> infer.NUTS:
-    """Make NumPyro's NUTS with a dense mass matrix and bounded trees."""
     from numpyro import infer
 
     # At most 63 steps a draw in warm-up and 255 afterwards. Laws that suit their table
@@ -188,9 +185,7 @@ def whitened_at(table: Padded, points: ContrastPoints, peak: Peak) -> WhitenedPo
 
 
 def _by_chain(f: Callable, chains: int) -> Callable:
-    """Map over the leading chain axis of the last argument, spread over the host
-    devices.
-    """
+    """Map over the leading chain axis of the last argument, on all host devices."""
     # Every device gets the same number of chains, because all wait for the slowest.
     devices = max(d for d in range(1, len(jax.devices()) + 1) if chains % d == 0)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("chain",))
@@ -241,9 +236,7 @@ def _move_nearer(potential_fn: Callable, w: Any) -> Any:
 
 @compiled(static_argnums=(0, 1, 2), level=OFTEN)
 def _advance_chains(program: Program, law: Law, warmup: int, problem, states):
-    """Run a chunk of iterations of every chain. Returns the new states, and the chunk's
-    draws and statistics.
-    """
+    """Advance every chain by a chunk: new states, draws and statistics."""
 
     def one(problem, state):
         kernel = program.kernel(program.potential(law, problem))
@@ -351,9 +344,7 @@ def draw(
 
 @compiled(static_argnums=0)
 def _convert_to_values(law: Law, table: Padded, sites):
-    """Convert sites of draws to the law's values and the error's, in one compiled
-    program.
-    """
+    """Convert sites of draws to values of law and error, in one program."""
 
     def one(draw: Unconstrained):
         of_law = coordinates.constrain(law, draw)

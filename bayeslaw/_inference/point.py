@@ -63,7 +63,6 @@ class PointFit:
         return f"PointFit({self.law.name!r}: {values}{resamples})"
 
     def _repr_html_(self) -> str:
-        """Show each parameter with the bootstrap's 90% interval, in notebooks."""
         rows = {name: {"value": x} for name, x in self.parameters.items()}
         for name, draws in self.bootstrap.items():
             low, high = np.quantile(draws, [0.05, 0.95])
@@ -154,9 +153,7 @@ def point_fit(
 def start_points(
     law: Law, table: Padded, points: ContrastPoints, starts: int, seed: int
 ) -> Unconstrained:
-    """Draw starts in `coordinates`, each of shape (start,), with exponents from their
-    priors.
-    """
+    """Draw starts in `coordinates`, with exponents from their priors."""
     rng = generator(seed)
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
@@ -216,9 +213,7 @@ def _convert_to_published(law: Law, points: ContrastPoints, z) -> dict[str, Arra
 
 
 def prior_centre(law: Law) -> dict[str, tuple[float, float]]:
-    """Approximate each free site's prior by (centre, sd) in unconstrained coordinates;
-    a beta prior by its normal approximation.
-    """
+    """Approximate free sites' priors by (centre, sd) in unconstrained units."""
     centres = {}
     for name, prior in law.priors.items():
         if prior.family == "lognormal":
@@ -308,9 +303,7 @@ def least_cost(
     objective: Objective,
     max_steps: int = 300,
 ) -> tuple[Unconstrained, float]:
-    """Find the best optimum from these starts, each of shape (start,). Returns its
-    coordinates and half the sum of squares.
-    """
+    """Find the best optimum from starts: coordinates, half the sum of squares."""
     from scipy.optimize import least_squares
 
     # constant inputs go to the device once
@@ -398,9 +391,7 @@ def posterior_mode(
 def misses(
     law: Law, table: Padded, points: ContrastPoints, z: Unconstrained
 ) -> Float[np.ndarray, " row"]:
-    """Compute the log loss of the law minus that of each row, shape (row,); 0 at rows
-    of weight 0.
-    """
+    """Compute the law's log loss minus each row's; 0 at rows of weight 0."""
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))
     vector = np.stack([np.asarray(z[n]) for n in law.free_priors])

@@ -65,8 +65,6 @@ def shares_below(
 
 @compiled(static_argnums=0)
 def _compute_log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
-    """Compute the log likelihood of a table under each draw, shape (draw,)."""
-
     def one(draw):
         mean = log_loss(law, table.covariates, draw)
         return log_likelihood(mean, table.y, table.weight, draw, table.shared)

@@ -122,9 +122,7 @@ NONE = SharedError()
 
 
 def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
-    """Label each row's checkpoint or run (``kind``) by text; None if the table does not
-    name them.
-    """
+    """Label each row's checkpoint or run (``kind``); None without such names."""
     if kind in runs and runs[kind].notna().all():
         return runs[kind].astype(str)
     needed, naming = _TELLING[kind]
@@ -232,9 +230,7 @@ def row_weights(shared: Sharing, rows: int) -> Float[np.ndarray, " row"]:
 def group_labels(
     kind: str, runs: pd.DataFrame, columns: Sequence[str]
 ) -> pd.Series | None:
-    """Name the group of each row: `labels`, and of kind ``"setting"`` the values of
-    the columns that a law reads.
-    """
+    """Name each row's group: `labels`, or the settings that a law reads."""
     if kind != "setting":
         return labels(kind, runs)
     texts = [_format_names(runs[column]) for column in columns]
@@ -297,9 +293,7 @@ def twice(shared: SharedError) -> SharedError:
 
 
 def _compute_efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
-    """Compute the position of each row along its run, in e-folds of steps or else of
-    tokens, shape (row,).
-    """
+    """Place each row along its run, in e-folds of steps, or else of tokens."""
     for column in ("step", "D"):
         if column in runs:
             return np.log(np.maximum(runs[column].to_numpy(float), 1.0))
@@ -337,9 +331,7 @@ def _find_predecessors(
 
 
 class Padded(NamedTuple):
-    """Covariates and log losses of shape (row,); ``weight`` is 1 at measured rows and 0
-    at padding.
-    """
+    """Covariates and log losses; ``weight`` is 0 at rows of padding, else 1."""
 
     covariates: Mapping[str, Float[AnyArray, " row"]]
     y: Float[AnyArray, " row"]

@@ -1,6 +1,4 @@
-"""Replace chains by importance sampling: for a preview, and if chains disagree about
-the weights of modes.
-"""
+"""Replace chains by importance sampling: for a preview, or where chains disagree."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ def _as_one_chain(
     draws: int,
     seed: int,
 ) -> tuple[Chains, Quality]:
-    """Resample weighted draws to equal weights and present them as one chain, with the
-    sampler statistics of a fit.
-    """
+    """Resample to equal weights, and arrange the draws as one chain's."""
     values = approximation.resample(draws, seed)
     of_law = coordinates.unconstrain(law, values, np)
     of_error = unconstrain_error(values, problem.table.shared)

@@ -38,9 +38,7 @@ def share_domains(columns: Iterable[object]) -> tuple[str, ...]:
 
 
 def powers_of(axis: str) -> dict[str, int]:
-    """Look up the powers of the columns whose product an axis is. A column is an axis,
-    too: its power is 1.
-    """
+    """Look up the powers of columns whose product an axis is; a column's is 1."""
     return COMPOUND.get(axis, {axis: 1})
 
 

@@ -109,9 +109,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
-    """Compute the value of a checked formula, its names taken from ``env``; shapes
-    broadcast.
-    """
+    """Compute a checked formula, its names taken from ``env``; shapes broadcast."""
     return grammar.evaluate(node, env, FUNCTIONS, OPERATORS, jnp.asarray)
 
 

@@ -1,6 +1,4 @@
-"""Find a law by its name in the catalogue, a Python file that defines ``LAW``, or a
-formula.
-"""
+"""Find a law by its name, a Python file that defines ``LAW``, or a formula."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def as_law(law: Law | str | None, runs: pd.DataFrame | None = None) -> Law:
 
 
 def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
-    """List the domains of a table's mixtures. If all losses are of one domain that has
-    a share, this domain comes first.
-    """
+    """List the domains of a table's mixtures, that of all its losses first."""
     domains = share_domains(runs)
     measured = set(runs["domain"].dropna().unique()) if "domain" in runs else set()
     if len(measured) > 1:

@@ -108,9 +108,7 @@ def _iterate_summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.
 def _iterate_factors(
     node: ast.expr, above: bool = True
 ) -> Iterator[tuple[int, ast.expr | None, bool]]:
-    """Yield (sign, factor, in the numerator) for each factor of a product, with signs
-    taken out.
-    """
+    """Yield (sign, factor, in the numerator) for each factor of a product."""
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             yield from _iterate_factors(left, above)

@@ -31,7 +31,6 @@ NUMBER = lognormal(1.0, 1.0, "guessed")
 
 
 def _sort_by_similarity(columns: Collection[str]) -> list[Law]:
-    """Sort the laws of the catalogue by the similarity of their columns to these."""
     return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
 
@@ -210,9 +209,7 @@ def _find_subexpression(
     factors: tuple[tuple[ast.expr, bool], ...],
     columns: Collection[str],
 ) -> tuple[ast.expr, str]:
-    """Find the smallest subexpression that contains the parameter and a column, and name
-    the column.
-    """
+    """Find the least subexpression with the parameter and a column; name both."""
     pieces = [
         node
         for factor, _ in factors

@@ -118,9 +118,7 @@ def power(
 def covariates_read(
     laws: Iterable[Law], there: Container[str] | None = None
 ) -> list[str]:
-    """List the columns that laws read, each once; given those that are ``there``,
-    without tuned settings that are not.
-    """
+    """List the columns that laws read; of tuned settings those ``there``."""
     read = [law.covariates if there is None else law.columns_in(there) for law in laws]
     return list(dict.fromkeys(column for columns in read for column in columns))
 
@@ -299,7 +297,6 @@ class Law:
         return f"Law({self.name!r}: {', '.join(self.parameters)})"
 
     def _repr_html_(self) -> str:
-        """Show title, formula, and each prior with its source, in notebooks."""
         rows = {
             name: {"prior": str(prior), "from": prior.source}
             for name, prior in self.priors.items()
@@ -334,23 +331,17 @@ class Law:
 
     @property
     def untuned(self) -> tuple[str, ...]:
-        """Columns that the law reads beside tuned settings. Runs that are equal in them
-        share what the law misses.
-        """
+        """Columns read beside tuned settings; equal runs share what the law misses."""
         return tuple(c for c in self.covariates if c not in self.tuned)
 
     def columns_in(self, there: Container[str]) -> list[str]:
-        """List the columns that the law reads of those that are there: all but tuned
-        settings that are not.
-        """
+        """List the columns read of those there: all but absent tuned settings."""
         return [c for c in self.covariates if c in there or c not in self.tuned]
 
     # -- the law -----------------------------------------------------------------------
 
     def coefficients(self, values: Values) -> dict[str, Array]:
-        """Compute the coefficient of each term from its contribution in nats at the
-        reference run.
-        """
+        """Compute each term's coefficient from its nats at the reference run."""
         at_reference = as_arrays(self.reference)
         return {
             t.coefficient: jnp.asarray(values[t.site])
@@ -361,9 +352,7 @@ class Law:
     def contributions(
         self, covariates: Covariates, values: Values
     ) -> dict[str, Float[AnyArray, "*run"]]:
-        """Compute the signed contribution of each term in nats per token, shape (run,)
-        each; the offset is left out.
-        """
+        """Compute each term's signed contribution in nats, without the offset."""
         c = self.coefficients(values)
         columns = self.columns_in(covariates)
         shape = jnp.broadcast_shapes(*(jnp.shape(covariates[n]) for n in columns))

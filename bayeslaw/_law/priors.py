@@ -1,6 +1,4 @@
-"""Define priors as small frozen records, which a person can read, write in a TOML file,
-and override one by one.
-"""
+"""Define priors as frozen records, to be read, written in TOML, and overridden."""
 
 from __future__ import annotations
 
@@ -151,7 +149,6 @@ class Prior:
 def _compute_log_normal(
     x: Float[Array, ""], mean: float, sd: float
 ) -> Float[Array, ""]:
-    """Compute the log density of a normal distribution."""
     height = -math.log(sd) - 0.5 * math.log(2 * math.pi)
     return height - 0.5 * ((x - mean) / sd) ** 2
 

@@ -80,9 +80,7 @@ class PlanArguments:
 
     @property
     def sources(self) -> dict[str, Posterior]:
-        """Collect the posteriors of sources by name; one without a name is
-        ``forgetting``.
-        """
+        """Collect the sources' posteriors by name; one without is ``forgetting``."""
         return by_name(self.source, FORGETTING)
 
 
@@ -192,9 +190,7 @@ def lacks_baseline(arguments: PlanArguments, *, of_diverging: bool) -> bool:
 
 
 def _tables_of(arguments: PlanArguments) -> dict[str, pd.DataFrame]:
-    """Find the tables of the one target and the one source, by domain; none if either
-    keeps none, or if there are several.
-    """
+    """Find the tables of one target and one source, by domain, if both keep one."""
     posteriors = [*arguments.targets.values(), *arguments.sources.values()]
     runs = [getattr(posterior, "runs", None) for posterior in posteriors]
     tables = [table for table in runs if isinstance(table, pd.DataFrame)]

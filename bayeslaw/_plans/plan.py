@@ -285,9 +285,7 @@ class Solution(NamedTuple):
 
     @property
     def is_plan(self) -> bool:
-        """Tell whether there is a plan. Within a budget, a less probable plan counts,
-        too.
-        """
+        """Tell whether there is a plan; within a budget any choice is one."""
         return self.is_reached or (
             self.problem.most_probable and math.isfinite(self.choice.log_tokens)
         )
@@ -295,9 +293,7 @@ class Solution(NamedTuple):
     def rank(
         self, excess_prices: Mapping[str, float] | None = None
     ) -> tuple[float, float]:
-        """Compute a sort key of candidates: first those that reach the confidence, then
-        by price; within a budget by probability.
-        """
+        """Compute a sort key: confidence, then price; within a budget probability."""
         problem, choice = self.problem, self.choice
         short = max(-choice.margin, 0.0)
         if excess_prices:
@@ -312,9 +308,7 @@ class Solution(NamedTuple):
         return (-2.0 if self.is_reached else short), price
 
     def describe(self) -> dict[str, Any]:
-        """Describe a candidate model in the plan's list; of one that does not reach the
-        confidence, the most probable attempt.
-        """
+        """Describe a candidate model, or its most probable attempt, in a list."""
         problem, at = self.problem, (self.choice.log_tokens, self.choice.replay)
         row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": self.is_reached}
         probability = value.probabilities(problem, *at)["probability"]
@@ -343,9 +337,7 @@ def _solve_model(question: Question, model: Model) -> Solution:
 def _plug_in(
     question: Question, solution: Solution, certain: Mapping[str, tuple[Piece, ...]]
 ) -> dict[str, float | None]:
-    """Find the plan of parameters without uncertainty, and its probability by the
-    posterior.
-    """
+    """Find the plan without uncertainty, and its probability by the posterior."""
     # all draws are the same one, as many as one call evaluates
     few = min(question.draws, DRAWS)
     sure = replace(question, pieces=certain, new_run=False, draws=few)

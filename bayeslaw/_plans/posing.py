@@ -165,9 +165,7 @@ def _sampled(
 
 
 def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Find the learned effects that a new run of the model has, by kind, as forecasts of
-    such a run do.
-    """
+    """Find the learned effects of a new run of the model, by kind."""
     run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
     learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
     return {kind: by_row[0] for kind, by_row in learned.items() if by_row}
@@ -232,7 +230,6 @@ def _per_draw(
 
 
 def _refuse_without(column: str, name: str, model: Model) -> NoReturn:
-    """Refuse a question without a column that the law of a domain reads."""
     if name in model.further_domains and column == LOSS_BEFORE:
         raise PlanError(
             f"the law of {name} reads loss_before: give its own, "

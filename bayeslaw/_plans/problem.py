@@ -198,9 +198,7 @@ class Problem(Budget):
         u: Float[np.ndarray, " replay"],
         x: Float[np.ndarray, "one_or_replay point"],
     ) -> Bool[np.ndarray, "replay point"]:
-        """Tell which log tokens are within the budget and the target tokens at search
-        coordinates of replay.
-        """
+        """Tell which log tokens the budget and target tokens allow at replays."""
         return x <= self.log_cap(self.replay(u))[:, None] + 1e-12
 
     # -- shares of draws ---------------------------------------------------------------
@@ -285,9 +283,7 @@ class Problem(Budget):
     def log_losses_at(
         self, log_tokens: float, levers: Levers
     ) -> list[Float[np.ndarray, " draw"]]:
-        """Compute log losses of each constraint at one choice; a replay may be one for
-        each draw.
-        """
+        """Compute each constraint's log losses at a choice, or at a replay a draw."""
         columns = self.columns_of(levers)
         return [c.log_losses(log_tokens, columns) for c in self.constraints]
 
@@ -308,9 +304,7 @@ class Problem(Budget):
         return Choice(log_tokens, levers, self.margin_at(log_tokens, levers))
 
     def at_finite_tokens(self, choice: Choice) -> Choice:
-        """Move a choice to where pictures can be drawn: a finite, positive number of
-        tokens.
-        """
+        """Move a choice to finite, positive tokens, where pictures can be drawn."""
         low, high = self.span
         x = choice.log_tokens
         if x == math.inf:

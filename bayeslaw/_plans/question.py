@@ -115,9 +115,7 @@ class Budget:
     fitted: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, float]:
-        """Collect the limits on spending and data that were given, by their names as
-        arguments of `plan`.
-        """
+        """Collect the given limits on spending and data, as `plan` names them."""
         limits = {"max_flops": self.max_flops, "max_tokens": self.max_tokens}
         limits |= {**self.supplies, **self.cost_limits}
         given = {name: most for name, most in limits.items() if math.isfinite(most)}
@@ -126,15 +124,11 @@ class Budget:
         return given
 
     def tokens(self, N: float) -> float:
-        """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
-        and FLOPs.
-        """
+        """Compute the most adaptation tokens by tokens and FLOPs."""
         return min(self.max_tokens, self.max_flops / self.costs.flops_per_token(N))
 
     def paid_tokens(self, model: Model) -> dict[str, float]:
-        """Compute the most adaptation tokens that each limit on the bill allows, by its
-        name where it binds.
-        """
+        """Compute the most tokens that each limit on the bill allows, by name."""
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)

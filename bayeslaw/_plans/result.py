@@ -231,9 +231,7 @@ class Plan(Shown):
         return read_places(self.distance)
 
     def place(self) -> str:
-        """Describe in words where the plan lies relative to the fitted runs; empty if
-        the posteriors keep no table.
-        """
+        """Describe where the plan lies relative to the fitted runs, if known."""
         return describe_place(self.places())
 
     def table(self) -> pd.DataFrame:

@@ -101,9 +101,7 @@ class SampledConstraint:
     def of_mean(
         cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
     ) -> SampledConstraint:
-        """Make the constraint on a weighted mean of the losses of domains, or of their
-        rises.
-        """
+        """Constrain a weighted mean of the losses of domains, or of their rises."""
         baselines = {name: domain.baseline for name, domain in domains.items()}
         weights = constraint.weights_of(baselines).items()
         members = tuple((domains[name], w) for name, w in weights)
@@ -134,9 +132,7 @@ class SampledConstraint:
 
     @property
     def _unit(self) -> Unit:
-        """Find the unit's functions; with a link, they go through the draws of the
-        accuracy.
-        """
+        """Find the unit's functions; a link takes them through its draws."""
         unit = UNITS[self.constraint.unit]
         link = self.link
         if link is None:
@@ -171,9 +167,7 @@ class SampledConstraint:
     def below(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """Compute how far each draw is below its limit, in log loss; a loss that is no
-        number keeps no limit.
-        """
+        """Compute how far each draw is below its limit; NaN keeps none."""
         below = along_draws(self.log_limit, log_loss.ndim) - log_loss
         return np.fmax(below, -np.inf, out=below)
 
@@ -410,9 +404,7 @@ def losses_with_slopes(
 def along_draws(
     values: Float[np.ndarray, " draw"], axes: int
 ) -> Float[np.ndarray, " draw *one"]:
-    """Reshape values of shape (draw,) to (draw, 1, ...), to broadcast over ``axes``
-    axes.
-    """
+    """Reshape values of shape (draw,) to broadcast over ``axes`` further axes."""
     return values.reshape(-1, *(1,) * (axes - 1))
 
 

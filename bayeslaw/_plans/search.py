@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,18 +20,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-class Zoom(NamedTuple):
-    """Grids of a search."""
-
-    many: tuple[int, int] = (16, 9)  # replays and tokens of the smaller grids
-    # with few draws the score is rougher, so more points are looked at
-    few: tuple[int, int] = (64, 17)
-    few_draws: int = 600
-    # each grid covers what is within this of the lowest score of the one before
-    near: tuple[float, ...] = (0.1, 0.015, 0.002, 3e-4)
-
-
-ZOOM = Zoom()
+MANY = (16, 9)  # replays and tokens of the smaller grids of a search
+# with few draws the score is rougher, so more points are looked at
+FEW, FEW_DRAWS = (64, 17), 600
+# each grid covers what is within this of the lowest score of the one before
+NEAR = (0.1, 0.015, 0.002, 3e-4)
 
 
 # -- the search ------------------------------------------------------------------------
@@ -43,7 +36,7 @@ Score = Callable[["Problem", Grid], Scores]
 
 
 def search(
-    problem: Problem, scan: Grid | None = None, near: Sequence[float] = ZOOM.near
+    problem: Problem, scan: Grid | None = None, near: Sequence[float] = NEAR
 ) -> Choice:
     """Find the cheapest tokens and replay; where none reach the confidence, or within a
     budget, the most probable ones.
@@ -65,7 +58,7 @@ def search(
     is_kept = problem.kept(*best[:2])
     if not (is_kept if is_by_limit else is_kept.all(axis=0)).any():
         return best._replace(log_tokens=math.inf, margin=-max(problem.confidences))
-    if is_by_limit or problem.draws >= ZOOM.few_draws:
+    if is_by_limit or problem.draws >= FEW_DRAWS:
         return best
     # few draws make steps of probability, across which only the room leads: is there a
     # choice that one draw more keeps?
@@ -80,7 +73,7 @@ def search(
 
 
 def zoom(
-    problem: Problem, grid: Grid, score: Score, near: Sequence[float] = ZOOM.near
+    problem: Problem, grid: Grid, score: Score, near: Sequence[float] = NEAR
 ) -> tuple[float, float, float]:
     """Find the lowest score on a grid, then on smaller ones around all that is near it,
     by a smaller difference each time.
@@ -89,7 +82,7 @@ def zoom(
     -------
     The score, its search coordinate of replay, and its log tokens.
     """
-    replays, tokens = ZOOM.few if problem.draws < ZOOM.few_draws else ZOOM.many
+    replays, tokens = FEW if problem.draws < FEW_DRAWS else MANY
     ends = problem.span[0], min(problem.span[1], math.log(problem.max_tokens))
     rounds, spare = list(near), 4
     evaluated: Grid | None = None
@@ -256,9 +249,7 @@ def expected_cost(
 
 
 def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice:
-    """Minimise the expected cost over tokens and replay, among choices that keep the
-    limits without a price with the confidence.
-    """
+    """Minimise expected cost among choices that keep the unpriced limits."""
 
     def score(some: Problem, grid: Grid) -> Scores:
         price = [

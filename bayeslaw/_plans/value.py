@@ -19,7 +19,7 @@ from bayeslaw._base.shown import as_json
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.problem import ALL_REPLAY, Choice, Grid, Problem
 from bayeslaw._plans.sampled import SampledConstraint, along_draws, draws_needed
-from bayeslaw._plans.search import ZOOM, Scores, search, zoom
+from bayeslaw._plans.search import NEAR, Scores, search, zoom
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -196,9 +196,7 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
 
 
 def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
-    """Compute the target loss and forgetting along replay at one budget, with 90%
-    bands (as in Goffinet 2025, figure 2).
-    """
+    """Compute both losses along replay at one budget (as Goffinet 2025, fig. 2)."""
     ends = max(problem.least, 0.01), min(problem.largest, 0.99)
     replay = np.linspace(*ends, size)
     log_losses = problem.log_losses(np.array([log_tokens]), replay)
@@ -240,7 +238,7 @@ def frontier(
             choices.append(choices[-1])  # higher confidences are not reached either
         else:
             at_level = replace(problem, confidence=level, max_tokens=np.inf)
-            choices.append(search(at_level, problem.scan, ZOOM.near[:3]))
+            choices.append(search(at_level, problem.scan, NEAR[:3]))
     rows = []
     best = Choice(*NO_CHOICE, -1.0)
     for level, cheapest in zip(
@@ -440,7 +438,7 @@ def relaxations(problem: Problem) -> list[dict]:
             x = np.broadcast_to(grid.x, limits.shape)
             return np.where(some.allows(grid.u, x), limits, np.inf), x
 
-        lowest, u, x = zoom(problem, scan, score, near=(*ZOOM.near, 4e-5))
+        lowest, u, x = zoom(problem, scan, score, near=(*NEAR, 4e-5))
         if not np.isfinite(lowest):
             row |= dict.fromkeys(("needed", "enough", "comfortable"))
             row |= budget(problem, *NO_CHOICE)

@@ -76,9 +76,7 @@ class WhatIf:
         )
 
     def _said(self, answer: Plan) -> str:
-        """Describe one plan: tokens, replay, money, probability, and the limit that
-        binds.
-        """
+        """Describe one plan: tokens, replay, money, probability and binding limit."""
         if answer.D is None:
             best = answer.most_probable()
             at = ""

@@ -92,9 +92,7 @@ def pooled_priors(law: Law) -> dict[str, Prior]:
 def prior_moments(
     law: Law,
 ) -> tuple[Float[np.ndarray, " site"], Float[np.ndarray, " site"]]:
-    """Compute centre and sd of each prior on the unconstrained scale (log of a positive
-    number, logit of a share).
-    """
+    """Compute centre and sd of each prior on the unconstrained scale."""
     moments = point.prior_centre(law)
     moments["sigma"] = (np.log(ERROR.sigma.args[0]), ERROR.sigma.args[1])
     centre, sd = np.array([moments[name] for name in pooled_priors(law)]).T
@@ -104,9 +102,7 @@ def prior_moments(
 def values_of(
     law: Law, u: Float[Array, "*draw site"]
 ) -> dict[str, Float[Array, "*draw"] | Float[Array, ""]]:
-    """Compute the law's values and ``sigma`` from unconstrained values; fixed values are
-    scalars.
-    """
+    """Compute the law's values and ``sigma`` from unconstrained values."""
     by_name = {n: u[..., i] for i, n in enumerate(pooled_priors(law))}
     sigma = jnp.exp(by_name["sigma"])
     values = coordinates.constrain(law, by_name)
@@ -183,9 +179,7 @@ def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:
 def log_density(
     law: Law, domains: Domains, half_normal: Float[Array, " site"], state: State
 ) -> Float[Array, ""]:
-    """Compute the log posterior density of means, log spreads, z, and the log of the
-    degrees of freedom above 2.
-    """
+    """Compute the log density of means, log spreads, z, and log (dof - 2)."""
     # Log spread and the log of the degrees of freedom above 2 are sampled; their
     # Jacobians are the values themselves. z is sampled in place of u (non-centred:
     # Papaspiliopoulos, Roberts and Skold 2007). It has no Jacobian here, because the
@@ -222,9 +216,7 @@ class LeadingCurve(NamedTuple):
 
 
 def leading_term(law: Law) -> Term | None:
-    """Choose the level's term, else the first term with a free positive coefficient, if
-    there is one.
-    """
+    """Choose the level's term, else the first with a free positive coefficient."""
     level = coordinates.level_term(law)
     if level is not None:
         return level

@@ -4,7 +4,6 @@ the mode, which also gives the weight of the domain's own runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,21 +31,13 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-@dataclass(frozen=True)
-class ModeSearch:
-    """Set the search for the modes at which likelihoods are expanded: Newton steps under
-    the law's prior from several starts, then more, each followed by an update of the
-    population's mean and spread. ``longest_step``: in sds of the prior.
-    ``pseudo_domains``: domains that a spread's prior counts as.
-    """
-
-    starts: int = 8
-    newton_steps: int = 30
-    population_steps: int = 20
-    halvings: int = 7
-    longest_step: float = 3.0
-    pseudo_domains: float = 3.0
-    dof_above_2: float = 10.0
+# The search for the modes at which likelihoods are expanded: Newton steps under the law's
+# prior from several starts, then more, each followed by an update of the population's
+# mean and spread.
+STARTS, NEWTON_STEPS, POPULATION_STEPS, HALVINGS = 8, 30, 20, 7
+LONGEST_STEP = 3.0  # in sds of the prior
+PSEUDO_DOMAINS = 3.0  # domains that a spread's prior counts as
+DOF_ABOVE_2 = 10.0
 
 
 def expand(
@@ -104,7 +95,6 @@ class _Step(NamedTuple):
 
 def _take_newton_step(
     law: Law,
-    search: ModeSearch,
     domains: Domains,
     u: Float[Array, "domain site"],
     mean: Float[Array, " site"],
@@ -115,7 +105,7 @@ def _take_newton_step(
     The effective number of parameters is subtracted from the rows that inform the
     noise, as n - p in an unbiased variance; otherwise the noise would be too low.
     """
-    dof = jnp.asarray(search.dof_above_2)
+    dof = jnp.asarray(DOF_ABOVE_2)
     gradient, information = expand(law, domains, u, dof)
     prior = jnp.diag(spread**-2)[None]
     # The effective number of parameters is the trace of the rows' information times the
@@ -134,7 +124,7 @@ def _take_newton_step(
     _, sd = prior_moments(law)
     in_sds = move / sd[None]
     length = jnp.linalg.norm(in_sds, axis=1, keepdims=True)
-    move = move / jnp.maximum(1.0, length / search.longest_step)
+    move = move / jnp.maximum(1.0, length / LONGEST_STEP)
 
     def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
         # the likelihood's term -rows log sigma, with ``paid`` rows less
@@ -144,7 +134,7 @@ def _take_newton_step(
         return fit - 0.5 * jnp.sum(z**2, axis=1)
 
     # The starting point itself is among the candidates, so no step goes downhill.
-    shares = 0.5 ** jnp.arange(search.halvings + 1.0)[:, None, None]
+    shares = 0.5 ** jnp.arange(HALVINGS + 1.0)[:, None, None]
     tried = jnp.concatenate([u[None], u[None] + shares * move[None]])
     heights = jax.vmap(height)(tried)
     heights = jnp.where(jnp.isfinite(heights), heights, -jnp.inf)
@@ -153,10 +143,9 @@ def _take_newton_step(
     return _Step(u, jnp.max(heights, axis=0), precision, gradient, information)
 
 
-@compiled(static_argnums=(0, 1), level=OFTEN)
+@compiled(static_argnums=0, level=OFTEN)
 def _expand_at_modes(
     law: Law,
-    search: ModeSearch,
     domains: Domains,
     half_normal: Float[Array, " site"],
     starts: Float[Array, "start site"],
@@ -172,7 +161,7 @@ def _expand_at_modes(
     def turn(i, carry):
         u, mean, spread = carry
         step = jax.lax.map(
-            lambda v: _take_newton_step(law, search, domains, v, mean, spread), u
+            lambda v: _take_newton_step(law, domains, v, mean, spread), u
         )
         # Each domain keeps its own best of all starts.
         best = jnp.argmax(step.height, axis=0)
@@ -185,21 +174,21 @@ def _expand_at_modes(
         # E((u - mean)^2) in the E step is the mode's squared distance plus the domain's
         # remaining variance (Dempster, Laird and Rubin 1977).
         squares = jnp.sum((modes - mean[None]) ** 2 + unknown, axis=0)
-        pseudo = search.pseudo_domains
-        new_spread = jnp.sqrt((squares + pseudo * usual**2) / (k + pseudo))
-        keep = partial(jnp.where, i >= search.newton_steps)
+        squares += PSEUDO_DOMAINS * usual**2
+        new_spread = jnp.sqrt(squares / (k + PSEUDO_DOMAINS))
+        keep = partial(jnp.where, i >= NEWTON_STEPS)
         return keep(modes, step.u), keep(new_mean, mean), keep(new_spread, spread)
 
     u = jnp.broadcast_to(starts[:, None], (len(starts), k, len(sd)))
-    turns = search.newton_steps + search.population_steps
+    turns = NEWTON_STEPS + POPULATION_STEPS
     u, mean, spread = jax.lax.fori_loop(0, turns, turn, (u, centre, sd))
     u = u[0]
-    step = _take_newton_step(law, search, domains, u, mean, spread)
+    step = _take_newton_step(law, domains, u, mean, spread)
     # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
     slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
     curve = curve_at(law, domains, u)
     near = Expansion(u, slope, step.information, curve)
-    log_dof = jnp.log(search.dof_above_2)
+    log_dof = jnp.log(DOF_ABOVE_2)
     middle = jnp.concatenate([mean, jnp.log(spread), log_dof[None]])
     # With k domains the mean is known to spread / sqrt(k), and the log spread to about
     # 1 / sqrt(2 k); a rough scale is enough.
@@ -213,18 +202,15 @@ def prepare(
     domains: Domains,
     spread: float,
     seed: int,
-    search: ModeSearch = ModeSearch(),
 ) -> WhitenedPool:
-    """Find coordinates that whiten the posterior; ``spread``: scale of the spreads'
-    prior, in sds of the law's priors.
-    """
+    """Find coordinates that whiten the posterior; ``spread``: in the priors' sds."""
     points = coordinates.contrast_points(law, domains.table.covariates)
-    starts = point.start_points(law, domains.table, points, search.starts, seed)
+    starts = point.start_points(law, domains.table, points, STARTS, seed)
     sites = jax.vmap(lambda z: coordinates.to_sites(law, points, z)[0])(starts)
-    sites |= {"sigma": jnp.full(search.starts, np.log(0.02))}
+    sites |= {"sigma": jnp.full(STARTS, np.log(0.02))}
     vectors = jnp.stack([sites[name] for name in pooled_priors(law)], axis=1)
     half_normal = jnp.asarray(spread * prior_moments(law)[1])
-    return _expand_at_modes(law, search, domains, half_normal, vectors)
+    return _expand_at_modes(law, domains, half_normal, vectors)
 
 
 @compiled(static_argnums=0)

@@ -159,9 +159,7 @@ class Pool:
 
     @property
     def posterior(self) -> dict[str, Float[np.ndarray, " draw *domain"]]:
-        """Arrange draws by name, each of shape (draw,) or (draw, domain), with chains
-        one after another.
-        """
+        """Arrange draws by name, with chains one after another."""
         return artifact.draws_of(self.inference_data)
 
     @property
@@ -225,9 +223,7 @@ class Pool:
         )
 
     def unseen(self, *, seed: int = 0) -> DomainPosterior:
-        """Return the posterior of a domain without runs: every draw takes a domain from
-        the population.
-        """
+        """Return the posterior of a domain without runs, one of the population."""
         rng, draws = generator(seed, Stream.UNSEEN_DOMAIN), self.posterior
         size = len(draws["dof"])
         u = [
@@ -473,9 +469,7 @@ def _to_arviz(
     levels: Shaped[np.ndarray, " domain"],
     chains: Chains,
 ) -> DataTree:
-    """Arrange a pool's draws for ArviZ; ``chains.sites`` are the fields of a
-    `hierarchy.State`.
-    """
+    """Arrange a pool's draws for ArviZ; sites are those of `hierarchy.State`."""
     sites = chains.sites
     values = values_of(law, jnp.asarray(sites["u"]))
     shape = sites["u"].shape[:3]

@@ -244,9 +244,7 @@ def _least_squares(
     accuracy: Float[np.ndarray, " row"],
     chance: float | None,
 ) -> tuple[float, float]:
-    """Fit the curve by least squares, with its floor too if ``chance`` is None. Returns
-    the sum of squares and the floor.
-    """
+    """Fit the curve, its floor if ``chance`` is None: sum of squares, and floor."""
     from scipy import optimize
 
     low, high, span = accuracy.min(), accuracy.max(), np.ptp(loss)

@@ -34,9 +34,7 @@ class Answer(ABC):
         return float(low), float(high)
 
     def probability(self, low: float = -math.inf, high: float = math.inf) -> float:
-        """Compute the probability that the answer lies between two values, both
-        included.
-        """
+        """Compute the probability of an answer between two values, both included."""
         return float(np.mean((self.draws >= low) & (self.draws <= high)))
 
     @abstractmethod

@@ -245,9 +245,7 @@ class Chain:
     def _draw_noise(
         self, runs: pd.DataFrame, seed: int
     ) -> Float[np.ndarray, "draw run"]:
-        """Draw a new run's noise on log loss, shape (draw, run); it does not depend on
-        the losses before.
-        """
+        """Draw a new run's noise, which does not depend on losses before."""
         at = runs
         if set(CHECKPOINT) <= set(runs):
             at = runs.assign(D=runs["N"] * runs["ptpp"])
@@ -395,9 +393,7 @@ class ChainLogLoss:
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """Return the log loss as a function of tokens, as in `LogLoss`. The checkpoint
-        is forecast once for all tokens.
-        """
+        """Return log loss as a function of tokens; the checkpoint is forecast once."""
         run = {name: column[None] for name, column in covariates.items()}
         completed = self._complete(draw, run)
         point = {name: column[0] for name, column in completed.items()}
@@ -406,9 +402,7 @@ class ChainLogLoss:
     def _complete(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> dict[str, Float[AnyArray, " run"]]:
-        """Complete the covariates, each of shape (run,), by the forecasts of the
-        checkpoint.
-        """
+        """Complete the covariates by the forecasts of the checkpoint."""
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
         completed = dict(covariates)
         for link in self.links:

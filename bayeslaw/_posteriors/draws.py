@@ -42,9 +42,7 @@ def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
 
 
 def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list[Draws]:
-    """Select the draws ``index``, shape (draw,), among all draws of the pieces, grouped
-    by formula.
-    """
+    """Select draws by ``index`` among those of all pieces, by formula."""
     which, place = places(pieces, index)
     parts = []
     for number, piece in enumerate(pieces):
@@ -57,9 +55,7 @@ def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list
 def places(
     pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]
 ) -> tuple[Int[np.ndarray, " draw"], Int[np.ndarray, " draw"]]:
-    """Find the piece that holds each draw, and the draw's place in it, each of the
-    shape of ``index``, (draw,).
-    """
+    """Find the piece that holds each draw, and the draw's place in it."""
     ends = np.cumsum([piece.draws for piece in pieces])
     which = np.searchsorted(ends, index, side="right")
     firsts = np.concatenate([[0], ends])

@@ -54,9 +54,7 @@ def log_losses(
 
 
 def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a table that lacks columns, or numbers in them, before it is evaluated;
-    raises as `log_losses` does.
-    """
+    """Refuse a table that lacks columns or numbers, before it is evaluated."""
     for name in names:
         _column(table, name, what)
 
@@ -219,9 +217,7 @@ class RowErrors(NamedTuple):
     def draw(
         self, rng: np.random.Generator, truth: Any = slice(None)
     ) -> Float[np.ndarray, "*draw measurement"]:
-        """Simulate errors under every draw, shape (draw, measurement), or under the draw
-        ``truth``, shape (measurement,).
-        """
+        """Simulate errors under every draw, or under the draw ``truth``."""
         carried, dof = self.carried[truth], self.dof[truth]
         error = self.scale[truth] * rng.standard_t(dof[..., None], carried.shape)
         # in the order of the run, because each row carries a part of the previous error
@@ -232,9 +228,7 @@ class RowErrors(NamedTuple):
     def log_density(
         self, error: Float[np.ndarray, "draw measurement"]
     ) -> Float[np.ndarray, " draw"]:
-        """Compute the joint log density of all errors of each draw, shape (draw,
-        measurement) -> (draw,).
-        """
+        """Compute the joint log density of all errors of each draw."""
         # The first row of a run carries nothing, so the value that `roll` moves there
         # is not used.
         before = np.roll(error, 1, axis=1)

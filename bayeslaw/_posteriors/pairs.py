@@ -65,9 +65,7 @@ def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> Non
 
 
 def own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
-    """Write a line for each of the user's own columns in which runs lie far beyond a
-    posterior's table.
-    """
+    """Write a line for each of the user's columns in which runs lie far beyond."""
     table = table_of(posterior)
     if table is None:
         return []
@@ -80,9 +78,7 @@ def own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
 def new_sizes_of_plain_fits(
     posteriors: Iterable[Posterior], runs: pd.DataFrame
 ) -> list[str]:
-    """Write a line if runs have a size beyond those of a fit without misfit: of several
-    such fits, for the first.
-    """
+    """Write a line if runs have a size beyond those of a fit without misfit."""
     for posterior in posteriors:
         # a chain forecasts by the posterior in it
         fits = (posterior, getattr(posterior, "posterior", None))
@@ -103,9 +99,7 @@ def new_sizes_of_plain_fits(
 def doubts_of_tables(
     name: str, target: pd.DataFrame, source: pd.DataFrame
 ) -> list[str]:
-    """List reasons why two tables may not be of a target and its source ``name``, a
-    line each.
-    """
+    """List reasons why two tables may not be of a target and its source ``name``."""
     lines, keys = [], ["N", "ptpp"]
     if set(keys) <= set(target) & set(source):
         checkpoints, others = (t[keys].drop_duplicates() for t in (target, source))
@@ -188,9 +182,7 @@ class ErrorCorrelation:
     replay: float = 0.25
 
     def sentence(self) -> str:
-        """Describe the correlation in words: the number for two domains, the range for
-        more.
-        """
+        """Describe the correlation: the number for two domains, else the range."""
         away = self.matrix[np.triu_indices(len(self.names), 1)]
         size = f"{away[0]:+.2f}"
         if len(away) > 1:
@@ -275,9 +267,7 @@ def error_correlation(
 
 
 def _find_residuals(posterior: Posterior) -> pd.DataFrame | None:
-    """Compute measured log loss minus the law's mean, a row for each measured model;
-    None for a posterior without a table.
-    """
+    """Compute log loss minus the law's mean at measured models, if kept."""
     runs = table_of(posterior)
     if runs is None or "loss" not in runs:
         return None
@@ -308,9 +298,6 @@ def _name_groups(runs: pd.DataFrame, fewest: int) -> tuple[str, list[str]]:
 
 
 def _join_rows(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame | None:
-    """Join the rows that both domains have, with both residuals; None if there are
-    fewer than four.
-    """
     keys = [column for column in KEYS if column in left and column in right]
     if not keys:
         return None

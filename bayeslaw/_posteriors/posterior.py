@@ -69,9 +69,7 @@ class Piece:
 
     @property
     def formula(self) -> Any:
-        """The law's own formula: within formulas that fill in its columns, their
-        innermost ``main``.
-        """
+        """The law's own formula: the innermost ``main`` of formulas within."""
         formula = self.log_loss
         while hasattr(formula, "main"):
             formula = formula.main
@@ -112,9 +110,7 @@ class Piece:
         return not bool(jnp.isfinite(self.log_loss(draw, covariates)).all())
 
     def columns_in(self, there: Container[str]) -> list[str]:
-        """List the columns that ``log_loss`` reads of those that are there: all but
-        tuned settings that are not.
-        """
+        """List the columns read of those there: all but absent tuned settings."""
         return [c for c in self.covariates if c in there or c not in self.tuned]
 
     def at(
@@ -165,9 +161,7 @@ class LogLoss:
     def beyond(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "run side"]:
-        """Compute how far each run lies beyond the training runs, to each side, shape
-        (run, side), for a law that drifts.
-        """
+        """Compute how far runs lie beyond the training runs, to each side."""
         assert self.training_range is not None
         columns = self._take(covariates)
         return np.asarray(distances(columns, self.training_range, np))
@@ -264,9 +258,7 @@ def _map_in_blocks(
     draws: Mapping[str, Float[np.ndarray, "draw ..."]],
     covariates: Mapping[str, Float[np.ndarray, " run"]],
 ) -> Float[np.ndarray, "draw run"]:
-    """Map a function over draws at blocks of rows of one size, so that tables share a
-    compiled program.
-    """
+    """Map over draws at blocks of rows of one size, which share a program."""
     rows = max(len(column) for column in covariates.values())
     count = len(next(iter(draws.values())))
     values = np.empty((count, rows))
@@ -350,9 +342,7 @@ class Member:
     def log_loss(
         self, runs: pd.DataFrame, rng: np.random.Generator | None
     ) -> Float[np.ndarray, "draw run"]:
-        """Draw the log loss, shape (draw, run): of the law, or with ``rng`` of a new run,
-        if the draws have its noise.
-        """
+        """Draw the log loss of the law, or with ``rng`` of a new run."""
         columns = fitting.covariates(self.law, runs)
         log_loss = self.piece.at(columns)
         if rng is None or "sigma" not in self.values:
@@ -375,9 +365,7 @@ class Member:
     def known_effects(
         self, runs: pd.DataFrame, kinds: Sequence[str]
     ) -> Float[np.ndarray, "draw run"]:
-        """The learned effects of the rows' groups of these kinds, shape (draw, run); 0 of
-        groups that were not fitted.
-        """
+        """The learned effects of the rows' groups, by kind; 0 of unfitted ones."""
         total = np.zeros((self.piece.draws, len(runs)))
         for kind in kinds:
             learned = find_learned(self.effects, kind, runs, self.law.untuned)
@@ -386,9 +374,7 @@ class Member:
         return self.piece.error_size(fitting.covariates(self.law, runs)) * total
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Draws of each parameter in the paper's units and of the scales of the noise, by
-        name, each of shape (draw,).
-        """
+        """Draws of parameters in the paper's units and of noise scales, by name."""
         of_law = {name: self.values[name] for name in self.law.priors}
         published = _convert_to_paper(self.law, of_law)
         draws = {name: np.asarray(published[name]) for name in self.law.parameters}
@@ -397,16 +383,12 @@ class Member:
         return draws | noise
 
     def draws(self) -> pd.DataFrame:
-        """Draws of each parameter in the paper's units, and of the noise: a row for each
-        draw.
-        """
+        """Draws of each parameter in the paper's units, and of the noise."""
         return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
 
     @property
     def inference_data(self) -> DataTree:
-        """ArviZ data (a DataTree) of this law's share, with one chain: ``posterior`` has
-        the parameters in the paper's units.
-        """
+        """ArviZ data of this law's share, as one chain, in the paper's units."""
         from xarray import Dataset, DataTree
 
         draws = self.parameter_draws()

@@ -67,9 +67,7 @@ def kind_of(law: Law, runs: pd.DataFrame | None = None) -> tuple[str, str]:
 
 
 class ChosenPriors(NamedTuple):
-    """A law with its priors, the ``name`` of the experience that they come from, and
-    ``why`` it was chosen.
-    """
+    """A law with its priors, their experience's ``name``, and ``why`` that."""
 
     law: Law
     name: str
@@ -221,9 +219,7 @@ def from_priors(
     draws: int = 2000,
     experience: str = "none",
 ) -> PriorOnly:
-    """Draw from the priors of each law, in equal numbers; the misfit's prior spans the
-    range of the runs on offer.
-    """
+    """Draw from the priors of each law; the misfit's spans the runs on offer."""
     rng, members = generator(seed, Stream.PRIORS), []
     for law in laws:
         values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}

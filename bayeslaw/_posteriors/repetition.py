@@ -63,9 +63,7 @@ def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...
 
 
 def epochs_measured(table: pd.DataFrame | None) -> float | None:
-    """Compute the largest number of epochs in a table, at least 1; None without a
-    table.
-    """
+    """Find the most epochs in a table, at least 1; None without a table."""
     if table is None:
         return None
     if not {"D", UNIQUE} <= set(table):

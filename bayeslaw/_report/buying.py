@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-class Rule(NamedTuple):
-    """Rules for the runs that the page offers, and for when it advises them."""
-
-    budget: float = 0.1  # of runs that improve the plan, as a share of its cost
-    picks: int = 6  # most runs
-    sizes: int = 3  # above the table's largest, up to and including the plan's
-    replays: int = 2  # on offer: those of the table nearest to the plan's
-    pilots: int = 3  # token budgets of the plan's own model
-    saving: float = 0.01  # share of the plan's cost to be saved beyond the runs' own
-    errors: float = 2.0  # number of its standard errors that a gain must exceed
-    # Least probability of the most probable choice, if there is no plan. Below one half,
-    # its forecasts are most likely over a limit; narrower ones would be, too.
-    hope: float = 0.5
-    reach: float = 10.0  # most tokens of that choice, in those of the longest run
-
-
-RULE = Rule()
+# the runs that the page offers, and when it advises them
+BUDGET = 0.1  # of runs that improve the plan, as a share of its cost
+PICKS = 6  # most runs
+SIZES = 3  # above the table's largest, up to and including the plan's
+REPLAYS = 2  # on offer: those of the table nearest to the plan's
+PILOTS = 3  # token budgets of the plan's own model
+SAVING = 0.01  # share of the plan's cost to be saved beyond the runs' own
+ERRORS = 2.0  # number of its standard errors that a gain must exceed
+# Least probability of the most probable choice, if there is no plan. Below one half, its
+# forecasts are most likely over a limit; narrower ones would be, too.
+HOPE = 0.5
+REACH = 10.0  # most tokens of that choice, in those of the longest run
 
 Fits = Mapping[str, KeptPosterior]  # by domain
 
@@ -143,7 +138,7 @@ def choose_runs(
     offered = _with_planned_losses(offered, planned, question)
     offered, lines = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
-    budget, picked = RULE.budget * price, None
+    budget, picked = BUDGET * price, None
     if budget >= _first_costs(offered).min():
         # `anchors` has its own arguments for seed and costs
         apart = {"seed", "costs"}
@@ -157,7 +152,7 @@ def choose_runs(
             goal,
             budget,
             source=fits["source"],
-            max_picks=RULE.picks,
+            max_picks=PICKS,
             replicates=1,
             checks=0,
             costs=costs,
@@ -178,18 +173,16 @@ def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
     if answer.feasible and answer.D:
         return model | {"D": answer.D, "replay": answer.replay or 0.0}
     best = (answer.explanation or {}).get("best") or {}
-    if answer.feasible or not best.get("D") or best["probability"] < RULE.hope:
+    if answer.feasible or not best.get("D") or best["probability"] < HOPE:
         return None
-    tokens = min(best["D"], RULE.reach * longest)
+    tokens = min(best["D"], REACH * longest)
     return model | {"D": tokens, "replay": best["replay"]}
 
 
 def _with_planned_losses(
     offered: pd.DataFrame, planned: Mapping[str, Any], question: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Fill in the losses before adaptation of the plan's own model as the plan has them,
-    at the median where they are forecast.
-    """
+    """Fill in the losses before adaptation of the plan's model, as it has them."""
     given = question.get("covariates") or {}
     is_own = is_of_model(offered, planned["N"], planned["ptpp"])
     medians = {
@@ -220,9 +213,7 @@ def worth_buying(
         why = "none is expected to be worth its cost"
         if picked is None:
             share = first.min() / purchase.price
-            why = (
-                f"the cheapest costs {share:.0%} of the {what}, over {RULE.budget:.0%}"
-            )
+            why = f"the cheapest costs {share:.0%} of the {what}, over {BUDGET:.0%}"
         sentence = (
             f"Nothing: {len(first)} runs between the table and the {what} are on offer, "
             f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
@@ -250,7 +241,7 @@ def worth_buying(
     return {
         "sentence": sentence,
         "lines": lines,
-        "share": RULE.budget,
+        "share": BUDGET,
         "of": what,
         "in_money": unit == "money",
         "is_planned": purchase.is_planned,
@@ -293,10 +284,10 @@ def on_offer(
     if not smaller:
         return None
     largest = float(max(smaller))
-    steps = np.geomspace(largest, max(planned["N"], largest), RULE.sizes + 1)[1:-1]
+    steps = np.geomspace(largest, max(planned["N"], largest), SIZES + 1)[1:-1]
     between = [float(f"{size:.2g}") for size in steps if size > same * largest]
     shares = np.unique(runs["replay"].dropna())
-    nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[: RULE.replays]
+    nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[:REPLAYS]
     replays = sorted(shares[nearest].tolist())
     most, end = float(runs["D"].max()), float(planned["D"])
     is_longer = most < (1 - SAME) * end
@@ -330,12 +321,12 @@ def _pilot_tokens(
     most = min(float(runs["D"].max()), float(planned["D"]))
     if not is_of_model(runs, planned["N"], None).any():
         least = float(runs["D"][runs["D"] > 0].min())
-        return np.unique(np.geomspace(min(least, most), most, RULE.pilots))
+        return np.unique(np.geomspace(min(least, most), most, PILOTS))
     longest = runs["D"][is_of_model(runs, planned["N"], planned["ptpp"])].max()
     # NaN: at another stage only, so the checkpoint must be trained first
     if not longest < (1 - SAME) * most:
         return np.array([])
-    return np.geomspace(longest, most, RULE.pilots + 2)[1:-1]
+    return np.geomspace(longest, most, PILOTS + 2)[1:-1]
 
 
 def _choose_stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
@@ -363,9 +354,7 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
         return False
     gain = sum(pick["gain"] for pick in picked.picks)
     error = np.sqrt(sum(pick["gain_error"] ** 2 for pick in picked.picks))
-    return bool(
-        gain > RULE.errors * error and gain - picked.spent > RULE.saving * of_plan
-    )
+    return bool(gain > ERRORS * error and gain - picked.spent > SAVING * of_plan)
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

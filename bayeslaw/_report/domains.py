@@ -1,6 +1,4 @@
-"""Process one domain of the table: split it, fit it, forecast the held-out runs, and
-draw pictures.
-"""
+"""Process one domain of the table: fit, forecast held-out runs, draw pictures."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def curves(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_sweeps(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    """Keep the best of runs that differ only in ``tuned`` settings, without these
-    columns: a line along tokens is of tuned runs.
-    """
+    """Keep the best of runs that differ only in ``tuned`` settings, for lines."""
     columns = [column for column in runs if column in tuned]
     if not columns:
         return runs
@@ -99,9 +95,7 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
 
 
 def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add a column ``mixture`` with the shares of each run as text, if there are
-    shares.
-    """
+    """Add a column ``mixture``, the shares of each run as text, if there are any."""
     columns = share_columns(runs)
     if len(columns) < 2:
         return runs
@@ -201,9 +195,7 @@ class DomainResult:
 
     @property
     def decisive(self) -> list[Check]:
-        """Select the checks along axes on which the plan lies beyond the table; if it
-        lies within, the main check.
-        """
+        """Select the checks along axes where the plan lies outside, else the main."""
         checks = [
             test.check
             for test in self.tested
@@ -252,9 +244,7 @@ def fit_laws(
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
-    """Fit one law to the training runs, or average several. If ``laws`` is empty, the
-    laws are those that suit the table.
-    """
+    """Fit one law to the training runs, or average several, or all that suit."""
     shared: dict[str, Any] = {
         "reference": setting.reference,
         "experience": setting.experience,
@@ -342,9 +332,7 @@ def judge(
 def _forecast_with_curves(
     posterior: Fit | Average, runs: pd.DataFrame, table: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Forecast runs, the best ones of sweeps that are read, and curves where a line has
-    too few of them (`curves`).
-    """
+    """Forecast runs, the best of read sweeps, and `curves` of thin lines."""
     tuned = {column for piece in posterior.pieces() for column in piece.tuned}
     runs = best_of_sweeps(runs, tuned)
     parts = [part for part in (runs, curves(runs, table)) if len(part)]

@@ -227,9 +227,7 @@ def slider(
     step: float,
     start: float,
 ) -> dict[str, Any]:
-    """Build a slider whose ends are whole steps from its start, so that it can start
-    there.
-    """
+    """Build a slider whose ends are whole steps from its start."""
     steps_below = math.ceil(max(start - ends[0], 0) / step)
     steps_above = math.ceil(max(ends[1] - start, 0) / step)
     return {

@@ -103,9 +103,7 @@ def _label_first_column(axes: list[Axes]) -> None:
 def calibration(
     runs: pd.DataFrame, rows: pd.DataFrame, check: Check, unit: str
 ) -> Picture:
-    """Draw observed against forecast losses, coverage over stated probability, and the
-    PIT.
-    """
+    """Draw observed against forecast losses, coverage over probability, and PIT."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.observed_against_forecast(left, runs, rows)
@@ -154,9 +152,7 @@ def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | N
 
 
 def law_weights(average: Average) -> Picture | None:
-    """Draw the weight of each law, and the probability that it forecasts best; None if
-    one law has all the weight.
-    """
+    """Draw each law's weight and chance to be best; None if one has it all."""
     table = average.table
     # if one law has nearly all weight, the picture would show nothing
     if table["weight"].max() > 0.995:
@@ -176,9 +172,7 @@ def law_weights(average: Average) -> Picture | None:
 
 
 def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Picture:
-    """Draw the contribution of each term to the loss, at one middle run of each stage
-    and size.
-    """
+    """Draw each term's contribution at a middle run of each stage and size."""
     chosen, labels, width = _choose_middle_runs(runs)
     figure = Figure(figsize=(width, 3.6), layout="constrained")
     ax = plots.contributions(figure.subplots(), fit, chosen, labels)
@@ -215,9 +209,7 @@ def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
 
 
 def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
-    """Draw the law's misfit, a panel for each column that it reads; None if it has
-    none.
-    """
+    """Draw the law's misfit, a panel for each column it reads; None if it has none."""
     varied = [c for c in law.covariates if c in runs and runs[c].nunique() > 1]
     curves = {column: misfit_along(fit, runs, column) for column in varied}
     # along a column that is not an axis of the misfit, the misfit is constant
@@ -304,9 +296,7 @@ def exponent_intervals(
 
 
 def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, ...]:
-    """Draw cost against confidence, the feasible region, and the trade-off along
-    replay; the region beyond the runs is hatched.
-    """
+    """Draw cost against confidence, the feasible region, and the trade-off."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.frontier(left, plan)

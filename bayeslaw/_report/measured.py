@@ -112,9 +112,7 @@ def compare_measured(
     plan: Plan | MixturePlan | None,
     setting: PageSetting,
 ) -> Measured:
-    """Forecast the measured runs of each domain by the fits that the plan is made with,
-    and read the plan's losses between them.
-    """
+    """Forecast the measured runs of each domain, and read the plan among them."""
     checks = {
         name: check(fits[name], part, seed=setting.seed) for name, part in runs.items()
     }

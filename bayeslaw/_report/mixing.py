@@ -1,13 +1,11 @@
-"""Build the page's part about mixtures: the plan, pictures of it, and the data of its
-sliders.
-"""
+"""Build the page's part about mixtures: the plan, its pictures, and sliders."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,17 +38,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-class Nodes(NamedTuple):
-    """Number of mixtures of the interpolation, and its settings."""
-
-    # mixtures at which draws are taken, and others at which the error is measured
-    count: int = 384
-    tests: int = 64
-    # scale of a nat of log tokens relative to the root of a share
-    along_tokens: float = 0.25
-
-
-NODES = Nodes()
+NODES = 384  # mixtures of the interpolation, at which draws are taken
+TESTS = 64  # others, at which its error is measured
+ALONG_TOKENS = 0.25  # scale of a nat of log tokens relative to the root of a share
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +67,7 @@ class Surrogate:
         cls, problem: Problem, log_tokens: tuple[float, float], seed: int = 0
     ) -> Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
-        places, losses = scattered(problem, log_tokens, NODES.count, seed)
+        places, losses = scattered(problem, log_tokens, NODES, seed)
         # radial functions orthogonal to the tail
         tail = _tail(places)
         corner = np.zeros((tail.shape[1], tail.shape[1]))
@@ -112,7 +102,7 @@ class Surrogate:
         """Measure the largest error of a loss's median or of an end of its 90%
         interval, at mixtures that are not nodes, as a share of the loss.
         """
-        places, losses = scattered(problem, log_tokens, NODES.tests, seed)
+        places, losses = scattered(problem, log_tokens, TESTS, seed)
         tails = [0.05, 0.5, 0.95]
         exact = np.quantile(losses, tails, axis=1)
         near = np.quantile(self.at(places), tails, axis=1)
@@ -121,7 +111,7 @@ class Surrogate:
     def packed(self) -> dict[str, Any]:
         """Convert to JSON types; arrays are in base64, little-endian."""
         return {
-            "alongTokens": NODES.along_tokens,
+            "alongTokens": ALONG_TOKENS,
             "places": encoded(self.places, "<f4"),
             "surfaces": [
                 {"coefficients": encoded(c.T, "<f4"), "weights": whole_numbers(w.T)}
@@ -158,10 +148,8 @@ def scattered(
 def places_of(
     log_tokens: Float[np.ndarray, " run"], shares: Float[np.ndarray, "run domain"]
 ) -> Float[np.ndarray, "run axis"]:
-    """Compute the positions of runs: log tokens, and the root of each share, in which
-    laws bend little.
-    """
-    places = np.column_stack([NODES.along_tokens * log_tokens, np.sqrt(shares)])
+    """Place runs at log tokens and the roots of shares, in which laws bend little."""
+    places = np.column_stack([ALONG_TOKENS * log_tokens, np.sqrt(shares)])
     return places.astype(np.float32).astype(float)  # rounded as in the page's data
 
 

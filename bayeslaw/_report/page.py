@@ -1,6 +1,4 @@
-"""Make one HTML page from a table of runs: fit, forecast the held-out runs, check,
-draw.
-"""
+"""Make one HTML page from a table of runs: fit, forecast, check, plan and draw."""
 
 from __future__ import annotations
 
@@ -411,9 +409,7 @@ def _name_files(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
-    """List the names of the laws given for a domain; an empty list means the laws that
-    suit.
-    """
+    """List the laws named for a domain; none if those that suit are meant."""
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]
@@ -421,7 +417,6 @@ def _list_laws(law: LawNames | None, domain: str) -> list[str]:
 
 
 def _weigh_stages(contents: Contents) -> dict[Any, float]:
-    """Weigh the stages of the page by their measured seconds."""
     kinds = [FINAL] if contents.asked else []
     kinds += [hold_out.axis for hold_out in contents.setting.hold_outs]
     shares: dict[Any, float] = {
@@ -559,9 +554,7 @@ def _write(contents: Contents, path: Path) -> None:
 
 
 def _tell_settings(contents: Contents) -> list[str]:
-    """Tell of settings in which runs differ, and whether laws read them, a line for each
-    domain that has such runs.
-    """
+    """Tell for each domain in which settings runs differ, and if laws read them."""
     lines = []
     for name, runs in contents.parts.items():
         if name not in contents.fits:  # its fit failed
@@ -591,13 +584,11 @@ def _list_limits(
 
 
 def _read_inline(name: str) -> Markup:
-    """Read a style sheet, a script or the glossary of the page."""
     path = files("bayeslaw._report").joinpath("templates", "page", name)
     return Markup(path.read_text(encoding="utf-8"))
 
 
 def _write_command(contents: Contents) -> str:
-    """Write the command that makes the page again."""
     setting = contents.setting
     words = ["bayeslaw", "report"]
     # A bundled table brings its own reference, and needs no name.
@@ -623,7 +614,6 @@ def _write_command(contents: Contents) -> str:
 
 
 def _write_update_command(contents: Contents) -> str:
-    """Write the command that updates the fits by a longer table, read as this one was."""
     saved = _name_files(contents.fits)
     first = saved.get("target", next(iter(saved.values())))
     words = ["bayeslaw", "update", first, "OLD_AND_NEW_RUNS"]
@@ -646,29 +636,26 @@ def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
     costs: Costs | None = question.get("costs")
     if costs is None:
         return words
-    # costs of training, as far as they are not defaults
     rates = (costs.tokens_per_second or {}).items()
     shapes = [
         {name: value for name, value in asdict(shape).items() if value is not None}
         for shape in costs.shapes
     ]
-    written = {
-        "hardware": ("--hardware", [costs.hardware]),
-        "mfu": ("--mfu", [costs.mfu]),
-        "price": ("--price", [costs.price]),
-        "tokens_per_second": (
-            "--tokens-per-second",
-            [f"{N:.12g}={rate:.12g}" for N, rate in rates],
-        ),
-        "shapes": ("--shape", shapes),
-        "fixed": ("--fixed-cost", [costs.fixed]),
-        "side_by_side": ("--side-by-side", [costs.side_by_side]),
+    # costs of training as options take them, as far as they are not defaults
+    written: dict[str, list[Any]] = {
+        "hardware": [costs.hardware],
+        "mfu": [costs.mfu],
+        "price": [costs.price],
+        "tokens_per_second": [f"{N:.12g}={rate:.12g}" for N, rate in rates],
+        "shapes": shapes,
+        "fixed": [costs.fixed],
+        "side_by_side": [costs.side_by_side],
     }
-    for name, (option, values) in written.items():
-        if getattr(costs, name) != getattr(Costs, name):
-            words += [
-                word for value in values for word in (option, _write_value(value))
-            ]
+    options = {"shapes": "shape", "fixed": "fixed-cost"}
+    for name, values in written.items():
+        option = options.get(name, name.replace("_", "-"))
+        for value in values if getattr(costs, name) != getattr(Costs, name) else ():
+            words += [f"--{option}", _write_value(value)]
     return [*words, "--train-checkpoint"] if costs.train_checkpoint else words
 
 
@@ -689,7 +676,6 @@ def _write_question(question: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write_value(value: Any) -> str:
-    """Write a value as an option takes it."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_write_value(v)}" for name, v in value.items())
     return f"{value:.12g}" if isinstance(value, float) else str(value)

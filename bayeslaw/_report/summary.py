@@ -247,7 +247,6 @@ def _describe_spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list
 
 
 def _format_confidence(plan: Plan) -> str:
-    """Format the confidence: one for all limits together, or one for each."""
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
     levels = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
@@ -275,7 +274,6 @@ def _format_answer(plan: Plan) -> dict[str, str]:
 
 
 def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
-    """Say how probable the best choice is, and which limits would allow a plan."""
     best = plan.most_probable()
     asked = f"{_format_confidence(plan)} was asked for"
     if best["probability"]:
@@ -300,7 +298,6 @@ def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
 
 
 def _describe_place(N: float, choice: Mapping[str, Any]) -> str:
-    """Say where a choice is: tokens, tokens per parameter, replay."""
     tokens = format_count(N * choice["atpp"])
     return (
         f"at {tokens} tokens ({format_count(choice['atpp'])} per parameter) "
@@ -384,7 +381,6 @@ def _format_flops(flops: float | None) -> str:
 
 
 def _format_cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
-    """Format money and days, as far as they are known."""
     if cost is None:
         return ""
     money = [format_money(cost["money"])] if "money" in cost else []
@@ -396,7 +392,6 @@ def _format_cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
 
 
 def _list_alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
-    """List the cheapest plan at each confidence that is reached."""
     rows = []
     for row in plan.frontier:
         if not row["D"]:  # a confidence that no plan reaches
@@ -421,9 +416,7 @@ def _list_alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
 
 
 def _cheaper_or_safer(plan: Plan) -> list[str]:
-    """Describe the confidences next to the plan's, with their costs and the limits on
-    spending that they would break.
-    """
+    """Describe the confidences next to the plan's, and limits that they break."""
     tokens, confidence = plan.D, plan.confidence
     if not tokens or not isinstance(confidence, float) or not plan.feasible:
         return []

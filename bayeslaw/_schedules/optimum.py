@@ -71,9 +71,7 @@ class BestValue(Answer):
 
     @property
     def at_ends(self) -> tuple[float, float]:
-        """Compute the probabilities that the best value is at the lower and at the
-        upper end of the range.
-        """
+        """Compute the probabilities that the best value is at either end."""
         low, high = self.table["value"].iloc[[0, -1]].to_numpy()
         near = 1e-4 * np.abs(high - low)  # the search stops near an end, not at it
         lower, upper = self.draws <= low + near, self.draws >= high - near

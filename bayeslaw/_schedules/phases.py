@@ -106,9 +106,7 @@ def finite_number(name: str, value: Any) -> float:
 
 
 class PhaseAreas(NamedTuple):
-    """Compute areas after any number of steps of one phase. After the schedule's end
-    its last rate continues.
-    """
+    """Compute areas after any steps of a phase; its last rate goes on."""
 
     rates: Float[np.ndarray, " step"]  # rates at steps 0, 1, ...
     areas: Areas  # areas after steps 0, 1, ...
@@ -158,9 +156,7 @@ class PhaseAreas(NamedTuple):
 
 
 def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
-    """Compute the paths of pre-training and of adaptation, which starts from the last
-    rate and momentum of pre-training.
-    """
+    """Compute the paths of pre-training, and of the adaptation that follows it."""
     power = phases.lr_power
 
     def path_of(
@@ -242,9 +238,7 @@ class WeightedDomain(NamedTuple):
     def loss(
         self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
     ) -> Float[np.ndarray, "draw point"]:
-        """Compute the loss in nats per token, shape (draw, point), at covariates of
-        shape (point,) or (draw, point).
-        """
+        """Compute the loss in nats per token at covariates, of draws or common."""
         columns = {
             name: np.atleast_1d(np.asarray(values, float))
             for name, values in covariates.items()
@@ -278,7 +272,6 @@ class WeightedDomain(NamedTuple):
         return losses
 
     def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
-        """Say how to give a column that a formula reads."""
         missing = [c for c in piece.columns_in(columns) if c not in columns]
         if missing and missing[0] in COLUMNS:
             raise PlanError(

@@ -196,9 +196,7 @@ class CriticalPoint(Answer):
 
     @property
     def passed(self) -> float:
-        """Compute the probability that the given pre-training is past the critical
-        point.
-        """
+        """Compute the probability that a pre-training is past the critical point."""
         return float(np.mean(self.limit > self.start * (1 + SAME)))
 
     def statement(self) -> str:
@@ -268,9 +266,7 @@ def critical_point(
     def losses(
         steps: Steps,
     ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
-        """Compute the loss before adaptation and the limit of endless adaptation, each
-        of shape (draw, step).
-        """
+        """Compute the loss before adaptation, and the limit of endless adaptation."""
         now = first.at(steps)
         # A drop of the rate enters momentum once and decays by lambda at every step, so
         # its sum tends to drop / (1 - lambda). Drops: the momentum carried over from

@@ -157,9 +157,7 @@ def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
-    """Find columns of states: their name, their unfinished states, and the number of
-    such rows.
-    """
+    """Find columns of states, their unfinished states, and the number of such rows."""
     for name in map(str, runs.columns):
         if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)

@@ -118,9 +118,7 @@ def distances(
 
 
 def describe_place(places: Mapping[str, Distance]) -> str:
-    """Describe in words where a run lies relative to the fitted runs; empty if there are
-    no columns.
-    """
+    """Describe where a run lies relative to the fitted ones; empty without columns."""
     beyond = [p.phrase(column) for column, p in places.items() if not p.is_inside]
     if beyond:
         return f"beyond the fitted runs ({', '.join(beyond)})"
@@ -221,9 +219,7 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
 
 
 def less_data(replay: float, low: float, high: float) -> str:
-    """Say of which domain's data a token has less than at any of the fitted replays, and
-    how many times less.
-    """
+    """Say which data a token has less of than at any fitted replay, by what factor."""
     (times,) = _count_times_less(np.array([replay]), low, high)
     domain = "target" if replay > high else "source"
     return f"{times:.3g} times less {domain} data in a token"
@@ -244,9 +240,7 @@ def _count_times_less(
 def values_along(
     columns: pd.DataFrame, axis: str, above: float = 0.0
 ) -> Float[np.ndarray, " run"] | None:
-    """Select the finite values of an axis, such as D/N, over ``above``; None if there
-    are none.
-    """
+    """Select the finite values of an axis, such as D/N, over ``above``, if any."""
     # missing columns, and cells that are no numbers, are NaN
     known = columns.reindex(columns=[*powers_of(axis)])
     numbers = known.apply(pd.to_numeric, errors="coerce").astype(float)

@@ -1,6 +1,4 @@
-"""Take the columns of a run table that a law reads, and check that the law may be
-fitted to it.
-"""
+"""Take the columns that a law reads, and check that it may be fitted to a table."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split rows by domain, target and source first; all under ``"runs"`` if no domain
-    is named.
-    """
+    """Split rows by domain, target and source first; all as ``"runs"`` without one."""
     if "domain" not in table or table["domain"].isna().all():
         return {"runs": table}
     unnamed = table["domain"].isna().to_numpy()
@@ -67,9 +63,7 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of the domains that a posterior's table names; all runs if either
-    names none.
-    """
+    """Select the runs of a fit's domains; all runs if either names none."""
     if table is None:
         return runs
     if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):

@@ -85,9 +85,7 @@ class HoldOut:
         return self.top / self.below if self.below > 0 else math.inf
 
     def reach(self, runs: pd.DataFrame, axis: str) -> float:
-        """Compute the factor by which the left-out runs lie beyond the largest of the
-        others along any axis; 1 if they do not.
-        """
+        """Compute how many times beyond the others the left-out runs lie; 1 if not."""
         x = axis_values(runs, axis)
         largest = x[self.is_kept(runs)].max()
         return float(x[self.is_held(runs)].max(initial=largest) / largest)
@@ -130,9 +128,7 @@ def describe_level(axis: str, level: float) -> str:
 
 
 def _format_edge(level: float) -> str:
-    """Format a level in a stage's name: counts as people write them, compute in powers
-    of ten.
-    """
+    """Format a level in a stage's name; compute in powers of ten."""
     return f"{level:.2g}" if level >= 1e15 else format_count(level)
 
 
@@ -171,18 +167,14 @@ def stage_axis(runs: pd.DataFrame) -> str:
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
-    """List the axes along which budgets grow, and shares of a mixture's domains, if the
-    table has several levels of them.
-    """
+    """List the axes of budgets, and of shares, of which a table has levels."""
     axes = [axis for axis in ("ptpp", "N", "D", "D/N", "N*D") if has_axis(runs, axis)]
     axes += (str(column) for column in runs if is_share(column))
     return [axis for axis in axes if len(np.unique(axis_values(runs, axis))) > 1]
 
 
 def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " level"]:
-    """List the levels of an axis in any of some tables, ascending; nearly equal levels
-    are one.
-    """
+    """List the levels of an axis in some tables, ascending; near ones are one."""
     values = [axis_values(runs, axis) for runs in tables if has_axis(runs, axis)]
     x = np.concatenate([np.zeros(0), *values])
     levels = np.unique(x[np.isfinite(x)])
@@ -252,9 +244,7 @@ def stages_named(runs: pd.DataFrame, names: Collection[str]) -> list[HoldOut]:
 
 
 def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
-    """Leave out each level of an axis above the first, to be forecast from all lower
-    levels; each with its name.
-    """
+    """Leave out each level above the first, to be forecast from those below it."""
     x = axis_values(runs, axis)
     levels, are_levels = _cut(x)
     stages = []

@@ -52,9 +52,7 @@ def find_gaps(runs: pd.DataFrame, least: float = 1e4) -> Iterator[str]:
 
 
 def _select_below_gap(values: Distances, least: float) -> Part | None:
-    """Select the rows below the widest gap between numbers above 0, if its neighbours
-    are at least ``least`` times apart.
-    """
+    """Select the rows below the widest gap, if it is ``least`` times wide."""
     levels = np.unique(values[values > 0])
     with np.errstate(over="ignore"):
         steps = levels[1:] / levels[:-1]
@@ -194,9 +192,7 @@ def find_misplaced(runs: pd.DataFrame, columns: Collection[str]) -> Iterator[str
 def _is_alone(
     others: pd.DataFrame, row: pd.DataFrame, name: str, least: float = 5.0
 ) -> bool:
-    """Tell whether no other row has a value, or a number of tokens per parameter, within
-    ``least`` times of the row's.
-    """
+    """Tell whether no other row's value, or D / N, is within ``least`` times."""
     ratios = [others[name] / row[name].iloc[0]]
     if {"N", "D"} <= set(others):
         ratios.append(others["D"] / others["N"] * (row["N"] / row["D"]).iloc[0])
@@ -336,9 +332,7 @@ def _split(
 
 
 def _find_drift(whole: Surface, least: float = 0.01) -> Iterator[str]:
-    """Tell whether losses drift from the first row to the last, given their columns, by
-    at least ``least`` of the loss.
-    """
+    """Tell whether losses drift over the rows by ``least``, given the columns."""
     rows, terms = whole.design.shape
     if rows < terms + FEWEST:
         return

@@ -62,9 +62,7 @@ class Meant(NamedTuple):
 
 
 def it_has(runs: pd.DataFrame) -> str:
-    """Write the end of an error about a missing column: the table's columns, and how to
-    map them.
-    """
+    """List the table's columns, and how to map them, at the end of an error."""
     return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
 
 
@@ -97,9 +95,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
 
 
 def foreign_names(runs: pd.DataFrame) -> list[str]:
-    """Write a line, if columns of a table that was read without a mapping are likely
-    its size, tokens or loss under other names.
-    """
+    """Write a line if size, tokens or loss are likely there under other names."""
     missing = {"N", "D", "loss"} - {*map(str, runs.columns)}
     likely = missing & {*_propose_columns(Columns(runs))} if missing else set()
     if not likely:
@@ -124,7 +120,6 @@ def losses_hint(runs: pd.DataFrame) -> str:
 
 
 def _propose_columns(columns: Columns) -> dict[str, Meant]:
-    """Propose an expression for each name of the schema that the table lacks."""
     meant = _propose_covariates(columns) | _propose_losses(columns)
     per_step = columns.last_called(PER_STEP)
     if columns.step and per_step and "D" not in {*columns.names, *meant}:
@@ -193,9 +188,7 @@ class Columns:
         self.step = self.last_called(STEP)
 
     def last_called(self, names: Collection[str]) -> str | None:
-        """Find the column whose last part is the first of these names that there is:
-        ``loss`` of ``eval/loss``.
-        """
+        """Find the column whose last part is the first of these names there is."""
         last = {last_part(name): name for name in self.names}
         return next((last[name] for name in names if name in last), None)
 
@@ -277,7 +270,6 @@ class Columns:
 
 
 def _propose_covariates(columns: Columns) -> dict[str, Meant]:
-    """Propose for each name of the schema a column with its factor."""
     meant: dict[str, Meant] = {}
     size = columns.middle("N", "")
     for spelling in SPELLINGS:
@@ -300,9 +292,7 @@ def _propose_covariates(columns: Columns) -> dict[str, Meant]:
 def _find_unit(
     columns: Columns, ours: str, theirs: str, size: float | None
 ) -> tuple[str, bool]:
-    """Find the factor of a column by its name, else guess it by its range; also returns
-    whether it is a guess.
-    """
+    """Find a column's factor by its name, else by its range, which is a guess."""
     values, named = columns.values[theirs], unit_of_name(theirs)
     if not len(values):
         return named, False
@@ -425,9 +415,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
 
 
 def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
-    """Explain the choice between similar columns, columns in other units, and what no
-    column was proposed for.
-    """
+    """Explain choices between columns, other units, and what lacks a proposal."""
     words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
         batch = columns.last_called((*BATCH, "batch"))

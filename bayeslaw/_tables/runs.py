@@ -437,9 +437,7 @@ def as_design(source: object) -> pd.DataFrame:
 
 
 def frame_of(source: object) -> pd.DataFrame:
-    """Return a DataFrame as it is; make one of a row (a mapping, or a Series of named
-    values), of columns, or of rows.
-    """
+    """Return a DataFrame, or make one of a row, of columns, or of rows."""
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
         if levels > 1:
@@ -505,9 +503,7 @@ def load_table(
 
 
 def numeric_columns(runs: pd.DataFrame) -> list[str]:
-    """List the columns that hold numbers, by their names: those of the schema, shares,
-    and losses by evaluation set.
-    """
+    """List columns of numbers by name: the schema's, shares, and sets' losses."""
     of_schema = [name for name in NUMERIC if name in runs]
     return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
 
@@ -515,9 +511,7 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
 def _parse_numbers(
     runs: pd.DataFrame,
 ) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
-    """Convert schema columns to floats. Also returns why cells are not numbers: column
-    -> row -> reason.
-    """
+    """Convert schema columns to floats, with reasons by column and row if not."""
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells, of_share = runs[name], name == "replay" or is_share(name)
@@ -568,7 +562,6 @@ def _find_overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:
-    """Warn of a column that mixes percent with fractions."""
     written = cells.dropna().astype(str).str.strip()
     percent = written.str.endswith("%")
     fraction = ~percent & ~written.isin(("0", "0.0"))
@@ -624,17 +617,13 @@ def check_values(
 
 
 def row_numbers(runs: pd.DataFrame) -> pd.Index:
-    """Number the rows from 1, as in the file that they were read from, else as in the
-    table.
-    """
+    """Number the rows as in their file, from 1, else as in the table."""
     if runs.index.name == "row":
         return runs.index
     return pd.RangeIndex(1, len(runs) + 1)
 
 
 def point_columns(runs: pd.DataFrame) -> list[str]:
-    """List columns that identify a point of a run; there can be only one loss at a
-    point.
-    """
+    """List columns that identify a point of a run, at which there is one loss."""
     along = "step" if "step" in runs else "D"
     return [name for name in ("run", along, "domain") if name in runs]

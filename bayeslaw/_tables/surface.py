@@ -85,9 +85,7 @@ class Surface:
 
     @classmethod
     def of(cls, runs: pd.DataFrame, columns: Collection[str]) -> Surface:
-        """Fit a surface in these columns: by least squares near the surface, by least
-        absolute values far from it.
-        """
+        """Fit a surface, by least squares near it and least absolute values afar."""
         design = surface_terms(runs, columns)
         y = np.log(runs["loss"].to_numpy(float))
         start, *_ = np.linalg.lstsq(design, y, rcond=None)
@@ -121,9 +119,7 @@ class Surface:
 def surface_terms(
     runs: pd.DataFrame, columns: Collection[str], at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, "run term"]:
-    """Compute the terms of a `Surface` at each run, or at each row of ``at``, shape
-    (run, term).
-    """
+    """Compute the terms of a `Surface` at each run, or at each row of ``at``."""
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
     axes = [_standardise(runs, c, at) for c in usable if runs[c].nunique() > 1]
     terms = [np.ones(len(runs if at is None else at)), *axes]
@@ -220,9 +216,7 @@ def _show(level: float) -> str:
 
 
 def _measure_rise(runs: pd.DataFrame, column: str, beside: Collection[str]) -> float:
-    """Measure by how much losses rise from one end of a column to the other; 0 if they do
-    not rise, or if the rows cannot tell.
-    """
+    """Measure how much losses rise along a column; 0 if they do not, or unknown."""
     runs = runs.dropna(subset=[column, *beside, "loss"])
     if runs.empty or runs[column].nunique() < 2:
         return 0.0

@@ -211,9 +211,7 @@ def find_renamed(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def find_twins(runs: pd.DataFrame) -> Iterator[str]:
-    """Tell of rows exported twice, which would count as replicates, that is, as more
-    runs.
-    """
+    """Tell of rows exported twice, which would count as replicates."""
     twins = runs.duplicated(keep="first").to_numpy()
     if "loss" in runs and twins.any():
         yield (

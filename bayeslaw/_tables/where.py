@@ -78,9 +78,7 @@ def _find_rows(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
 
 @dataclass(frozen=True)
 class _Query:
-    """A query and its table; ``placeholders`` maps columns written in backticks to valid
-    Python names.
-    """
+    """A query, its table, and names for its columns in backticks."""
 
     text: str
     runs: pd.DataFrame
@@ -183,9 +181,7 @@ class _Query:
         raise self.refusal(f"there is no column {name!r}; {hint}")
 
     def _check_arithmetic(self, node: ast.BinOp) -> None:
-        """Refuse arithmetic that can fill the memory: products of text, and powers over
-        10 or of constants.
-        """
+        """Refuse arithmetic that fills memory: text products, powers over 10."""
         left, right = (getattr(s, "value", None) for s in (node.left, node.right))
         is_text = isinstance(left, str) or isinstance(right, str)
         if is_text and not isinstance(node.op, ast.Add):

@@ -1,6 +1,4 @@
-"""Know columns by their names: words, units, a tracker's prefix, and the usual names of
-the schema's columns.
-"""
+"""Know columns by their names: words, units, prefixes, and usual names."""
 
 from __future__ import annotations
 
@@ -187,9 +185,7 @@ SPELLINGS = (
 
 
 def is_setting(name: str) -> bool:
-    """Tell whether a tracker's prefix says that a column is a setting, not a
-    measurement.
-    """
+    """Tell whether a tracker's prefix says that a column is a setting."""
     return re.fullmatch(r"(?:config|params|hparam)[./].+", name) is not None
 
 
@@ -245,9 +241,7 @@ def quoted(name: str) -> str:
 
 
 def unit_of_name(name: str) -> str:
-    """Find the factor that a name's unit in brackets, or its last or first word, states;
-    empty for other names.
-    """
+    """Find the factor that a name's unit states, in brackets or as a word."""
     bracketed = BRACKETS.fullmatch(name)
     words = named_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
@@ -256,9 +250,7 @@ def unit_of_name(name: str) -> str:
 
 
 def in_nats(name: str) -> str:
-    """Write the expression of a column of losses in nats: the logarithm of a perplexity,
-    and bits by ln 2.
-    """
+    """Write a column of losses in nats: ln of a perplexity, bits times ln 2."""
     words = {*name_words(name)}
     if words & PERPLEXITY:
         return f"ln({name})"
@@ -266,9 +258,7 @@ def in_nats(name: str) -> str:
 
 
 def in_nats_per_token(theirs: str, ours: str) -> str:
-    """Say which bits a column is by its name, and the mapping that makes nats per token
-    of it.
-    """
+    """Say which bits a column is by its name, and its mapping to nats per token."""
     meaning = f"and {ours} is nats per token: write --column "
     if {*name_words(theirs)} & OF_A_TOKEN:
         return f'bits per token, {meaning}"{ours}={theirs}*0.6931"'

@@ -48,7 +48,6 @@ app = typer.Typer(
 
 
 def _version(is_set: bool) -> None:
-    """Print the version and exit, for ``--version``."""
     if is_set:
         from importlib.metadata import version
 
@@ -98,9 +97,7 @@ COMMANDS = (
 
 
 class Command(TyperCommand):
-    """A command that refuses an option of one value that is given twice, of which typer
-    would take the last.
-    """
+    """A command that refuses an option of one value that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, after a look at how often each option is given."""

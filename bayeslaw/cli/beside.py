@@ -192,9 +192,7 @@ def read_file(path: Path) -> dict[str, list[str]]:
 
 
 def _plan_names() -> tuple[str, ...]:
-    """List the names that ``--plan`` takes: the planner's arguments, and columns that
-    laws read.
-    """
+    """List what ``--plan`` takes: the planner's arguments, and columns of laws."""
     from bayeslaw._plans.arguments import NAMES
     from bayeslaw._tables.runs import NUMERIC
 

@@ -320,9 +320,7 @@ def read_candidates(
 
 
 def _losses_read(target: Any, source: Any) -> list[str]:
-    """List losses before adaptation that fits read; a source's own is
-    ``source_loss_before`` in a table of runs.
-    """
+    """List losses before adaptation that fits read, by the table's names."""
     from bayeslaw._posteriors.posterior import columns_read
 
     sources = source.values() if isinstance(source, dict) else [source]

@@ -162,7 +162,6 @@ def _say_domains(table: pd.DataFrame) -> None:
 
 
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
-    """Print a fit or an average for people: parameters and diagnostics."""
     from bayeslaw._tables.fitting import HANDFUL
 
     diagnostics = record["diagnostics"]

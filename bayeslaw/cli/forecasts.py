@@ -296,7 +296,6 @@ def recipes(options: RecipesOptions) -> None:
 
 
 def _answer_recipes(options: RecipesOptions, compared: Recipes | RecipeChoice) -> None:
-    """Write the picture, and the answer."""
     from bayeslaw.plots import recipe_losses
 
     height = 1.2 + 0.4 * len(compared.rows)
@@ -305,7 +304,6 @@ def _answer_recipes(options: RecipesOptions, compared: Recipes | RecipeChoice) -
 
 
 def _choose_recipe(options: RecipesOptions) -> RecipeChoice:
-    """Compare the recipes that a column of a table names."""
     import bayeslaw
 
     if options.table is not None or len(options.at or []) != 1:
@@ -480,9 +478,7 @@ def review(options: ReviewOptions) -> None:
 
 
 def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
-    """Review a table, and print the warnings of reading that the review does not
-    repeat.
-    """
+    """Review a table; print warnings of reading that the review does not repeat."""
     import bayeslaw
 
     path, *more = options.paths

@@ -276,7 +276,6 @@ def _range(column: pd.Series) -> dict[str, Any]:
 
 
 def _print_table_record(record: dict[str, Any]) -> None:
-    """Print what was made of a table, for people."""
     several = "" if record["runs"] == 1 else "s"
     runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
     say(f"{record['source']}: {record['rows']} rows{runs}")
@@ -301,7 +300,6 @@ def _print_table_record(record: dict[str, Any]) -> None:
 
 
 def _range_text(name: str, of: dict[str, Any]) -> str:
-    """Format the range, the levels and the empty cells of a column."""
     from bayeslaw._base.numbers import format_count, format_many
 
     levels = format_many(of["levels"], "level")

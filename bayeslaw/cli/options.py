@@ -24,9 +24,7 @@ def complete_law(incomplete: str) -> list[str]:
 
 
 def complete_laws(incomplete: str) -> list[str]:
-    """List completions of the last name in A,B,C; laws that are already named are not
-    offered.
-    """
+    """List completions of the last name in A,B,C among laws not named yet."""
     *before, last = incomplete.split(",")
     beginning = "".join(f"{name}," for name in before)
     return [beginning + name for name in complete_law(last) if name not in before]

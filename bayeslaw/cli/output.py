@@ -100,7 +100,6 @@ def write_table(table: pd.DataFrame, path: Path | None) -> None:
 
 
 def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
-    """Put an apostrophe before text that starts a spreadsheet formula."""
     texts = table.select_dtypes(exclude=["number", "bool", "datetime"])
     plain = table.copy()
     plain[texts.columns] = texts.map(_escaped)

@@ -31,9 +31,7 @@ LIMITS_ON_LOSSES = ("max_forgetting", "max_target_loss", "max_mean_loss", "max_l
 
 
 def number(name: str, text: str, kind: Kind | None = None) -> float:
-    """Parse a number; a limit of a given kind, or of the kind for its name (`KINDS`), in
-    its own unit.
-    """
+    """Parse a number; a limit in its own unit, by its kind or name (`KINDS`)."""
     from bayeslaw._base.numbers import parse_number
 
     kind = kind or KINDS.get(name.partition(" ")[0])
@@ -311,9 +309,7 @@ def table_of_goal(options: Sequence[str]) -> Path | None:
 
 
 def goal_at(options: Sequence[str], *posteriors: Posterior) -> pd.DataFrame:
-    """Read runs to forecast, each as N=8.1B,D=70B,ptpp=279; warn of a column that no law
-    of the posteriors reads.
-    """
+    """Read runs as N=8.1B,D=70B; warn of a column that no posterior's law reads."""
     import pandas as pd
 
     import bayeslaw
@@ -357,9 +353,7 @@ def read_question(options: Sequence[str], option: str = "") -> dict[str, Any]:
 
 
 def share_bounds(option: str, text: str) -> tuple[float, float]:
-    """Parse the smallest and the largest share of a domain, ``5%:30%``, or a fixed
-    share.
-    """
+    """Parse the least and the largest share of a domain, ``5%:30%``, or one share."""
     ends = text.split(":")
     if len(ends) > 2:
         raise PlanError(

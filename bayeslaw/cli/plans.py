@@ -269,9 +269,7 @@ def _read_plan(
 
 
 def _baselines(texts: list[str] | None) -> Any:
-    """Read the source's loss before adaptation: one, or one for each model; by source,
-    if the texts are.
-    """
+    """Read the source's losses before adaptation: of each model, or by source."""
     values = [read_value("baseline_loss", text) for text in texts or ()]
     if len(values) < 2:
         return values[0] if values else None
@@ -367,7 +365,6 @@ def whatif(options: WhatIfOptions) -> None:
 
 
 def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
-    """Read the changes of each scenario, from the file and from options."""
     changed = {} if options.scenarios is None else read_toml(options.scenarios)
     for text in options.scenario or []:
         name, _, words = text.partition(":")
@@ -392,7 +389,6 @@ def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
 def _with_changes(
     options: WhatIfOptions, scenario: str, changes: Mapping[str, Any]
 ) -> WhatIfOptions:
-    """Replace options of `plan` by a scenario's values."""
     hints = get_type_hints(PlanOptions)
     allowed = [f.name for f in fields(PlanOptions) if f.name not in NOT_OF_A_SCENARIO]
     values = {}
@@ -519,7 +515,6 @@ def mixture(options: MixtureOptions) -> None:
 
 
 def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
-    """Read the arguments that both questions share."""
     shares = values_by_name(options.share, "share").items()
     names = ("N", "max_mean_loss", "confidence", "max_epochs", "max_tokens", "D")
     return {

@@ -82,7 +82,6 @@ class ReportOptions(CostOptions, PriorOptions, RunsOptions):
 def _read_tables(
     path: Path, options: ReportOptions
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Read the runs to fit, and those that were trained afterwards, if any are named."""
     table = read_table(path, options.where, options.column)
     measured = None
     if options.measured:
@@ -95,7 +94,6 @@ def _read_tables(
 
 
 def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
-    """Read the question of the page's plan, and its costs."""
     costs = costs_of(options)
     if not options.question:
         if costs is not None:
@@ -106,7 +104,6 @@ def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
 
 
 def _report_of_priors(options: ReportOptions) -> None:
-    """Write the page before the first run, with a forecast or a plan."""
     import bayeslaw
 
     path, laws = options.runs, options.law or []

@@ -120,7 +120,6 @@ def follow(options: FollowOptions) -> None:
 
 
 def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
-    """Start to follow the run, before its first point."""
     import bayeslaw
     from bayeslaw._running.following.follow import domain_of
 
@@ -165,7 +164,6 @@ def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
 
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
-    """Read the largest source loss."""
     from bayeslaw._plans.constraint import UNITS, read_limit
 
     text = str(options.max_forgetting)
@@ -221,9 +219,7 @@ def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> 
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return a stamp that changes when a file does. For a tracker's store there is
-    none, so it is read each time.
-    """
+    """Stamp a file's state; a tracker's store is new each time."""
     from bayeslaw._tables.sources.source import is_tracker
 
     if is_tracker(path):
@@ -264,7 +260,6 @@ def screen(state: Following, trouble: str = "", width: int = 64) -> RenderableTy
 
 
 def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
-    """Draw points so far and the band from here to the end, over log tokens."""
     path, history = domain.path, domain.history
     tokens = path[domain.unit].to_numpy(float)
     first = min([*history["at"], tokens.min()])

@@ -1,6 +1,4 @@
-"""Define ``schema``: the JSON schemas of the run table, and of what each command prints
-with ``--json``.
-"""
+"""Define ``schema``: JSON schemas of the run table and of commands' answers."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ FIT = {
 
 
 def answers() -> dict[str, list[Any]]:
-    """List what each command prints with ``--json``, as `schema_of` reads it: one kind of
-    answer, or one of several.
-    """
+    """List what commands print with ``--json``: one kind of answer, or several."""
     import bayeslaw
     from bayeslaw._forecasts.forecast import FORECAST
     from bayeslaw._posteriors.averaging.compare import SCORES

@@ -22,14 +22,11 @@ def picks(
     colour: str = COLOURS[0],
     unit: float = 1.0,
 ) -> Axes:
-    """Draw the expected sd of the goal as runs are bought, a dot for each; ``unit``:
-    unit of the cost.
-    """
+    """Draw the goal's expected sd as runs are bought, over cost in ``unit``."""
     cost = np.cumsum([pick["cost"] for pick in made.picks]) / unit
     goal_sd = [100 * pick["goal_sd"] for pick in made.picks]
     ax.plot(cost, goal_sd, "o-", ms=3, lw=1, color=colour, label=label)
     ax.set_xscale("log")
     plain_log(ax)
-    ax.set_xlabel("cost of the runs")
-    ax.set_ylabel("expected sd of the goal's log loss (%)")
+    ax.set(xlabel="cost of the runs", ylabel="expected sd of the goal's log loss (%)")
     return ax

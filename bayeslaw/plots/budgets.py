@@ -42,8 +42,7 @@ def isoflops(
             ax.plot([row["N"]], [row["loss"]], **STAR)
     ax.set_xscale("log")
     plain_log(ax)
-    ax.set_xlabel("model size N (parameters)")
-    ax.set_ylabel("loss (nats per token)")
+    ax.set(xlabel="model size N (parameters)", ylabel="loss (nats per token)")
     ax.legend(title=f"budget ({best.unit})", fontsize=8)
     return ax
 
@@ -64,9 +63,7 @@ def stopping(ax: Axes, best: BestStop, runs: pd.DataFrame | None = None) -> Axes
     inside = np.clip(ends, None, band["D"].max() / unique)
     ax.plot(inside, [best.loss["median"]] * 2, color=BLACK, linewidth=1)
     ax.plot([best.epochs], [best.loss["median"]], **STAR)
-    ax.set_xscale("log")
-    ax.set_xlim(band["D"].min() / unique, band["D"].max() / unique)
+    ax.set(xscale="log", xlim=(band["D"].min() / unique, band["D"].max() / unique))
     ax.set_ylim(top=band["median"].iloc[0])
-    ax.set_xlabel("epochs (D / U)")
-    ax.set_ylabel("loss (nats per token)")
+    ax.set(xlabel="epochs (D / U)", ylabel="loss (nats per token)")
     return ax

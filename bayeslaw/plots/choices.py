@@ -68,6 +68,5 @@ def best_value(ax: Axes, best: BestValue) -> Axes:
     ax.plot([best.best], [np.interp(best.best, x, table["median"])], **STAR)
     if x.min() > 0 and x.max() / x.min() > 5:
         ax.set_xscale("log")
-    ax.set_xlabel(best.name)
-    ax.set_ylabel(f"{best.about} (nats per token)")
+    ax.set(xlabel=best.name, ylabel=f"{best.about} (nats per token)")
     return ax

@@ -1,6 +1,4 @@
-"""Draw a run while it trains: its points, what they say about its end, and which limits
-hold.
-"""
+"""Draw a run while it trains: its points, its end, and which limits hold."""
 
 from __future__ import annotations
 
@@ -94,15 +92,12 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     for level in (following.confidence, 1 - following.confidence):
         ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=0)
     token_axis(ax, next(iter(limited.values())).unit)
-    ax.set_ylim(-0.02, 1.02)
-    ax.set_ylabel("probability that the limit is kept")
+    ax.set(ylim=(-0.02, 1.02), ylabel="probability that the limit is kept")
     return ax
 
 
 def _place_before_the_run(followed: Followed) -> float:
-    """Choose the position of the forecast from before the run on a logarithmic axis: a
-    factor left of the first point.
-    """
+    """Place the forecast from before the run left of its first point."""
     first = followed.final[followed.unit]
     if followed.points:
         first = float(followed.history["at"].min())

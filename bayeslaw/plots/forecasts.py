@@ -57,17 +57,14 @@ def forecast_curve(
     ax.set_xticks(marks, [format_count(mark) for mark in marks])
     ax.set_xticks([], minor=True)
     names = {"D": "adaptation tokens D", "N": "parameters N"}
-    ax.set_xlabel(names.get(along, along))
-    ax.set_ylabel("loss (nats per token)")
+    ax.set(xlabel=names.get(along, along), ylabel="loss (nats per token)")
     return ax
 
 
 def _take_apart(
     values: Float[np.ndarray, " value"], low: float, high: float, least: float = 0.2
 ) -> list[float]:
-    """Take values, in order, that lie at least this share of a logarithmic axis apart, so
-    that their labels do not overlap.
-    """
+    """Take values a share of a logarithmic axis apart, so that labels are, too."""
     taken: list[float] = []
     for value in values:
         if not taken or value > taken[-1] * (high / low) ** least:
@@ -101,8 +98,7 @@ def learning_curves(
         line_in_band(ax, x, band, colour, label, lw=1.2, ls="--")
         if "loss" in ordered:
             ax.plot(x, ordered["loss"], ".", ms=4, color=colour)
-    ax.set_xlabel(along)
-    ax.set_ylabel("loss (nats per token)")
+    ax.set(xlabel=along, ylabel="loss (nats per token)")
     return ax
 
 
@@ -132,8 +128,7 @@ def observed_against_forecast(
     low = min(ax.get_xlim()[0], ax.get_ylim()[0])
     high = max(ax.get_xlim()[1], ax.get_ylim()[1])
     ax.plot([low, high], [low, high], color=GREY, lw=0.8, zorder=0)
-    ax.set_xlabel("forecast (nats per token)")
-    ax.set_ylabel("observed (nats per token)")
+    ax.set(xlabel="forecast (nats per token)", ylabel="observed (nats per token)")
     return ax
 
 
@@ -155,8 +150,7 @@ def coverage(ax: Axes, check: Check) -> Axes:
     for probability, share in check.coverage.items():
         ax.plot(float(probability), share, "o", color=COLOURS[1], ms=5)
     ax.set(xlim=(0, 1), ylim=(0, 1.03))
-    ax.set_xlabel("stated probability")
-    ax.set_ylabel("share of runs inside")
+    ax.set(xlabel="stated probability", ylabel="share of runs inside")
     return ax
 
 
@@ -172,18 +166,15 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     edges = [i / bins for i in range(bins + 1)]
     ax.hist(check.pit, bins=edges, color=COLOURS[0], alpha=0.7, edgecolor="white")
     ax.axhline(check.n / bins, color=GREY, lw=0.8)
-    ax.set_xlim(0, 1)
+    ax.set(xlim=(0, 1), ylabel="held-out runs")
     ax.set_xlabel("probability the forecast gave to a lower loss")
-    ax.set_ylabel("held-out runs")
     return ax
 
 
 def _compute_count_intervals(
     runs: int, probability: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the 90% interval of the count of independent runs, low and high, each
-    with the probability's shape.
-    """
+    """Compute the 90% interval of the count of independent runs."""
     from scipy import stats
 
     # The number of runs inside is binomial if they are independent.

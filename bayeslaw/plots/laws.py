@@ -117,9 +117,7 @@ def _compute_contributions(
 
 
 def weights(ax: Axes, average: Average) -> Axes:
-    """Draw each law's weight in the average (bar), and the probability that it
-    forecasts unseen stages best (dot).
-    """
+    """Draw each law's weight (bar), and its chance to forecast best (dot)."""
     # the last bar is on top: that of the heaviest law
     table = average.table.sort_values("weight")
     at = np.arange(len(table))
@@ -200,9 +198,7 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
 
 
 def _draw_interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
-    """Draw 90% thin, 50% thick, and the median as a dot; quantiles at `LEVELS`, shape
-    (5,).
-    """
+    """Draw 90% thin, 50% thick, the median as a dot, from quantiles at `LEVELS`."""
     low, lower, median, upper, high = quantiles
     ax.plot([low, high], [y, y], color=colour, lw=1.2)
     ax.plot([lower, upper], [y, y], color=colour, lw=3.5)

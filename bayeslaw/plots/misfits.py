@@ -57,6 +57,5 @@ def misfit_curve(ax: Axes, curve: pd.DataFrame) -> Axes:
     ax.plot(x, band["median"], color=BLACK, lw=1.2)
     if x.min() > 0 and x.max() / x.min() > 5:
         ax.set_xscale("log")
-    ax.set_xlabel(axis)
-    ax.set_ylabel("above the law (% of the loss)")
+    ax.set(xlabel=axis, ylabel="above the law (% of the loss)")
     return ax

@@ -52,8 +52,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     # A plan without adaptation costs zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
-    ax.set_xlabel("probability that all limits are kept")
-    ax.set_ylabel(unit)
+    ax.set(xlabel="probability that all limits are kept", ylabel=unit)
     ax.legend()
     return ax
 
@@ -71,9 +70,7 @@ def _choose_price(
 
 
 def region(ax: Axes, plan: Plan) -> Axes:
-    """Draw the probability that all limits are kept, over replay and ATPP. The line
-    is the confidence asked for.
-    """
+    """Draw the probability of all limits over replay and ATPP; line: confidence."""
     percent = 100 * np.array(plan.region["replay"])
     atpp = np.array(plan.region["atpp"])
     chance = np.array(plan.region["probability"]).T  # (atpp, replay)
@@ -98,8 +95,7 @@ def region(ax: Axes, plan: Plan) -> Axes:
     if plan.atpp is not None and plan.replay is not None:
         ax.plot([100 * plan.replay], [plan.atpp], label="this plan", **STAR)
     plain_log(ax)
-    ax.set_xlabel("replay (%)")
-    ax.set_ylabel(ATPP)
+    ax.set(xlabel="replay (%)", ylabel=ATPP)
     return ax
 
 
@@ -125,8 +121,7 @@ def beyond(ax: Axes, plan: Plan, runs: pd.DataFrame) -> Axes:
         for start, stop in ((bottom, ends[0]), (ends[1], top)):
             if stop > start:
                 ax.axhspan(max(start, bottom), stop, hatch="///", **style)
-    ax.set_xlim(100 * left, 100 * right)
-    ax.set_ylim(bottom, top)
+    ax.set(xlim=(100 * left, 100 * right), ylim=(bottom, top))
     return ax
 
 
@@ -190,8 +185,7 @@ def forgetting_landscape(
             colour=BLACK,
         )
     plain_log(ax)
-    ax.set_xlabel("replay (%)")
-    ax.set_ylabel(ATPP)
+    ax.set(xlabel="replay (%)", ylabel=ATPP)
     return ax
 
 
@@ -204,7 +198,6 @@ def _draw_contour(
     level: float,
     colour: str,
 ) -> None:
-    """Draw the contour of a share, shape (y, x), at a level, if the share crosses it."""
     if share.min() < level < share.max():
         ax.contour(
             x,
@@ -293,6 +286,5 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.margins(x=0.1, y=0.15)
-    ax.set_xlabel(unit)
-    ax.set_ylabel("scenario")
+    ax.set(xlabel=unit, ylabel="scenario")
     return ax

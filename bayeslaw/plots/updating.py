@@ -39,8 +39,7 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
     the cross is the old plan as judged now. The dotted line is the confidence asked
     for. Where no plan reaches any of them, a line says so.
     """
-    ax.set_ylim(-0.04, 1.04)
-    ax.set_ylabel("probability that all limits are kept")
+    ax.set(ylim=(-0.04, 1.04), ylabel="probability that all limits are kept")
     plans = change.before, change.after
     if not any(row["D"] for plan in plans for row in plan.frontier):
         ax.set_xticks([])

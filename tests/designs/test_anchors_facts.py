@@ -186,7 +186,8 @@ def apart(*costs: float) -> gaussian.Offer:
     count = len(costs)
     one, each = np.eye(count)[:, None, :], np.ones((count, 1, 1))
     same = np.zeros(count, int)
-    return gaussian.Offer(np.array(costs)[:, None], same, np.zeros(1), one, each, 1)
+    cost = np.array(costs)[:, None]
+    return gaussian.Offer(cost, same, np.zeros(1), one, each, 1, one[..., :0])
 
 
 def test_a_list_is_in_order_of_gain_for_cost():

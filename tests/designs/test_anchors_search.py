@@ -27,9 +27,9 @@ def random_problem(seed: int):
         rng.random(checkpoints) < 0.5, 0, rng.lognormal(0.5, 1, checkpoints)
     )
     noise = np.tile(rng.choice([0.03, 0.3, 1.0]) * np.eye(stops), (runs, 1, 1))
-    offer = gaussian.Offer(
-        cost, rng.integers(0, checkpoints, runs), extra, loadings, noise, 1
-    )
+    at = rng.integers(0, checkpoints, runs)
+    none = loadings[..., :0]
+    offer = gaussian.Offer(cost, at, extra, loadings, noise, 1, none)
     goal = criteria_of(rng.standard_normal((2, coordinates)))[seed % 4]
     least = (cost[:, 0] + extra[offer.checkpoint]).min()
     budget = least + (cost[:, -1].sum() + extra.sum() - least) * rng.uniform(0.05, 0.6)
@@ -100,6 +100,6 @@ def test_checkpoints_that_one_can_pay_for():
     """Those that cost something, less than the budget."""
     one, each = np.ones((4, 1, 1)), np.arange(4)
     costs = np.array([0.0, 3.0, 5.0, 8.0])
-    offer = gaussian.Offer(np.ones((4, 1)), each, costs, one, one, 1)
+    offer = gaussian.Offer(np.ones((4, 1)), each, costs, one, one, 1, one[..., :0])
     limits = search.Limits(budget=5.0, replicates=1, picks=4)
     assert search.affordable_checkpoints(offer, limits) == [1]

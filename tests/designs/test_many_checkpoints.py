@@ -29,7 +29,7 @@ def offers():
     dense = np.concatenate([loadings, spread.reshape(RUNS, STOPS, -1)], axis=2)
     return (
         gaussian.Offer(*of_all, loadings, noise, 1, effects=effects),
-        gaussian.Offer(*of_all, dense, noise, 1),
+        gaussian.Offer(*of_all, dense, noise, 1, dense[..., :0]),
     )
 
 

@@ -76,6 +76,7 @@ def test_gains_that_are_no_numbers_buy_nothing():
         np.ones((2, 1, 1)),
         np.ones((2, 1, 1)),
         1,
+        np.ones((2, 1, 0)),
     )
     absent = criteria.Saving(row, some, some, np.array([np.inf]), 1e20)
     with np.errstate(invalid="ignore"):

@@ -12,7 +12,7 @@ import bayeslaw
 from bayeslaw import Follower, PlanError, RunTableError
 from bayeslaw._running.following import departure
 from bayeslaw._running.following.course import course
-from bayeslaw._running.following.track import TrackRules
+from bayeslaw._running.following.track import CHANGED, REMEMBERED
 from known.power_laws import (
     END,
     TOKENS,
@@ -415,7 +415,7 @@ def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure()
     known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.1 * 1.02 * END)
     ends = known.first.replays.set_index("replay")["median"]
     as_planned = known.final["median"]
-    moved = 1 - TrackRules().remembered * TOKENS[-1] / UNTIL
+    moved = 1 - REMEMBERED * TOKENS[-1] / UNTIL
     for replay, median in ends.items():
         expected = as_planned * np.exp(moved * (replay - 0.3))
         assert median == pytest.approx(expected, rel=0.003)
@@ -423,7 +423,7 @@ def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure()
     row = known.first.replays.iloc[3]  # the same share
     assert row["replay"] == 0.3
     assert np.log(row["high"] / row["low"]) == pytest.approx(
-        np.hypot(planned, 2 * 1.645 * TrackRules().changed), rel=0.05
+        np.hypot(planned, 2 * 1.645 * CHANGED), rel=0.05
     )
     assert known.decision.action == "stop"
     # of one domain alone that would be advice to forget the other

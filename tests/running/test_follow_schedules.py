@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._running.following.track import TrackRules
+from bayeslaw._running.following.track import SWITCHED
 from known.power_laws import Reads
 
 STEPS, FORK, LOWER = np.arange(10, 1001, 10.0), 600.0, 0.05
@@ -72,7 +72,7 @@ def test_the_end_by_another_schedule_is_its_laws_with_the_runs_own_departure():
     )
     planned = np.log(known.final["high"] / known.final["low"])
     assert np.log(row["high"] / row["low"]) == pytest.approx(
-        np.hypot(planned, 2 * 1.645 * TrackRules().switched), rel=0.05
+        np.hypot(planned, 2 * 1.645 * SWITCHED), rel=0.05
     )
     assert row["probability"] > known.probability
 

@@ -32,7 +32,7 @@ import pandas as pd
 
 from bayeslaw import datasets
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._running.following.track import TrackRules
+from bayeslaw._running.following.track import REMEMBERED
 
 END = 20.0  # tokens per parameter
 BEYOND = 4.0  # times the end, up to which a curve is drawn on
@@ -101,7 +101,7 @@ class Change:
         return float(part * (first - self.as_new()))
 
     def remembered(self) -> float:
-        return self.as_new() + TrackRules().remembered * self.phase()
+        return self.as_new() + REMEMBERED * self.phase()
 
     def parallel(self) -> float:
         return self.log_loss + float(self.new(self.end) - self.new(self.now))
@@ -203,7 +203,7 @@ def memories(rows: pd.DataFrame) -> str:
         for domain, part in rows.groupby("domain")
     )
     return (
-        f"Remembered, by least squares: {', '.join(told)}. With {TrackRules().remembered} the root mean "
+        f"Remembered, by least squares: {', '.join(told)}. With {REMEMBERED} the root mean "
         f"square of what is left is {np.sqrt((left**2).mean()):.2%} of the loss ({over})."
     )
 

@@ -117,9 +117,7 @@ def clean(folder: Path, grace: float = 10.0, days: float = 90.0) -> None:
 
 
 def _is_whole(entry: Path) -> bool:
-    """Tell whether an entry of JAX's cache is complete: it is not empty, and if zlib
-    compressed it, it decompresses.
-    """
+    """Tell whether an entry of JAX's cache is complete, by decompressing it."""
     content = entry.read_bytes()
     # JAX compresses by zlib, whose first byte this is, where it has no zstd
     if not content.startswith(b"\x78"):

@@ -74,9 +74,7 @@ def _keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def threads(most: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """Start threads of this process, one a core. After an error or an interruption,
-    waiting work is not begun.
-    """
+    """Start threads, one a core; after an error waiting work is not begun."""
     pool = ThreadPoolExecutor(most or cores())
     try:
         yield pool

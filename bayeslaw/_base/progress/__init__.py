@@ -1,3 +1,1 @@
-"""Tell how far a job is and how long it still takes: `time_left` estimates it, `bar`
-shows it.
-"""
+"""Tell how far a job is and how long it takes: `time_left` estimates, `bar` shows."""

@@ -96,9 +96,7 @@ def _shown(what: str, time_left: TimeLeft) -> contextlib.AbstractContextManager[
 
 
 def _is_notebook() -> bool:
-    """Tell whether a notebook kernel runs this; without one, IPython has a terminal or
-    nothing.
-    """
+    """Tell whether a notebook kernel runs this, not IPython on a terminal."""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
@@ -142,9 +140,7 @@ def _ticking(first: float, every: float, show: Callable[[], None]) -> Iterator[N
 def _in_log(
     what: str, time_left: TimeLeft, first: float = 1.0, every: float = 10.0
 ) -> Iterator[None]:
-    """Print lines on stderr: the first after ``first`` seconds, then one every
-    ``every`` seconds.
-    """
+    """Print lines on stderr: after ``first`` seconds, then each ``every``."""
     stream, lines = sys.stderr, []
 
     def show() -> None:

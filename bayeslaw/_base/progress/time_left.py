@@ -121,9 +121,7 @@ class TimeLeft:
             return self._said
 
     def _advance(self) -> None:
-        """Update the stated time left, which may fall towards the estimate but never
-        rises.
-        """
+        """Update the stated time left, which falls and never rises."""
         now = self.passed
         since = now - self._said_at
         estimate = self._estimate(now)
@@ -139,9 +137,7 @@ class TimeLeft:
         self._said_at = now
 
     def _estimate(self, now: float) -> float:
-        """Estimate the seconds left from the pace so far; the pace weighs more as more
-        is done.
-        """
+        """Estimate the seconds left; the pace so far weighs more as more is done."""
         # at the start the assumed time counts as a tenth of the job
         prior = 0.1 * (1 - self._share)
         duration = (self._share_at + prior * self._expected) / (self._share + prior)
@@ -151,9 +147,7 @@ class TimeLeft:
 
 
 def time_text(seconds: float) -> str:
-    """Write 2 min 10 s; from two minutes on in steps of 5 s, because the estimate is no
-    better.
-    """
+    """Write 2 min 10 s; from two minutes on in the steps of 5 s that are known."""
     rounded = int(seconds)
     if rounded >= 120:
         rounded -= rounded % 5

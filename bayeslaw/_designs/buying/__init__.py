@@ -1,3 +1,1 @@
-"""Buy runs batch by batch, from nothing: the present posterior, the runs to buy next,
-and when to stop.
-"""
+"""Buy runs batch by batch, from nothing: what is known, what next, when to stop."""

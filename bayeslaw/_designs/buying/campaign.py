@@ -81,9 +81,7 @@ class NextArguments:
         return _read_measured(self.candidates, self.measured, [*self.losses.values()])
 
     def measured_in(self, domain: str) -> pd.DataFrame:
-        """Select the candidates with a measured loss in a domain, as its laws read
-        them.
-        """
+        """Select the candidates with a measured loss in a domain, for its laws."""
         column = self.losses[domain]
         gave = self.bought.dropna(subset=column)
         return self.table(domain).loc[gave["row"]].assign(loss=gave[column].to_numpy())
@@ -256,7 +254,5 @@ def what_is_known(
 
 
 def fewest(laws: Sequence[Law]) -> int:
-    """Compute the least size of a first batch: two more runs than the largest law has
-    parameters.
-    """
+    """Compute the least first batch: the largest law's parameters, and two."""
     return max(len(law.priors) for law in laws) + 2

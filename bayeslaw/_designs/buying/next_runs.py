@@ -283,9 +283,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
 
 
 def _choose_batch(campaign: NextArguments) -> NextRuns:
-    """Choose the next batch: update the posteriors, find the best list for the rest of
-    the budget, and decide whether to stop.
-    """
+    """Choose the next batch: posteriors, the best list, whether to stop."""
     measured, costs = campaign.bought, campaign.costs
     losses = campaign.losses
     runtime.start()
@@ -385,9 +383,7 @@ def _why_not_buy(
     is_known: bool,
     spent: float,
 ) -> str:
-    """Give the reason why the best list for the rest of the budget is not bought, or an
-    empty text.
-    """
+    """Say why the best list for the rest of the budget is not bought, if so."""
     if not rest.picks and not len(campaign.bought):
         raise PlanError(
             f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "

@@ -108,9 +108,7 @@ class Goal:
 def read_goal(
     goal: pd.DataFrame | str | Path | Mapping[str, Any], costs: Costs | None
 ) -> tuple[pd.DataFrame | dict[str, Any], Costs | None]:
-    """Read the runs to forecast, or the question of a plan, whose costs are then those
-    of the runs, too.
-    """
+    """Read the runs to forecast, or the question of a plan, with the costs."""
     if not isinstance(goal, Mapping):
         return as_runs(goal), costs
     costs = costs or goal.get("costs")
@@ -223,9 +221,7 @@ class OptionDraws(NamedTuple):
         return chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0)
 
     def now(self) -> dict[str, Any]:
-        """Find the best option on average, the probability that it is the best, and its
-        regret.
-        """
+        """Find the best option on average, its chance to be it, and its regret."""
         draws = len(self.worse)
         chosen, chance, regret = self.expect(np.full((1, draws), 1 / draws))
         best = self.names[int(chosen[0])]
@@ -233,9 +229,7 @@ class OptionDraws(NamedTuple):
 
 
 def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) -> Goal:
-    """Compute the mean log loss of each recipe: over rows with the same name in
-    `RECIPE`, else of each row.
-    """
+    """Average log losses by recipe: rows named so in `RECIPE`, else each row."""
     if RECIPE in goal:
         if goal[RECIPE].isna().any():
             row = goal.index[goal[RECIPE].isna()][0]

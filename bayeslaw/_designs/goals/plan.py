@@ -1,6 +1,4 @@
-"""Use the plan as a goal: compute the value of new runs for the cheapest adaptation
-that keeps its limits.
-"""
+"""Use the plan as a goal: what new runs are worth to the cheapest adaptation."""
 
 from __future__ import annotations
 
@@ -64,16 +62,12 @@ class PlanGoal(NamedTuple):
 
     @property
     def price(self) -> float:
-        """Compute the cost of the plan's tokens, in money if runs are priced in money,
-        else in FLOPs.
-        """
+        """Compute the cost of the plan's tokens, in the unit of the runs."""
         return self.flops * self.price_per_flop
 
     @property
     def price_per_flop(self) -> float:
-        """Compute the price of a FLOP of the planned model; 1 if runs are priced in
-        FLOPs.
-        """
+        """Compute the price of a FLOP; 1 if runs are priced in FLOPs."""
         costs, N = self.problem.costs, self.problem.N
         if not costs.has_money:
             return 1.0
@@ -100,9 +94,7 @@ class PlanGoal(NamedTuple):
         return self.problem.costs.flops_per_token(self.problem.N)
 
     def describe_now(self) -> dict[str, Any]:
-        """Describe the present choice, and whether and how far it reaches the
-        confidence.
-        """
+        """Describe the present choice, and how far it reaches the confidence."""
         return {
             "tokens": self.tokens,
             "replay": float(self.choice.replay),

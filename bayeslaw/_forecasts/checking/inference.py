@@ -274,9 +274,7 @@ class FittedLaw:
 
     @classmethod
     def of(cls, fit: Fit, runs: pd.DataFrame | None) -> FittedLaw:
-        """Build the problem from a fit and the runs whose log losses are ranked, or
-        None.
-        """
+        """Build the problem from a fit, and the runs to rank, or None."""
         law, all_draws = fit.law, draws_of(fit.inference_data)
         # effects without draws were not in the fit
         shared = shared_error(fit.runs)
@@ -313,9 +311,7 @@ class FittedLaw:
         return mean + draw_errors(len(mean), truth, self.shared, rng)
 
     def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
-        """Draw the posterior given the table and new losses, and rank the truth among
-        its draws.
-        """
+        """Draw the posterior given new losses, and rank the truth in it."""
         law, draws = self.law, self.draws
         covariates = {
             column: np.tile(values, 2) for column, values in self.covariates.items()

@@ -109,9 +109,7 @@ class StagesCheck(Shown):
 
     @property
     def factor90(self) -> float | None:
-        """Like `factor`, with a probability of at least 90%; None with fewer than nine
-        stages, which allow no such statement.
-        """
+        """Like `factor`, at 90% or more; None with fewer than nine stages."""
         m = len(self.stages)
         if m < NEEDED:
             return None
@@ -285,7 +283,6 @@ def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
 def _refit_below(
     posterior: KeptPosterior, stage: HoldOut, seed: int, progress: Progress
 ) -> KeptPosterior:
-    """Fit the same laws to the runs below a stage."""
     runs = posterior.runs
     kept, held = runs[stage.is_kept(runs)], int(stage.is_held(runs).sum())
     if held < FEW:

@@ -101,9 +101,7 @@ class Review(InJson):
         return pd.DataFrame(rows).set_index("name")
 
     def sentence(self) -> str:
-        """Describe the review in words: a line for each check, the advice below it, and
-        the verdict.
-        """
+        """Describe the review: each check, the advice below it, and the verdict."""
         width = max(len(check.name) for check in self.checks)
         lines = []
         for check in self.checks:
@@ -113,7 +111,6 @@ class Review(InJson):
         return "\n".join(map(printable, [*lines, self._write_headline()]))
 
     def _write_headline(self) -> str:
-        """Write the verdict, the subject, and the number of checks by verdict."""
         counts = [
             f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
             for verdict in VERDICTS
@@ -124,7 +121,6 @@ class Review(InJson):
         return f"Review({self._write_headline()})"
 
     def _repr_html_(self) -> str:
-        """Show the table of checks in notebooks."""
         return paragraphs(self._write_headline()) + table_html(self.table())
 
 
@@ -134,9 +130,7 @@ def worst(verdicts: Any) -> Verdict:
 
 
 def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
-    """Put a domain's or a fit's name before the findings; without a name they are
-    unchanged.
-    """
+    """Put the name of a domain or fit, if there is one, before the findings."""
     if not label:
         return list(findings)
     return [replace(finding, name=f"{label}: {finding.name}") for finding in findings]
@@ -146,9 +140,7 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
 
 
 def times_tested(stages: Sequence[HoldOut]) -> dict[str, float]:
-    """List the factors by which left-out stages lie beyond the rest, by the axis along
-    which they were left out.
-    """
+    """List by axis the factors by which left-out stages lie beyond the rest."""
     return {one.axis: one.times_tested for one in stages if one.axis in AXES}
 
 
@@ -212,9 +204,7 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
 
 
 def _advise_runs(outside: Mapping[str, Distance], fit: str | None) -> str:
-    """Advise runs half-way to the goal, in logs; if there is a fit, as an offer to
-    `anchors`.
-    """
+    """Advise runs half-way to the goal, in logs; with a fit, as `anchors` takes it."""
     # name of an axis in `anchors --offer`
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = []

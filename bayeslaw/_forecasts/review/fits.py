@@ -56,9 +56,7 @@ class Evidence(NamedTuple):
 def review_fits(
     posteriors: Mapping[str, Fit | Average], evidence: Evidence
 ) -> list[Finding]:
-    """Review posteriors by name (their paths, for commands to paste), and the plan that
-    several could make.
-    """
+    """Review posteriors by their paths, and the plan that several could make."""
     several = len(posteriors) > 1
     findings: list[Finding] = []
     for name, posterior in posteriors.items():
@@ -72,9 +70,7 @@ def review_fits(
 def _review_fit(
     posterior: Fit | Average, path: str, evidence: Evidence
 ) -> list[Finding]:
-    """Review one posterior: diagnostics, fit, misfit, calibration, and with a goal its
-    distance and forecast.
-    """
+    """Review one posterior: diagnostics, fit, misfit, calibration, and its goal."""
     runs, goal = posterior.runs, evidence.goal
     left_out = _leave_out(posterior, evidence)
     findings = [
@@ -127,7 +123,6 @@ def _leave_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
 
 
 def _review_diagnostics(posterior: Fit | Average) -> Finding:
-    """Check R-hat, k-hat, effective draws and divergences of a posterior."""
     diagnostics = posterior.diagnostics
     rhat, khat = diagnostics["rhat"], diagnostics.get("khat")
     how = f"R-hat {rhat:.3f}, " if rhat == rhat else ""  # NaN without chains
@@ -272,9 +267,7 @@ def _review_held_out(
 def _review_forecast(
     posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
 ) -> Finding:
-    """Describe what the forecast of the goal rests on, and the main part of its
-    interval.
-    """
+    """Say what the goal's forecast rests on, and the main part of its interval."""
     try:
         draws = posterior.log_loss(goal)
         new = posterior.log_loss(goal, noise=True, seed=seed)
@@ -302,7 +295,6 @@ def _review_forecast(
 def _review_plan(
     posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
 ) -> Finding:
-    """Check whether a plan can be made, and which values it needs."""
     # the domain called target comes first, if there is one
     name, *source_names = sorted(
         posteriors,

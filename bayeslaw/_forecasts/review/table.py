@@ -238,9 +238,7 @@ def _review_domain(
 
 
 def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """Find the laws that are compared by default and can be fitted, with the check's
-    finding.
-    """
+    """Find the laws compared by default that can be fitted, with the finding."""
     try:
         laws = [find_law(name, runs) for name in candidate_laws(runs)]
     except LawError as error:
@@ -325,9 +323,7 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
 
 
 def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check for rows far off a smooth surface, in multiples of the median distance:
-    single ones, or a part of the table.
-    """
+    """Check for rows far off a smooth surface, single or a part of the table."""
     misses = smooth.misses
     off = np.abs(np.expm1(misses))
     if off.max() < 1e-9:
@@ -354,9 +350,7 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
 
 
 def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check how much of the variation of losses a smooth surface in the columns
-    explains.
-    """
+    """Check how much of the losses' variation a smooth surface explains."""
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = smooth.design.shape
@@ -410,9 +404,7 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    """Check whether D grows along each run, and whether losses fall with it, except
-    those of a forgotten source.
-    """
+    """Check that D grows along each run, and losses fall unless forgotten."""
     if {"run", "step", "D"} <= set(runs):
         along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
         falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
@@ -500,7 +492,6 @@ def _review_copies(runs: pd.DataFrame) -> Finding | None:
 
 
 def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
-    """Check whether fits of the domains allow a plan of replay and tokens."""
     if not {"target", "source"} <= set(parts):
         command = "bayeslaw plan --target T.nc --source S.nc"
         if any(is_share(column) for runs in parts.values() for column in runs):

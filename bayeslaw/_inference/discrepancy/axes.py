@@ -43,9 +43,7 @@ class Axes(NamedTuple):
 
     @property
     def of_laws(self) -> tuple[str, ...]:
-        """Collect the columns of the package's laws; any other column is the user's
-        own.
-        """
+        """Collect the columns of the package's laws; others are the user's own."""
         return (*self.starts, *self.counts, "replay", "S2_pt", "S1_cpt", "S2_cpt")
 
 

@@ -133,9 +133,7 @@ class Range(NamedTuple):
 def positions(
     covariates: Mapping[str, Any], xp: ModuleType = jnp
 ) -> dict[str, Float[AnyArray, "*run"]]:
-    """Compute the position of each run along the axes of its covariates, each of shape
-    (run,).
-    """
+    """Compute the position of each run along the axes of its covariates."""
     logs = {
         column: xp.log(xp.maximum(xp.asarray(values), 1e-12))
         for column, values in covariates.items()
@@ -187,9 +185,7 @@ def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range
 def distances(
     covariates: Mapping[str, Any], training: Range, xp: ModuleType = jnp
 ) -> Float[AnyArray, "*run side"]:
-    """Compute the distance of each run beyond the range, above and below along each
-    axis, shape (run, 2 axes).
-    """
+    """Compute each run's distances beyond the range, above and below."""
     at, sides = positions(covariates, xp), []
     for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
         sides += [
@@ -343,9 +339,7 @@ def draw_drift(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts, shape (draw, side): normal, with drawn scales and the prior's mean
-    at these scales.
-    """
+    """Draw normal drifts with drawn scales, and the prior's mean at these."""
     chosen = scales[rng.integers(len(scales), size=draws)]
     return prior.mean_drift(chosen) + chosen * rng.standard_normal(chosen.shape)
 
@@ -353,9 +347,7 @@ def draw_drift(
 def draw_from_prior(
     training: Range, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts from the prior, for a law without left-out stages, shape (draw,
-    side).
-    """
+    """Draw drifts from the prior, for a law without left-out stages."""
     prior = DriftPriors().of(training)
     scales = draw_scales((), prior, rng)
     return draw_drift(scales, prior, draws, rng)

@@ -154,7 +154,10 @@ def learn(
     count = min(256, draws)  # draws of the scales; several draws of weights share one
     scales, khat = problem.draw_scales(mode, tries, count, rng)
     which = rng.permutation(np.arange(draws) % len(scales))
-    projected = _project_residuals(problem, rows, y, means, draws)
+    # X' W r, X the linear columns, r a draw's residuals: (draw, column)
+    project = problem.projection(rows)
+    blocks = _split_draws(draws, len(y))
+    projected = np.concatenate([project(y - means(block)) for block in blocks])
     linear = np.empty_like(projected)
     for i, log_scales in enumerate(scales):
         chosen = np.flatnonzero(which == i)
@@ -269,19 +272,6 @@ def _take_sigma_points(
     points = 2 * len(principal)
     offsets = np.sqrt((points - 1) / 2 / (len(residuals) - 1)) * principal
     return np.concatenate([mean + offsets, mean - offsets])
-
-
-def _project_residuals(
-    problem: Marginal,
-    rows: Rows,
-    y: Float[np.ndarray, " row"],
-    means: Means,
-    draws: int,
-) -> Float[np.ndarray, "draw column"]:
-    """Compute X' W r, X the linear columns, r a draw's residuals: (draw, column)."""
-    blocks = _split_draws(draws, len(y))
-    project = problem.projection(rows)
-    return np.concatenate([project(y - means(block)) for block in blocks])
 
 
 def _draw_dof(

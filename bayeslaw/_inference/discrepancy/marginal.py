@@ -120,9 +120,7 @@ class Marginal:
     def of(
         cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
     ) -> Marginal:
-        """Set up the marginal likelihood of a process from rows and residuals of shape
-        (draw, row).
-        """
+        """Set up the marginal likelihood of a process from rows and residuals."""
         priors = scale_priors(process, list(rows.groups))
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
@@ -227,9 +225,7 @@ class Marginal:
         return Factor(lower, diagonal, cross, of_columns, of_single, float(noise))
 
     def _solve(self, log_scales: Float[np.ndarray, " scale"]):
-        """Compute the log density, the factor, and the whitened solution of columns and of
-        single columns.
-        """
+        """Compute log density, factor, and whitened columns."""
         # |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|, and the quadratic form is n r'Wr -
         # |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen and Williams 2006, eqs. A.9, A.10).
         f = self._factor(log_scales, len(self._of_columns))
@@ -327,9 +323,7 @@ class Marginal:
     def scaled_squares(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, " row"]:
-        """Compute the mean square of each row's noise over sigma's square, shape
-        (row,).
-        """
+        """Compute the mean square of each row's noise over sigma's square."""
         _, f, half, of_single = self._solve(log_scales)
         mean, single_mean = f.unwhiten(half, of_single)
         columns = self._columns * f.root
@@ -437,9 +431,7 @@ class Factor(NamedTuple):
 def scale_priors(
     process: Process, kinds: Sequence[str], error: RemainingError = RemainingError()
 ) -> dict[str, Prior]:
-    """Collect the priors of all scales: of the process, of a run's own error, and of
-    the effects of each kind of group.
-    """
+    """Collect the priors of all scales: of process, errors and effects."""
     taus = {tau_name(kind): getattr(error, kind) for kind in kinds}
     model = tau_name("model")
     if model in taus:
@@ -522,9 +514,7 @@ def _factor_gram(
 def _find_directions(
     residuals: Float[np.ndarray, "draw row"], count: int = 14
 ) -> Float[np.ndarray, "row direction"]:
-    """Find the principal directions of the law's uncertainty at the runs, up to a
-    number, shape (row, direction).
-    """
+    """Find the principal directions of the law's uncertainty at runs."""
     # The leading directions of the draws' covariance at the runs enter the linear model
     # as columns of unit prior variance. With fewer draws than runs, the eigenvalues
     # come from the smaller matrix, draws x draws.

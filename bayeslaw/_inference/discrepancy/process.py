@@ -44,9 +44,7 @@ TINY = 1e6  # parameters of the models at which scales that fall with size are s
 
 
 def at_size(prior: Prior, size: float, power: float, least: float = 0.0) -> Prior:
-    """Restate the prior of a scale at models of a size: its median falls by a power of
-    size, at most to ``least``.
-    """
+    """Restate a scale's prior at a size: its median falls, to ``least``."""
     median, spread = prior.args
     return lognormal(max(median * (size / TINY) ** -power, least), spread, prior.source)
 
@@ -68,9 +66,7 @@ class MisfitPriors(NamedTuple):
     by_size: float = 1 / 3
 
     def of_all_pieces(self, columns: Iterable[str], size: float) -> Prior:
-        """Choose the prior of the misfit's sd, for a law that reads these columns and
-        models of this size.
-        """
+        """Choose the prior of the misfit's sd for columns and size."""
         if not starts_from_losses(columns):
             return self.misfit
         return at_size(self.state_misfit, size, self.by_size, self.misfit.median)
@@ -92,9 +88,7 @@ class Fading:
     def factor(
         self, covariates: Mapping[str, Any], xp: ModuleType = jnp
     ) -> Float[AnyArray, "*run"]:
-        """Compute the scale of errors at each run relative to the longest run, shape
-        (run,).
-        """
+        """Compute the scale of errors at each run relative to the longest run."""
         tokens = xp.maximum(xp.asarray(covariates["D"], float), 1.0)
         below = xp.minimum(xp.log(tokens / self.largest), 0.0)
         # NumPy makes scalars of arrays without axes
@@ -109,9 +103,7 @@ class Fading:
     def with_slopes(
         self, log_tokens: Float[np.ndarray, "*run"]
     ) -> tuple[Float[np.ndarray, "*run"], Float[np.ndarray, "*run"]]:
-        """Compute the sizes at log tokens (1 without tokens), and their slopes along
-        these, both of shape (run,).
-        """
+        """Compute the sizes at log tokens, and their slopes along these."""
         has_tokens = np.isfinite(log_tokens)
         size = self.sizes({"D": np.exp(log_tokens)})
         is_shorter = has_tokens & (size > 1)
@@ -357,9 +349,7 @@ def _choose_pairs(
 def _build_axis(
     name: str, x: Float[AnyArray, " run"], margin: float, unit: float
 ) -> Axis:
-    """Build the interval of an axis with a margin around the data, and choose its
-    number of cosines.
-    """
+    """Build an axis's interval around the data, and choose its cosines."""
     low, high = float(x.min()) - margin, float(x.max()) + margin
 
     def count(per_unit: float, least: int, most: int) -> int:

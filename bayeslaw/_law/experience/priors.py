@@ -169,9 +169,7 @@ def populations(
 
 
 class Measured(NamedTuple):
-    """Runs whose losses determine the level of a law: columns and losses, each of shape
-    (run,).
-    """
+    """Runs whose losses determine the level of a law: columns and losses."""
 
     covariates: Mapping[str, Float[np.ndarray, " run"]]
     losses: Float[np.ndarray, " run"]
@@ -217,7 +215,11 @@ def experienced(
     floors = [term.site for term in law.terms if term.is_floor]
     if floors:
         if measured is not None:
-            values[floors[0]] = _compute_floors(restated, floors[0], values, measured)
+            # the floor at which the law agrees with the measured losses (their median)
+            at_one = {**values, floors[0]: np.ones(draws)}
+            relative = _evaluate_losses(restated, dict(measured.covariates), at_one)
+            ratios = measured.losses / np.asarray(relative)
+            values[floors[0]] = np.median(ratios, axis=1)
             sites[floors[0]] = None
         for site in sites:
             if _is_share(law, site):
@@ -234,20 +236,6 @@ def experienced(
         median, sd = f"{np.exp(logs.mean()):.4g}", f"{logs.std():.4g}"
         priors[site] = lognormal(float(median), float(sd), source)
     return result.with_priors(priors)
-
-
-def _compute_floors(
-    law: Law,
-    floor: str,
-    shares: Mapping[str, Float[np.ndarray, " draw"]],
-    measured: Measured,
-) -> Float[np.ndarray, " draw"]:
-    """Compute for each draw of the shares the floor at which the law agrees with the
-    measured losses (median over runs), shape (draw,).
-    """
-    at_one = {**shares, floor: np.ones(len(shares[floor]))}
-    relative = _evaluate_losses(law, dict(measured.covariates), at_one)
-    return np.median(measured.losses / np.asarray(relative), axis=1)
 
 
 @compiled(static_argnums=0)
@@ -340,9 +328,7 @@ def _is_share(law: Law, site: str) -> bool:
 def _restate_contributions(
     law: Law, target: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Restate contributions at the reference run of ``target``, which is the same law;
-    each of shape (draw,).
-    """
+    """Restate contributions at the reference run of ``target``, the same law."""
     restated = _evaluate_contributions(law, dict(values), dict(target.reference))
     return {**values, **{site: np.asarray(draws) for site, draws in restated.items()}}
 

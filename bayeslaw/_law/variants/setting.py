@@ -223,9 +223,7 @@ def with_setting(
 
 
 def base_of(origin: str) -> str:
-    """Read the origin of the law to which settings' terms were added. The origin of any
-    other law is returned as it is.
-    """
+    """Read the origin of the law to which settings' terms were added, if any."""
     while origin.startswith(ORIGIN):
         origin = json.loads(origin.removeprefix(ORIGIN))["origin"]
     return origin
@@ -270,9 +268,7 @@ class Bowl:
         return self._move(jnp.log(e[self.best()]), self.best, x, e) / math.log(2)
 
     def _count_octaves(self, x: Covariates, log2_best: AnyArray) -> AnyArray:
-        """Count the octaves from a best setting; a run without the column is as near to
-        it as the sweep goes.
-        """
+        """Count octaves from a best setting; 0 for a run without the column."""
         if self.column in x:
             return jnp.log2(x[self.column]) - log2_best
         if self.swept is None:

@@ -382,9 +382,7 @@ def _place(
 def _along(
     problem: Problem, choice: Choice, points: int = 13
 ) -> dict[str, dict[str, Any]]:
-    """Compute probabilities and losses along each share, with the other shares as near
-    to the plan's as possible.
-    """
+    """Compute probabilities and losses along each share; others move least."""
     rows, log_tokens = {}, np.array([choice.log_tokens])
     least, most = bounds_of(problem)
     for j, name in enumerate(problem.domains):
@@ -602,7 +600,6 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
 
 
 def _name_mean(settings: Mapping[str, Any]) -> str:
-    """Name the mean loss, with the weights of the sets if they are not alike."""
     weights = settings["weights"]
     alike = len({*weights.values()}) == 1
     return "mean loss" if alike else f"mean loss ({_list_shares(weights)})"
@@ -613,6 +610,5 @@ def _list_shares(shares: Mapping[str, float]) -> str:
 
 
 def _list_chances(limits: Sequence[Mapping[str, Any]], probability: float) -> str:
-    """Say how probable it is that limits are kept: together, and each by itself."""
     of_each = ", ".join(f"{row['name']} {row['probability']:.1%}" for row in limits)
     return f"All limits are kept with probability {probability:.1%} ({of_each})"

@@ -216,9 +216,7 @@ def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
 
 
 def pose_mixture(arguments: MixtureArguments | BestMixtureArguments) -> Problem:
-    """Check a question of mixtures, and pose it over paired draws; raises as
-    `question_of` does.
-    """
+    """Check a question of mixtures, and pose it over paired draws."""
     question = question_of(arguments)
     return pose(question, question.models[0])
 
@@ -226,7 +224,6 @@ def pose_mixture(arguments: MixtureArguments | BestMixtureArguments) -> Problem:
 def _check_columns(
     posteriors: Mapping[str, Posterior], columns: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Refuse a question without a column that a law reads."""
     for name, given in columns.items():
         for column in columns_read(posteriors[name], there=given):
             if not (column in given or column == "D" or is_share(column)):
@@ -312,9 +309,7 @@ def _find_before(name: str, posterior: Posterior, columns: Mapping[str, float]) 
 
 
 def _read_weights(given: Any, sets: tuple[str, ...]) -> dict[str, float]:
-    """Compute the weights of evaluation sets in a mean, which sum to one; sets without
-    weight are left out.
-    """
+    """Compute weights of evaluation sets in a mean; those without are left out."""
     given = dict.fromkeys(sets, 1.0) if given is None else given
     check_names("weights", given, sets, SET)
     by_set = {n: checked(f"weight of {n}", w, NUMBER) for n, w in given.items()}

@@ -218,9 +218,7 @@ def minimise(
 
 
 def _of_supply(problem: Problem) -> list[Any]:
-    """Build constraints for SLSQP: shares sum to one, and no domain gives more tokens
-    than it has.
-    """
+    """Constrain SLSQP: shares sum to one, and no supply is exceeded."""
     total = np.append(0.0, np.ones(len(problem.domains)))
     whole = {"type": "eq", "fun": lambda x: total @ x - 1, "jac": lambda x: total}
     finite = np.array([problem.domains.index(name) for name in problem.seen], int)
@@ -265,9 +263,7 @@ def smooth_quantile(problem: Problem, point: Point) -> tuple[float, Point]:
 
 
 def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
-    """Compute the weights of the order statistics in the quantile of Harrell and Davis
-    1982.
-    """
+    """Compute the order statistics' weights in Harrell and Davis' quantile (1982)."""
     ends = np.arange(draws + 1) / draws
     below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
     return np.diff(below)

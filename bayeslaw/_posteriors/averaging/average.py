@@ -1,6 +1,4 @@
-"""Average several laws at their weights, each with its drift beyond the data: the
-default posterior.
-"""
+"""Average several laws, each with its drift beyond the data: the default."""
 
 from __future__ import annotations
 
@@ -193,9 +191,7 @@ def of_comparison(
 
 
 def shares(weights: Float[np.ndarray, " law"]) -> Int[np.ndarray, " law"]:
-    """Convert weights to whole numbers of draws by the largest-remainder method; they
-    sum to `DRAWS`.
-    """
+    """Convert weights to numbers of draws, by largest remainders."""
     exact = np.where(weights < LEAST, 0.0, weights)
     exact = exact / exact.sum() * DRAWS
     counts = np.floor(exact).astype(int)

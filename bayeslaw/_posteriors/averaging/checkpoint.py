@@ -38,9 +38,7 @@ class Before(NamedTuple):
 def losses_at_hand(
     parts: Mapping[str, pd.DataFrame], columns: Collection[str], N: Any, ptpp: Any
 ) -> Before:
-    """Look up the losses (``columns`` of `LOSSES_BEFORE`) that the table of each domain has
-    for the planned models.
-    """
+    """Look up the losses ``columns`` of planned models in the domains' tables."""
     models = [(size, stage) for size, stage in models_of(N, ptpp) if stage is not None]
     if not models:  # without its stage no checkpoint can be looked up
         return Before({}, (), ())
@@ -160,7 +158,6 @@ def can_fill(runs: pd.DataFrame, column: str) -> bool:
 
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
-    """Fit a law of pre-training to the checkpoints at which the column is measured."""
     # imported here, because this loads samplers
     from bayeslaw._posteriors.averaging.average import average
 

@@ -80,9 +80,7 @@ class Comparing:
     progress: Progress | None = None
 
     def kept(self) -> dict[str, Any]:
-        """Convert the arguments that an average keeps to JSON types. With them it can
-        be made again.
-        """
+        """Convert the arguments that make an average again to JSON types."""
         left_out = self.hold_out
         if left_out is not None and not isinstance(left_out, str):
             left_out = list(left_out)
@@ -144,9 +142,7 @@ class Comparison(Shown):
 
     @property
     def table(self) -> pd.DataFrame:
-        """Scores, weight, probability, drift and sampler of each law, in order of
-        weight.
-        """
+        """Score, weight, probability, drift and sampler of each law, by weight."""
         laws = [judged.law for judged in self.judged]
         scores = np.array([judged.mean_score("density") for judged in self.judged])
         weights, starts, rows = self.weights, informed(laws), {}
@@ -297,9 +293,7 @@ def compare_part(
     laws: Sequence[Law | str] | None,
     settings: Comparing,
 ) -> Comparison:
-    """Compare laws on ``runs[fitted]``, reusing the programs that are compiled for all
-    runs.
-    """
+    """Compare laws on ``runs[fitted]`` by programs compiled for all runs."""
     runtime.start()
     table = runs[fitted]
     reference = settings.reference or {}
@@ -376,9 +370,6 @@ def _choose_laws(
     reference: Mapping[str, float],
     experience: str | None,
 ) -> list[Law]:
-    """Collect the laws to compare, each once, with learned priors for a handful of
-    runs.
-    """
     names = [laws] if isinstance(laws, str) else laws
     named = [as_law(law, runs) for law in names or candidate_laws(runs)]
     learned = [
@@ -436,15 +427,12 @@ def _judge_all(
 
 
 def _judge_one(*job: Any, tick: Callable[[], None] = lambda: None) -> list[Judged]:
-    """Judge one law, here or in another process."""
     runtime.start()
     return [judge(*job, tick=tick)]
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
-    """Restate the laws' priors at another run; each law takes the columns that it
-    reads.
-    """
+    """Restate the laws' priors at another run; each takes the columns it reads."""
     unread = [c for c in reference if all(c not in law.covariates for law in laws)]
     if unread:
         raise LawError(
@@ -459,7 +447,6 @@ def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[La
 
 
 def _read(law: Law, reference: Mapping[str, float]) -> dict[str, float]:
-    """Select the columns of a reference run that a law reads."""
     return {c: v for c, v in reference.items() if c in law.covariates}
 
 

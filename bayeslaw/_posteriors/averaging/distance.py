@@ -132,9 +132,7 @@ def tested(posteriors: Mapping[str, Posterior], column: str) -> float:
 
 
 def left_out_stages(posterior: Posterior) -> list[HoldOut]:
-    """List the stages by whose forecasts a posterior was judged; none if it keeps no
-    such forecasts, or not its table.
-    """
+    """List the stages by whose forecasts a posterior was judged, if kept."""
     table = table_of(posterior)
     judged = (posterior, getattr(posterior, "posterior", None))  # of a chain
     names = [dict(getattr(one, "attrs", {})).get("folds", "") for one in judged]

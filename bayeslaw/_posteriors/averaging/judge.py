@@ -78,9 +78,7 @@ OF_A_STAGE = PosteriorEffort(
 
 
 class Setting(NamedTuple):
-    """How laws are judged: with ``independent`` errors of rows; with each law's misfit
-    (``discrepancy``).
-    """
+    """How laws are judged: errors ``independent``, with a ``discrepancy``."""
 
     independent: bool = False
     discrepancy: bool = True

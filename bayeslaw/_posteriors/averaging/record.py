@@ -123,9 +123,7 @@ class Average(LawPosterior):
         return draws
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
-        """Summarise each law's parameters in the paper's units by mean, sd and central
-        interval; names are ``law.parameter``.
-        """
+        """Summarise each law's parameters by mean, sd, interval: ``law.parameter``."""
         return summarize(self.parameter_draws(), prob)
 
     def draws(self) -> pd.DataFrame:
@@ -161,9 +159,7 @@ class Average(LawPosterior):
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """The worst diagnostics of the laws with draws: R-hat (NaN if all were drawn by
-        importance sampling), effective draws.
-        """
+        """The worst diagnostics of laws with draws; R-hat is NaN without chains."""
         used = self.table.loc[[m.law.name for m in self.members]]
         return {
             "rhat": float(used["rhat"].max()),

@@ -1,6 +1,4 @@
-"""Share the parts of saved posteriors of a law: draws, run table, diagnostics,
-provenance, and the netCDF file.
-"""
+"""Save posteriors of laws: draws, run table, diagnostics, provenance."""
 
 from __future__ import annotations
 
@@ -210,9 +208,7 @@ def warn_each(lines: Iterable[str]) -> None:
 
 
 def write(tree: DataTree, path: str | Path) -> Path:
-    """Write to a netCDF file with a checksum of its content. An interrupted write
-    leaves no file, or the old one.
-    """
+    """Write a netCDF file with a checksum of its content, whole or not at all."""
     path = Path(path)
     sealed = tree.copy()
     sealed.attrs[NAMES.checksum] = checksum(tree)
@@ -294,9 +290,7 @@ def _open_tree(path: str | Path) -> tuple[DataTree | None, str]:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Turn any error while a file's content is converted into a `FitFileError` of one
-    line.
-    """
+    """Turn errors while a file's content is converted into a `FitFileError`."""
     try:
         yield
     except FitFileError:

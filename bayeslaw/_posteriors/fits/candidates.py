@@ -84,9 +84,7 @@ def _choose_default(suited: Sequence[str], runs: pd.DataFrame) -> list[str]:
 
 
 def _add_swept(laws: Sequence[Law], runs: pd.DataFrame) -> list[str]:
-    """Add swept settings to the names of laws that miss by far less than the losses of
-    runs differ that are alike in all else.
-    """
+    """Add swept settings to laws that miss by far less than these make."""
     names = [law.name for law in laws]
     # several laws are weighed by left-out stages; of a handful of rows, too few stay for
     # the parameters of a setting
@@ -160,7 +158,6 @@ def _is_repeated(runs: pd.DataFrame) -> bool:
 
 
 def _stage_law(runs: pd.DataFrame) -> str:
-    """Choose the law of size and pre-training for the domain of the rows."""
     of_source = "domain" in runs and bool((runs["domain"] == "source").all())
     return "ptpp-rise" if of_source else "ptpp-tokens"
 

@@ -1,6 +1,4 @@
-"""Fit a law to a table of runs: sample its posterior, learn its misfit, and check the
-diagnostics.
-"""
+"""Fit a law to runs: sample its posterior, learn its misfit, check diagnostics."""
 
 from __future__ import annotations
 
@@ -236,9 +234,7 @@ def _sample(
     peaks: Sequence[Peak],
     arguments: FitArguments,
 ) -> tuple[nuts.Chains, dict[str, Any]]:
-    """Draw the posterior. Also returns the quality of the weights of importance-sampled
-    draws.
-    """
+    """Draw the posterior; of importance-sampled draws, also their weights' quality."""
     seed = arguments.seed
     if arguments.preview:
         draws = arguments.chains * arguments.draws
@@ -314,9 +310,7 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
 # for thinned draws the faster program would gain less than its compilation costs
 @compiled(static_argnums=(0, 1), many=60_000)
 def _at_runs(law: Law, batch: int, u, effects, table: Padded):
-    """Compute the mean and log likelihood of every row in float32, from sites of draws
-    and the effects of their groups.
-    """
+    """Compute the mean and log likelihood of every row in float32."""
     shared = table.shared
 
     def one(draw):

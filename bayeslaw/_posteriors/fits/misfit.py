@@ -140,9 +140,7 @@ def with_misfit(
     values: Mapping[str, Float[np.ndarray, "draw ..."]],
     misfit: Misfit | None,
 ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-    """Add the misfit's weights to a law's draws, and replace the law's noise by the
-    misfit's.
-    """
+    """Add the misfit's weights to draws, whose noise becomes the misfit's."""
     if misfit is None:
         return dict(values)
     of_law = {name: v for name, v in values.items() if name not in NOISE}

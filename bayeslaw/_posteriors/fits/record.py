@@ -120,9 +120,7 @@ class Fit(LawPosterior):
 
     @cached_property
     def members(self) -> tuple[Member]:
-        """The law with its draws, and with the effects of the checkpoints and runs that
-        the fit has seen.
-        """
+        """The law, its draws, and effects of the runs that the fit has seen."""
         misfit, tree, draws = self.misfit, self.inference_data, self.posterior
         if misfit is None:
             in_posterior = tree["posterior"]
@@ -158,9 +156,7 @@ class Fit(LawPosterior):
         return (Member(self.law, 1.0, process, beyond, draws, effects),)
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Draws of the numbers that `parameters` summarises, by name, each of shape
-        (draw,).
-        """
+        """Draws of the numbers that `parameters` summarises, by name."""
         posterior = self.posterior
         names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
         draws = {name: posterior[name] for name in names}

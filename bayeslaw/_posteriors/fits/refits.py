@@ -204,7 +204,6 @@ def _refit_some(
     seeds: UInt[np.ndarray, " refit"],
     importance: Importance,
 ) -> list[Refit]:
-    """Compute some refits one after another, here or in another process."""
     runtime.start()
     return [
         refit(
@@ -226,9 +225,7 @@ def spread(
     progress: Progress | None = None,
     total: int | None = None,
 ) -> list:
-    """Map a task over jobs, here or on an executor, and return the results in order;
-    each job returns a list.
-    """
+    """Map a task, which returns a list, over jobs in order, here or elsewhere."""
     results: dict[int, list] = {}
     calls = [partial(task, *job) for job in jobs]
     done = 0

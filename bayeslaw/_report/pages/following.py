@@ -1,6 +1,4 @@
-"""Write one HTML page about a run while it trains: a slider goes through its points,
-frame by frame.
-"""
+"""Write one HTML page about a run while it trains, with a slider of its points."""
 
 from __future__ import annotations
 
@@ -140,7 +138,6 @@ def write_page(
 
 
 def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
-    """Show all points of a domain, and its forecast from before the first."""
     foreseen = first.path[["before_median", "before_low", "before_high"]]
     foreseen = foreseen.set_axis(["median", "low", "high"], axis="columns")
     return {
@@ -153,9 +150,7 @@ def _show_domain(name: str, first: Followed, last: Followed) -> dict[str, Any]:
 
 
 def _show_frame(following: Following, places: list[float]) -> dict[str, Any]:
-    """Show one frame, after points at these tokens (or steps): numbers for the pictures,
-    and the texts beside them.
-    """
+    """Show the frame after points at these tokens (or steps), with its texts."""
     unit = UNITS[following.first.unit]
     place = "before the first point"
     if places:

@@ -92,7 +92,6 @@ def _draw_pictures(domain: UpdatedDomain) -> Iterator[Picture]:
 
 
 def _draw(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Picture:
-    """Draw a picture, as high as its lines require, in inches."""
     # at least the height of the axes, and at most a screen
     height = min(max(0.3 * lines, 1.6), 12.0)
     # narrow, so that text can be read at the width of a phone

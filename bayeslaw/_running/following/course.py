@@ -142,9 +142,7 @@ def shared_course(
 def _average_variances(
     prior: float, measured: float, freedom: float, least: float = 1e-8
 ) -> float:
-    """Average a prior and a measured variance, on the log scale, by the latter's
-    degrees of freedom.
-    """
+    """Average two variances on the log scale, by degrees of freedom."""
     logs = np.log(np.maximum([prior, measured], least))
     return float(np.exp((logs[0] + freedom * logs[1]) / (1 + freedom)))
 
@@ -221,9 +219,7 @@ class Course:
     shared: SharedCourse | None = None
 
     def at(self, clock: Clock) -> Float[np.ndarray, "draw ..."]:
-        """Forecast the log loss at a point, or several: the law's, and what fitted runs
-        of the setting did beyond it.
-        """
+        """Forecast the log loss: the law's, and what fitted runs did beyond it."""
         return self.law_at(clock) + self.beyond_law(clock)
 
     def beyond_law(self, clock: Clock) -> Float[np.ndarray, "draw ..."] | float:
@@ -329,9 +325,7 @@ def _tabulate(
     until: float,
     grid: CourseGrid,
 ) -> pd.DataFrame:
-    """List the nodes of the run in order, or all its steps by a schedule, with the
-    columns that the laws read.
-    """
+    """List the nodes of the run, or all steps by a schedule, as laws read them."""
     columns = sorted(set(columns_read(posterior, there=run)) - {unit})
     # swept settings, of which a law reads one for the whole run
     settings = set(columns) - set(columns_read(posterior, there=()))

@@ -7,7 +7,7 @@ together; their posteriors are independent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,11 @@ from bayeslaw._running.following.course import UNITS, CourseGrid
 from bayeslaw._running.following.followed import Decision
 from bayeslaw._running.following.track import Track
 
-
-@dataclass(frozen=True)
-class DecisionRules:
-    """Settings of the search for a decision."""
-
-    places: int = 48  # where a run may stop, between now and the end, and beyond it
-    longest: float = CourseGrid.longest  # of longer runs, times the planned end
-    least_gain: float = 0.05  # in probability, from which a change is named
-    alike: float = 0.01  # difference in probability of equally good schedules
-    looks: int = 24  # where one may look again, between now and the end
-    sure_enough: float = 0.5  # probability of being sure that makes looking worth it
+PLACES = 48  # where a run may stop, between now and the end, and beyond it
+LEAST_GAIN = 0.05  # in probability, from which a change is named
+ALIKE = 0.01  # difference in probability of equally good schedules
+LOOKS = 24  # where one may look again, between now and the end
+SURE_ENOUGH = 0.5  # probability of being sure that makes looking worth it
 
 
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:
@@ -37,9 +31,7 @@ def together(tracks: Sequence[Track], clock: float | None = None) -> float:
     return float(np.prod(chances)) if chances else float("nan")
 
 
-def decide(
-    tracks: Sequence[Track], confidence: float, rules: DecisionRules = DecisionRules()
-) -> Decision:
+def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     """Decide what to do with a run whose losses are followed in one or more domains."""
     chance = together(tracks)
     is_over = all(track.measured_end is not None for track in tracks)
@@ -74,12 +66,12 @@ def decide(
     elif is_over and chance > 0.5:
         decision = Decision("go on", "the run is over, and its end keeps its limits")
     elif is_over:
-        changes, words = _find_changes(tracks, chance, confidence, rules)
+        changes, words = _find_changes(tracks, chance, confidence)
         reason = f"the run is over, and its end breaks its limits{words}"
         decision = Decision("stop", reason, **stopped, **changes)
 
     # the limits are kept with the confidence at the end, or before it
-    elif (early := _find_first(tracks, confidence, now, end, rules.places)) is not None:
+    elif (early := _find_first(tracks, confidence, now, end)) is not None:
         decision = Decision("go on", end_keeps)
         if early < end - 1e-9:
             at = float(np.exp(early))
@@ -93,7 +85,7 @@ def decide(
 
     # they are not: what would keep them, and when is it sure?
     else:
-        changes, words = _find_changes(tracks, chance, confidence, rules)
+        changes, words = _find_changes(tracks, chance, confidence)
         if chance <= 1 - confidence:
             broken = format_chance(1 - chance)
             reason = (
@@ -101,7 +93,7 @@ def decide(
             )
             decision = Decision("stop", reason, **stopped, **changes)
         else:
-            look, sure = _look_again(tracks, confidence, now, end, rules)
+            look, sure = _look_again(tracks, confidence, now, end)
             when = ""
             if look is not None:
                 when = (
@@ -122,23 +114,17 @@ def decide(
 
 
 def _find_first(
-    tracks: Sequence[Track],
-    confidence: float,
-    start: float,
-    end: float,
-    places: int,
+    tracks: Sequence[Track], confidence: float, start: float, end: float
 ) -> float | None:
-    """Find the log of the fewest tokens, among a number of points, at which all limits
-    are kept with this confidence.
-    """
-    for clock in np.linspace(start, end, places):
+    """Find the fewest log tokens at which all limits are kept at the confidence."""
+    for clock in np.linspace(start, end, PLACES):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
     return None
 
 
 def _find_changes(
-    tracks: Sequence[Track], chance: float, confidence: float, rules: DecisionRules
+    tracks: Sequence[Track], chance: float, confidence: float
 ) -> tuple[dict[str, Any], str]:
     """Look for a longer run, another replay and another schedule by which a run would
     keep its limits. Returns fields of a `Decision`, and the end of its reason.
@@ -149,8 +135,8 @@ def _find_changes(
     end = tracks[0].end
     # a schedule says nothing of a run beyond its end
     known = min(track.course.clock[-1] for track in tracks)
-    longest = min(end + np.log(rules.longest), known)
-    beyond = _find_first(tracks, confidence, end, longest, rules.places)
+    longest = min(end + np.log(CourseGrid.longest), known)
+    beyond = _find_first(tracks, confidence, end, longest)
     words = ""
     if longest > end + 1e-9:
         times = np.exp(longest - end)
@@ -165,7 +151,7 @@ def _find_changes(
     if len(tables) > 1 and all(len(table) for table in tables):
         odds = np.prod([table["probability"] for table in tables], axis=0)
         best = int(np.argmax(odds))
-        if odds[best] >= chance + rules.least_gain:
+        if odds[best] >= chance + LEAST_GAIN:
             replay = float(tables[0]["replay"].iloc[best])
             changes |= {"replay": replay, "replay_probability": float(odds[best])}
             words += (
@@ -179,9 +165,9 @@ def _find_changes(
     odds = by_name[0]["probability"]
     for table in by_name[1:]:
         odds = (odds * table["probability"]).dropna()
-    if odds.empty or odds.max() < chance + rules.least_gain:
+    if odds.empty or odds.max() < chance + LEAST_GAIN:
         return changes, words
-    as_good = odds.index[odds >= odds.max() - rules.alike]
+    as_good = odds.index[odds >= odds.max() - ALIKE]
     saved_by = by_name[0].loc[by_name[0].index.isin(as_good), "saved"]
     name, saved = str(saved_by.idxmax()), float(saved_by.max())
     probability = float(odds.to_dict()[saved_by.idxmax()])
@@ -195,11 +181,7 @@ def _find_changes(
 
 
 def _look_again(
-    tracks: Sequence[Track],
-    confidence: float,
-    now: float,
-    end: float,
-    rules: DecisionRules,
+    tracks: Sequence[Track], confidence: float, now: float, end: float
 ) -> tuple[float | None, float | None]:
     """Find the point between now and the end at which one more measurement makes the
     answer sure with a probability of about a half, and that probability.
@@ -211,7 +193,7 @@ def _look_again(
     limited = [track for track in tracks if track.limit is not None]
     doubts = [abs(track.probability() - 0.5) for track in limited]
     track = limited[int(np.argmin(doubts))]
-    for clock in np.linspace(now, end, rules.looks)[1:-1]:
+    for clock in np.linspace(now, end, LOOKS)[1:-1]:
         mean, sd, rho = _correlate_with_end(track, float(clock))
         sd_after = sd * np.sqrt(1 - rho**2)
         moved = max(sd * abs(rho), 1e-12)
@@ -220,15 +202,13 @@ def _look_again(
         surely_kept = norm.cdf((margin - needed) / moved)
         surely_broken = norm.cdf((-margin - needed) / moved)
         chance = float(surely_kept + surely_broken)
-        if chance >= rules.sure_enough:
+        if chance >= SURE_ENOUGH:
             return float(np.exp(clock)), chance
     return None, None
 
 
 def _correlate_with_end(track: Track, clock: float) -> tuple[float, float, float]:
-    """Compute the mean and sd of the log loss at the end, and its correlation with a
-    point's.
-    """
+    """Compute mean and sd of the log loss at the end, and a point's correlation."""
     first, last = track.outlook(clock), track.outlook(track.end)
     shared = track.departure.covariance_ahead(clock, track.end)
     mean = last.average(last.mean)

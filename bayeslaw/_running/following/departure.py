@@ -133,9 +133,7 @@ class Scales(NamedTuple):
         return self.noise * np.exp(self.fading * before_end)
 
     def wander_times(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """Compute the wander's scale ``before_end`` e-folds before the end, relative to
-        its scale at the end.
-        """
+        """Compute the wander's scale before the end, relative to that at it."""
         return np.exp(self.waning * before_end)
 
     def stationary(self) -> Float[np.ndarray, "scale 3 3"]:

@@ -1,6 +1,4 @@
-"""Follow a run while it trains: forecast its end, and whether its promises will be
-kept.
-"""
+"""Follow a run while it trains: forecast its end, and whether promises will hold."""
 
 from __future__ import annotations
 
@@ -87,7 +85,6 @@ class FollowerArguments(PromiseArguments):
 def _read_limits(
     limits: float | Mapping[str, float] | None, domains: list[str]
 ) -> dict[str, float]:
-    """Read limits by domain, from one number of the only domain or from several."""
     if limits is None:
         return {}
     if not isinstance(limits, Mapping):
@@ -199,7 +196,7 @@ class Follower:
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
-        run = arguments.run
+        run, until, seed = arguments.run, arguments.until, arguments.seed
         table = _read_curve(
             run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
         )
@@ -208,8 +205,24 @@ class Follower:
             rows = table
             if "domain" in table:
                 rows = _rows_of(name, table, not isinstance(given, Mapping))
-            tracks[name] = _start_track(
-                posterior, name, rows, limits.get(name), arguments
+            setting = RunSetting(posterior, rows, until, arguments.schedule, seed)
+            if arguments.refit:
+                keep_for_refits(posterior)
+            along, others = setting.courses(posterior)
+            warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
+            track = Track.start(
+                name,
+                along,
+                until,
+                limit=limits.get(name),
+                other_courses=others,
+                prob=arguments.prob,
+                seed=seed,
+            )
+            tracks[name] = replace(
+                track,
+                fit_warnings=tuple(posterior.warnings),
+                again=setting if arguments.refit else None,
             )
         return Follower(tracks, arguments)
 
@@ -251,9 +264,7 @@ class Follower:
         return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
-        """Add the points of a table (see `follow`). Points that were added before are
-        skipped.
-        """
+        """Add the points of a table (see `follow`) that were not added before."""
         curve = _read_curve(curve)
         tracks = {}
         for name, track in self.tracks.items():
@@ -295,38 +306,6 @@ def domain_of(posterior: Posterior) -> str:
     return one_domain(posterior) or "loss"
 
 
-def _start_track(
-    posterior: Posterior,
-    name: str,
-    rows: pd.DataFrame,
-    limit: float | None,
-    arguments: FollowerArguments,
-) -> Track:
-    until, schedule, seed = arguments.until, arguments.schedule, arguments.seed
-    setting = RunSetting(posterior, rows, until, schedule, seed)
-    if arguments.refit:
-        keep_for_refits(posterior)
-    along, others = setting.courses(posterior)
-    track = Track.start(
-        name,
-        along,
-        until,
-        limit=limit,
-        other_courses=others,
-        prob=arguments.prob,
-        seed=seed,
-    )
-    warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
-    before = track.before(track.end)
-    final = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
-    return replace(
-        track,
-        final_before={along.unit: until} | final,
-        fit_warnings=tuple(posterior.warnings),
-        again=setting if arguments.refit else None,
-    )
-
-
 # -- the points of a run ---------------------------------------------------------------
 
 
@@ -340,9 +319,7 @@ def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
 
 
 def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
-    """Select the rows of a domain. If only one domain is followed and the rows have no
-    domain, it is all rows.
-    """
+    """Select a domain's rows; all, if it is the only one and none is named."""
     if "domain" not in table:
         if alone:
             return table
@@ -395,9 +372,7 @@ def _points_of(
 def _are_in_warmup(
     points: pd.DataFrame, warmup: float | None, peak_share: float = 0.99
 ) -> Bool[np.ndarray, " row"]:
-    """Tell which points lie in the warm-up, where the rate is below this share of its
-    peak.
-    """
+    """Tell which points lie in the warm-up, below this share of the peak rate."""
     if warmup is None and "warmup" in points:
         steps = points["warmup"].dropna()
         warmup = float(steps.max()) if len(steps) else None

@@ -1,6 +1,4 @@
-"""Compute the gain of a recipe in compute: the tokens that another recipe would need to
-reach the same loss.
-"""
+"""Compute a recipe's gain: the tokens that another needs for the same loss."""
 
 from __future__ import annotations
 

@@ -25,30 +25,24 @@ PLACES = 24  # points of a forecast along the run
 LATER = 2.0  # times the tokens of a refit at which the next one may come
 
 
-@dataclass(frozen=True)
-class TrackRules:
-    """Measured constants of followed runs."""
-
-    # A run that changes its share of replay ends almost as if it had started with the
-    # new share. Of the difference it remembers this share, times the part of the run
-    # that is over. The error of this rule has the sd ``changed`` of log loss. Measured
-    # on tiny models, docs/microcpt_phases.md, up to the part ``latest`` of the run.
-    remembered: float = 0.35
-    changed: float = 0.005
-    latest: float = 0.5
-    # Sd of log loss that is added if a run goes on by another schedule: the error of
-    # loss curves in forecasts of a decay that is still to come. Measured,
-    # docs/follow.md.
-    switched: float = 0.0025
-    # largest difference of both schedules' losses at the last point
-    same_past: float = 0.002
-    jumps: float = 0.1  # share of the false alarms that a sudden jump may raise
-    # A loss has passed its least if this number of points in a row lie above it, by at
-    # least this log loss and this many sds of the points' noise.
-    rows_over: int = 3
-    least_rise: float = 0.003
-    rise_noises: float = 4.0
-    fewest_draws: int = 100  # effective; with fewer, too few explain the run
+# A run that changes its share of replay ends almost as if it had started with the new
+# share. Of the difference it remembers this share, times the part of the run that is
+# over. The error of this rule has the sd ``CHANGED`` of log loss. Measured on tiny
+# models, docs/microcpt_phases.md, up to the part ``LATEST`` of the run.
+REMEMBERED = 0.35
+CHANGED = 0.005
+LATEST = 0.5
+# Sd of log loss that is added if a run goes on by another schedule: the error of loss
+# curves in forecasts of a decay that is still to come. Measured, docs/follow.md.
+SWITCHED = 0.0025
+SAME_PAST = 0.002  # largest difference of both schedules' losses at the last point
+JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
+# A loss has passed its least if this number of points in a row lie above it, by at least
+# this log loss and this many sds of the points' noise.
+ROWS_OVER = 3
+LEAST_RISE = 0.003
+RISE_NOISES = 4.0
+FEWEST_DRAWS = 100  # effective; with fewer, too few explain the run
 
 
 class Moment(NamedTuple):
@@ -81,9 +75,7 @@ class Least(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A run's loss on one domain: the posterior from before the run, and the points so
-    far.
-    """
+    """A run's loss on one domain: the posterior before it, and its points."""
 
     name: str
     course: Course  # the law along the run
@@ -101,8 +93,6 @@ class Track:
     slopes: Float[np.ndarray, " draw"]
     # the law along the run by other schedules, each to its own end
     other_courses: Mapping[str, Course] = field(default_factory=dict)
-    # forecast of the end, before the first point
-    final_before: dict[str, float] = field(default_factory=dict)
     fit_warnings: tuple[str, ...] = ()  # warnings of the posterior
     # how the laws are fitted again if the weights wear out; None: they are not
     again: RunSetting | None = None
@@ -119,7 +109,6 @@ class Track:
     history: tuple[Moment, ...] = ()  # one for each point that is used
     # tokens of the last refit, and the points that were fitted
     refitted: tuple[float, int] | None = None
-    rules: TrackRules = TrackRules()  # measured constants
 
     @classmethod
     def start(
@@ -159,9 +148,7 @@ class Track:
     # -- points ------------------------------------------------------------------------
 
     def read(self, points: list[tuple[float, float]], warm: int) -> Track:
-        """Add all points of a run, (tokens, loss) in order; points that were added
-        before are skipped.
-        """
+        """Add all points of a run, (tokens, loss), that were not added before."""
         goes_on = tuple(points[: len(self.points)]) == self.points
         track = self if goes_on else self.start_of_run or self
         for at, loss in points[len(track.points) :]:
@@ -245,9 +232,7 @@ class Track:
 
     @property
     def clock(self) -> float:
-        """Compute the log of the tokens (or steps) of the last point, or of the run's
-        start.
-        """
+        """Log of the tokens (or steps) of the last point, or of the start."""
         if self.departure.clock is None:
             return float(self.course.clock[0])
         return self.departure.clock
@@ -261,9 +246,7 @@ class Track:
         return float(np.log(loss)) if np.log(at) >= self.end - CLOSE else None
 
     def outlook(self, clock: float) -> Outlook:
-        """Forecast a point at this log of tokens, after the last one. The planned end is
-        known once it is measured.
-        """
+        """Forecast a later point; the planned end is known once it is measured."""
         outlook = Outlook.of(self.departure, clock, self.course.at(clock))
         measured = self.measured_end
         if measured is None or clock > self.end:
@@ -272,9 +255,7 @@ class Track:
         return Outlook(mean, sd, outlook.weight)
 
     def final(self) -> dict[str, float]:
-        """Forecast the loss at the planned end: ``D`` (or ``step``), ``median``,
-        ``low``, ``high``.
-        """
+        """Forecast the planned end: ``D`` (or ``step``), ``median``, ends."""
         return {self.course.unit: self.until} | self._interval_of(
             self.outlook(self.end)
         )
@@ -285,10 +266,15 @@ class Track:
         low, median, high = np.exp(np.quantile(new, self._tails))
         return {"before_median": median, "before_low": low, "before_high": high}
 
+    @property
+    def final_before(self) -> dict[str, float]:
+        """Compute the forecast of the end from before the run, as in `final`."""
+        before = self.before(self.end)
+        ends = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
+        return {self.course.unit: self.until} | ends
+
     def probability(self, clock: float | None = None) -> float:
-        """Compute the probability that a point, by default at the planned end, keeps
-        the limit; NaN without a limit.
-        """
+        """Compute the probability that a point, else the end, keeps the limit."""
         return self._probability_of(self.outlook(self.end if clock is None else clock))
 
     @cached_property
@@ -303,12 +289,12 @@ class Track:
         rows = []
         planned, law_planned = self.outlook(self.end), self.course.law_at(self.end)
         over = np.exp(self.clock - self.end)
-        is_early = self.clock <= self.end + np.log(self.rules.latest)
+        is_early = self.clock <= self.end + np.log(LATEST)
         for replay, law in self.course.ends.items() if is_early else ():
             moved = law - law_planned
             outlook = Outlook(
-                planned.mean + (1 - self.rules.remembered * over) * moved,
-                np.hypot(planned.sd, self.rules.changed),
+                planned.mean + (1 - REMEMBERED * over) * moved,
+                np.hypot(planned.sd, CHANGED),
                 planned.weight,
             )
             end = self._interval_of(outlook).values()
@@ -335,7 +321,7 @@ class Track:
             if course.shared is not None:
                 beyond = course.beyond_law(clock)
             carried = Outlook.of(self.departure, clock, course.law_at(clock) + beyond)
-            there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
+            there = replace(carried, sd=np.hypot(carried.sd, SWITCHED))
             # the logarithm of a whole number, up to rounding
             at = float(round(np.exp(clock)))
             end = (*self._interval_of(there).values(), self._probability_of(there))
@@ -351,7 +337,7 @@ class Track:
         It is the smaller of two tail probabilities. One is that of the farthest point,
         among simulated runs from before the first point. The other is that of the least
         expected point given the points before it, over all points (Bonferroni). The
-        second gets the share ``rules.jumps`` of the false alarms.
+        second gets the share ``JUMPS`` of the false alarms.
         """
         return self._find_surprise(len(self.history))
 
@@ -362,24 +348,21 @@ class Track:
         # with n draws no probability below 1/n can be estimated
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
-        jumps = self.rules.jumps
+        jumps = JUMPS
         return float(min(1.0, from_band / (1 - jumps), from_step / jumps))
 
     @property
     def risen(self) -> Least | None:
-        """Find the least loss, if the run has clearly risen since and its law does not;
-        None otherwise.
-        """
-        rules = self.rules
+        """Find the least loss, if the run has risen since and its law does not."""
         losses = np.log([moment.loss for moment in self.history])
-        if len(losses) <= rules.rows_over:
+        if len(losses) <= ROWS_OVER:
             return None
         place = int(np.argmin(losses))
-        over = losses[place + 1 :][-rules.rows_over :] - losses[place]
+        over = losses[place + 1 :][-ROWS_OVER:] - losses[place]
         by_scale = self.departure.weight.sum(axis=1)
         noise = by_scale @ self.departure.scales.noise_at(self.end - self.clock)
-        clear = max(rules.least_rise, rules.rise_noises * float(noise))
-        if len(over) < rules.rows_over or over.min() < clear:
+        clear = max(LEAST_RISE, RISE_NOISES * float(noise))
+        if len(over) < ROWS_OVER or over.min() < clear:
             return None
         least = self.history[place]
         law = self.first.law_at(np.array([np.log(least.at), self.clock]))
@@ -394,7 +377,7 @@ class Track:
         departure = self.departure
         if departure.khat >= TRUSTED_K:
             return True
-        return departure.effective < self.rules.fewest_draws
+        return departure.effective < FEWEST_DRAWS
 
     def followed(self, within: float) -> Followed:
         """Build the record of the present forecast.
@@ -455,7 +438,6 @@ class Track:
         )
 
     def _list_notes(self) -> list[str]:
-        """List points that were left out, and reasons to distrust the answer."""
         lines = []
         if self.warm:
             lines.append(f"{self.warm} points of the warm-up left out")
@@ -499,7 +481,6 @@ class Track:
         return {"median": median, "low": low, "high": high}
 
     def _probability_of(self, outlook: Outlook) -> float:
-        """Compute the probability of the limit; NaN without a limit."""
         if self.limit is None:
             return float("nan")
         return outlook.below(float(np.log(self.limit)))
@@ -510,11 +491,9 @@ class Track:
         if not self.history:
             return True
         apart = course.law_at(self.clock) - self.course.law_at(self.clock)
-        return abs(float(np.median(apart))) < self.rules.same_past
+        return abs(float(np.median(apart))) < SAME_PAST
 
     def _simulate_foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """Simulate log losses of runs at one point, by the posterior from before this
-        run.
-        """
+        """Simulate log losses at one point, by the posterior from before the run."""
         line = self.slopes * (clock - self.end)
         return self.first.at(clock) + self.first.error + line

@@ -1,3 +1,1 @@
-"""Update posteriors by a second batch of runs: compare it with its forecast, fit again,
-and explain what changed.
-"""
+"""Update posteriors by a second batch: compare, fit again, explain."""

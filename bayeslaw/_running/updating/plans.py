@@ -128,9 +128,7 @@ Sources = Posterior | Mapping[str, Posterior]
 def plan_change(
     before: Plan, new: tuple[Posterior, Sources], keywords: Mapping[str, Any]
 ) -> PlanChange:
-    """Plan with the new posteriors of target and source, with the same question, and
-    compare with the old plan.
-    """
+    """Plan with new posteriors by the same question; compare with the old plan."""
     after = plan(*new, **keywords)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)
@@ -165,9 +163,7 @@ def _pose_of_plan(
 def planned_rows(
     old: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
 ) -> dict[str, pd.DataFrame]:
-    """Build the planned run as a row for each constraint, with the columns that its
-    laws read; no rows without a plan.
-    """
+    """Build the planned run, if there is one, as a row for each constraint."""
     if not planned.D:
         return {}
     question, model = _pose_of_plan(old, keywords, planned)

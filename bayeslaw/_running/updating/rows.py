@@ -99,9 +99,7 @@ def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
 def _pair_rows(
     before: pd.DataFrame, after: pd.DataFrame, columns: list[str]
 ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-    """Match rows that are equal in these columns, each used once, in the order of
-    ``after``.
-    """
+    """Match rows equal in these columns, each used once, in the order of ``after``."""
     was, now = (
         pd.DataFrame(
             {"alike": alike, "nth": pd.Series(alike).groupby(alike).cumcount()}

@@ -40,9 +40,7 @@ def parameter_shifts(
 
 
 def law_shifts(old: Posterior, new: Posterior) -> pd.DataFrame:
-    """Compare each law's weight and drift per e-fold, before and after, if both are
-    averages; else no rows.
-    """
+    """Compare each law's weight and drift, before and after, of averages."""
     columns = ["weight_before", "weight_after", "drift_before", "drift_after"]
     of_old, of_new = (getattr(posterior, "table", None) for posterior in (old, new))
     if of_old is None or of_new is None:

@@ -67,18 +67,14 @@ class Foreseen:
         return sd[:, None] * correlation * sd
 
     def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
-        """Simulate measured log losses, one table for each draw; rows of one run or
-        checkpoint share their effects.
-        """
+        """Simulate a table of log losses for each draw, with shared effects."""
         rng = generator(seed, Stream.FORESEEN_ROWS)
         return self.shared + self.errors.draw(rng)
 
     def log_likelihood(
         self, picked: Bool[np.ndarray, " row"]
     ) -> Float[np.ndarray, " draw"]:
-        """Compute the log likelihood of some rows under each draw, shape (draw,); runs
-        must be complete.
-        """
+        """Compute the log likelihood of complete runs under each draw."""
         carried, scale, dof = self.errors.carried, self.errors.scale, self.errors.dof
         errors = RowErrors(carried[:, picked], scale[:, picked], dof)
         return errors.log_density((self.y - self.shared)[:, picked])
@@ -374,18 +370,14 @@ class Attribution(InJson):
 
     @property
     def is_told(self) -> bool:
-        """Tell whether the old draws predict the refit's shift, so that its parts are
-        meaningful.
-        """
+        """Tell whether the old draws predict the refit's shift."""
         # a shift that is small compared with the old sd need not be explained exactly
         allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
         return abs(self.together - self.shift) <= allowed
 
     @property
     def reasons(self) -> pd.DataFrame:
-        """List the groups that add most of the shift; none if the shift cannot be
-        explained.
-        """
+        """List the groups that add most of the shift, if it is explained."""
         if not self.is_told:
             return self.groups.iloc[:0]
         along = self.groups["adds"] * np.sign(self.shift)

@@ -71,9 +71,7 @@ class UpdateArguments:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A domain before its refit: all its rows, which rows are new, and the old
-    posterior's forecast of the new rows.
-    """
+    """A domain before its refit: its rows, and the old forecast of new ones."""
 
     name: str
     old: KeptPosterior
@@ -234,7 +232,6 @@ def _take_posterior(old: object) -> KeptPosterior:
 
 
 def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
-    """Select the rows of a posterior's own domain, and find the new ones."""
     if "domain" in old.runs:
         if "domain" not in runs:
             raise RunTableError(
@@ -302,9 +299,7 @@ def _choose_goal(
 
 
 def _name_rows(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Set names as the index of rows; if there are several, each name lists the row's
-    settings.
-    """
+    """Name rows by their index; of several, each by the row's settings."""
     if len(rows) == 1:
         return rows.set_axis(pd.Index([name]))
     columns = [c for c in ("N", "D", "replay", "ptpp") if c in rows]

@@ -1,6 +1,4 @@
-"""Define the record of the changes by a second batch: everything that a page shows and
-JSON stores.
-"""
+"""Define the record of the changes by a second batch, for a page and JSON."""
 
 from __future__ import annotations
 
@@ -169,7 +167,17 @@ class Updated(Shown):
             of = f" of {' and '.join(self.surprising)}" if len(self.domains) > 1 else ""
             odd = f"; but the new rows{of} surprise: look at them, and at what to trust"
         if action == "moved":
-            moved = plan.headline() if plan is not None else self._describe_move()
+            # by the forecast that moved most, in sds of its old posterior
+            most = max(
+                self.domains.values(), key=lambda one: abs(one.headline["shift"])
+            )
+            row = most.headline
+            moved = (
+                f"the {most.name} loss of {row.name} goes from {row['before']:.4g} to "
+                f"{row['after']:.4g} nats"
+            )
+            if plan is not None:
+                moved = plan.headline()
             why = self._find_reason()
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
         stays = "the forecasts stay where they were" if plan is None else plan.stays()
@@ -178,15 +186,6 @@ class Updated(Shown):
             for name, domain in self.domains.items()
         )
         return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
-
-    def _describe_move(self) -> str:
-        """Describe the headline forecast that moved most, in sds of its old posterior."""
-        domain = max(self.domains.values(), key=lambda one: abs(one.headline["shift"]))
-        row = domain.headline
-        return (
-            f"the {domain.name} loss of {row.name} goes from {row['before']:.4g} to "
-            f"{row['after']:.4g} nats"
-        )
 
     def _find_reason(self) -> str:
         """Describe the new rows that explain the largest shift of a headline forecast."""
@@ -251,7 +250,6 @@ class Updated(Shown):
         return pd.concat(parts, names=["domain", "run"])
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer in words, and the forecasts."""
         return paragraphs(self.sentence()) + table_html(self.to_frame())
 
 

@@ -27,9 +27,7 @@ COLUMNS = ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt")
 
 
 class Areas(NamedTuple):
-    """Areas after each step, and the momentum that the next phase inherits; each of
-    shape (step,).
-    """
+    """Areas after each step, and the momentum that the next phase inherits."""
 
     S1: Float[np.ndarray, " step"]
     S2: Float[np.ndarray, " step"]

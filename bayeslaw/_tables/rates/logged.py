@@ -122,9 +122,7 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
 def _find_curves(
     table: pd.DataFrame, rows: Int[np.ndarray, " row"]
 ) -> dict[str, Int[np.ndarray, " curve_row"]]:
-    """Group rows by curve, under a name for messages; empty if no curve that a column
-    names has several steps.
-    """
+    """Group rows by curve; empty if no named curve has several steps."""
     for column in (c for c in ("run", "schedule", "curve") if c in table):
         if not (table.groupby(column, observed=True)["step"].nunique() > 1).any():
             continue
@@ -149,9 +147,7 @@ def _compute_curve(
     adaptation_start: float | None = None,
     lr_power: float = 0.0,
 ) -> _Curve:
-    """Compute the areas at the rows of one curve, after filling in its learning rate at
-    every step.
-    """
+    """Compute the areas at a curve's rows, its rate filled in at every step."""
     curve = table.iloc[rows]
     warmup = _read_setting(curve, "warmup", warmup, name)
     split = _read_setting(curve, "adaptation_start", adaptation_start, name)
@@ -196,9 +192,7 @@ def _read_setting(
 
 
 def _join(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
-    """Add the columns of areas; warn of curves whose warm-up before the first row was
-    assumed.
-    """
+    """Add the areas; warn of curves whose early warm-up was assumed."""
     steps = [c.assumed for c in curves if c.assumed]
     if steps:
         last = f" to {max(steps):g}" if max(steps) > min(steps) else ""

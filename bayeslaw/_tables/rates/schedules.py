@@ -117,9 +117,7 @@ def multi_step(
 
 
 def _check(peak: float, steps: int, *rates: float) -> None:
-    """Refuse rates that are no numbers of at least 0, and a number of steps that is not
-    whole.
-    """
+    """Refuse rates below 0 or no numbers, and a number of steps that is not whole."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
     for rate in (peak, *rates):

@@ -1,6 +1,4 @@
-"""Convert cells that are not a single number or text, and leave out rows that are not
-runs.
-"""
+"""Convert cells that are no single number or text, and drop rows that are no runs."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _holds_anything(kind: Any) -> bool:
-    """Tell whether a column of this type may hold records, lists, or numbers of any
-    type.
-    """
+    """Tell whether a column of this type may hold records, lists, or mixed cells."""
     if isinstance(kind, pd.CategoricalDtype):
         return is_of_numbers(kind.categories.dtype)
     if isinstance(kind, pd.ArrowDtype):
@@ -122,9 +118,7 @@ def _flatten(cell: Any) -> Any:
 
 
 def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a record that are not records; fields of nested records get
-    dotted names.
-    """
+    """Yield a record's fields, those of nested records under dotted names."""
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -133,9 +127,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of means or totals at the end, with a warning. Such rows between
-    the others are only warned of.
-    """
+    """Leave out means or totals at the end; warn of these and of others."""
     # rows at the end that are called a mean or total, if no row above is
     rows = int(_is_computed(runs))
     for column in runs.select_dtypes(exclude="number"):

@@ -194,9 +194,7 @@ def _find_clusters(
 
 
 def _number_curves(runs: pd.DataFrame) -> Int[np.ndarray, " row"] | None:
-    """Number the run of each row, by domain, shape (row,); None if rows are no points
-    of runs.
-    """
+    """Number the run of each row, by domain; None if rows are no points of runs."""
     names = ["run"]
     if "run" not in runs and {"schedule", "step"} <= set(runs):
         names = [c for c in ("N", "schedule") if c in runs]

@@ -160,9 +160,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
 
 
 def _find_own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
-    """Find columns outside the schema that have one value along each curve of the other
-    columns.
-    """
+    """Find columns outside the schema with one value along each curve."""
     settings = []
     along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
     for column in runs:

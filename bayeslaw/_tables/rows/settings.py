@@ -48,9 +48,7 @@ class Alike(NamedTuple):
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
-        """Describe the rows, how far apart their losses are, and what to do with them
-        when a law, of this name, is fitted.
-        """
+        """Describe the rows, their losses' spread, and what to do in a fit."""
         line = (
             f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "
@@ -229,9 +227,7 @@ def _is_read(column: Any) -> bool:
 
 
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Number the cell of each row, shape (row,): rows of a cell are equal in all
-    columns that laws read.
-    """
+    """Number the cell of each row: rows equal in all columns that laws read."""
     keys = [column for column in runs if _is_read(column)]
     if not keys:
         raise RunTableError(
@@ -242,9 +238,7 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether a column is a setting: few levels, not a loss or a name, and
-    constant along a run.
-    """
+    """Tell whether a column has few levels, constant along runs, and no losses."""
     levels = runs[column].nunique()
     # a column with more levels is a name or a measurement
     if not 1 < levels <= max(2, len(runs) / 2):

@@ -1,6 +1,4 @@
-"""Complete and check shares of a mixture: columns ``share_NAME``, which sum to one in
-every row.
-"""
+"""Complete and check shares of a mixture, columns ``share_NAME`` with sum one."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ def share_columns(runs: pd.DataFrame) -> list[str]:
 
 
 def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
-    """List columns ``loss_NAME`` of a table of shares without ``loss`` or ``domain``,
-    by the name of the evaluation set.
-    """
+    """List ``loss_NAME`` of a mixtures' table without ``loss``, by set."""
     if not share_columns(runs) or {"loss", "domain"} & set(runs):
         return {}
     prefix, others = "loss_", (LOSS_BEFORE, LOSS_SD)

@@ -183,9 +183,7 @@ def _read_excel(path: Path) -> pd.DataFrame:
 
 
 def _read_records(path: Path, text: str) -> pd.DataFrame:
-    """Read the table of a file of JSON lines, of one JSON array of records, or of one
-    record of columns.
-    """
+    """Read JSON lines, an array of records, or one record of columns."""
 
     def parse(text: str, where: str = "") -> Any:
         def refusal(reason: str) -> RunTableError:
@@ -264,9 +262,7 @@ def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _melt_panel(table: pd.DataFrame) -> pd.DataFrame | None:
-    """Melt a panel with a column for each run to columns ``run``, ``step`` (or the
-    panel's other x axis) and a metric.
-    """
+    """Melt a panel with a column for each run: ``run``, ``step``, and a metric."""
     names = list(map(str, table.columns))
     # as W&B exports it: NAME - METRIC, with its minimum and maximum
     cells = {n: re.fullmatch(r"(.+) - (.+?)(__MIN|__MAX)?", n) for n in names}

@@ -1,6 +1,4 @@
-"""Find the table in a sheet as offices write them: titles above the header, units below
-it, decimal commas.
-"""
+"""Find the table in an office's sheet: titles above, units below, decimal commas."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
 
 
 def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
-    """Write decimal commas as points, in a sheet whose numbers show that the comma is
-    its decimal sign.
-    """
+    """Write decimal commas as points, in a sheet whose numbers show them."""
     columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
     if not any("," in c for row in sheet.rows for c in row if isinstance(c, str)):
         return sheet

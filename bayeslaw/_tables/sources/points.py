@@ -34,9 +34,7 @@ from bayeslaw._tables.words import (
 
 
 def imported(module: str, extra: str) -> ModuleType:
-    """Import a module of a library that an extra of this package installs, when a store
-    or a sheet needs it.
-    """
+    """Import a library of an extra when a store or a sheet needs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,6 +1,4 @@
-"""Read event files of TensorBoard: ``tensorboard:FOLDER``; each folder of events is a
-run.
-"""
+"""Read event files of TensorBoard: ``tensorboard:FOLDER``; a folder is a run."""
 
 from __future__ import annotations
 
@@ -40,7 +38,6 @@ def read(place: str) -> list[LoggedRun]:
 
 
 def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
-    """Read settings, and metrics by step."""
     accumulator = imported(
         "tensorboard.backend.event_processing.event_accumulator", "tensorboard"
     )

@@ -77,9 +77,7 @@ def _join_key(item: Any) -> str:
 
 
 def _read_records(file: Path) -> Iterator[bytes]:
-    """Read the contents of a log's records; the log of an unfinished run may end in
-    half a record.
-    """
+    """Read a log's records; an unfinished run's may end in half a record."""
     content = file.read_bytes()
     if content[:4] != b":W&B":
         raise RunTableError(f"{file}: not a file of W&B's offline runs")
