@@ -21,6 +21,7 @@ OURS = (
 
 N0 = 1e9  # size at which the size factors are 1
 DECADES = 1e4  # ratio of sizes whose size factor is sampled (g4 below)
+PTPP = 30.0  # pre-training tokens per parameter at which stage factors are 1
 REFERENCE = {
     "N": N0,
     "D": 5e9,
@@ -70,6 +71,11 @@ def size_power(e: Values, name: str):
 def factor(x: Covariates, e: Values, name: str):
     """Compute (N/N0)^g, shape (run,)."""
     return power(x["N"] / N0, size_power(e, name))
+
+
+def pretrained(x: Covariates, e: Values):
+    """Compute (ptpp/30)^z, shape (run,)."""
+    return power(x["ptpp"] / PTPP, e["z"])
 
 
 def publish_share(p: Values) -> dict:

@@ -15,7 +15,7 @@ docs/state_laws.md tells which forms were tried, and the results.
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
 from bayeslaw._law.priors import lognormal, normal
 
 from ._rise import BETA, DELTA, KAPPA, kept, relearned, replayed
@@ -23,13 +23,13 @@ from ._state import (
     OURS,
     REFERENCE,
     factor,
+    pretrained,
     publish_share,
     size,
     source_level,
     unpublish_share,
 )
 
-PTPP = 30.0  # pre-training tokens per parameter at which the share is stated
 RISE = r"(S_1-S_0)\,a N^{g}\left(\frac{ptpp}{30}\right)^{z} e^{-\kappa r^{.6}}"
 RELEARNED = r"\left(1+\frac{r D}{\delta P}\right)^{-\beta}"
 
@@ -38,8 +38,7 @@ def gap_left(x: Covariates, e: Values):
     """Compute (S1 - S0) (N/N0)^g (ptpp/30)^z e^(-kappa r^.6) (1 + r D/(delta P))^-beta,
     shape (run,).
     """
-    pretraining = power(x["ptpp"] / PTPP, e["z"])
-    share = factor(x, e, "g") * pretraining * kept(x, e) * relearned(x, e)
+    share = factor(x, e, "g") * pretrained(x, e) * kept(x, e) * relearned(x, e)
     return (e["S1"] - x["source_loss_before"]) * share
 
 

@@ -75,7 +75,7 @@ def test_the_measured_grid_is_what_its_card_says():
     assert (np.diff(before, axis=1) < 0).all()
     assert (target["loss"] < target["loss_before"]).all()
     assert default_laws(source) == ["state-rise"]
-    assert default_laws(target) == ["state-power"]
+    assert default_laws(target) == ["state-power-stages"]
 
 
 SMALLER = (12368, 23160, 53960)

@@ -141,12 +141,12 @@ def state_target(p):
     return X["loss_before"] + (end - X["loss_before"]) * way
 
 
-def state_power(p):
+def state_power(p, farther=1.0):
     before, r = X["source_loss_before"], X["replay"]
     level = before ** p["p"] * (1 - r) ** -p["v"] * (r + 0.02) ** -p["w"]
     exponent = p["b"] * X["N"] ** p["m"]
     tokens = X["D"] * np.sqrt(1 - r) / 1e7
-    return level * (p["c"] + p["B"] * X["N"] ** p["h"] * tokens**-exponent)
+    return level * (p["c"] + p["B"] * farther * X["N"] ** p["h"] * tokens**-exponent)
 
 
 def reread(p):
@@ -304,6 +304,7 @@ FORMULAS = {
     ),
     "state-power": state_power,
     "state-power-repeats": state_power_repeats,
+    "state-power-stages": lambda p: state_power(p, (X["ptpp"] / 30) ** p["z"]),
     "state-rise": state_rise,
     "state-rise-repeats": state_rise_repeats,
     "state-source": state_source,

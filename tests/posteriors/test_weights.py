@@ -135,22 +135,23 @@ def test_a_law_has_no_share_below_a_twentieth_of_the_best_one_s(stages, share):
 def test_the_state_law_of_the_table_s_own_domain_competes():
     target = bayeslaw.simulate("state-target")
     source = target.assign(loss_before=target["source_loss_before"])
-    assert default_laws(target) == candidate_laws(target)[-1:] == ["state-power"]
+    law = "state-power-stages"
+    assert default_laws(target) == candidate_laws(target)[-1:] == [law]
+    assert default_laws(target.drop(columns="ptpp")) == ["state-power"]
     # of few sizes there are two, if the rows are enough to weigh them by
     few = target[target["N"].isin(target["N"].drop_duplicates().head(2))]
-    both = ["state-power", "state-target"]
-    assert default_laws(few) == candidate_laws(few)[-2:] == both
-    assert default_laws(few.head(HANDFUL)) == ["state-power"]
+    assert default_laws(few) == candidate_laws(few)[-2:] == [law, "state-target"]
+    assert default_laws(few.head(HANDFUL)) == [law]
     assert default_laws(source) == candidate_laws(source)[-1:] == ["state-rise"]
     assert default_laws(source.drop(columns="ptpp")) == ["state-source"]
     blind = default_laws(target.drop(columns="source_loss_before"))
     assert not any(name.startswith("state-") for name in blind)
     # a domain of another name than the source is a target, though it has no loss_before
     named = target.drop(columns="loss_before").assign(domain="math")
-    assert default_laws(named) == ["state-power"]
+    assert default_laws(named) == [law]
     # one of the two does not read the target's own loss before adaptation
     unread = target.drop(columns="loss_before").assign(domain="target")
-    assert default_laws(unread) == ["state-power"]
+    assert default_laws(unread) == [law]
 
 
 def test_mixtures_of_checkpoints_have_laws_that_start_from_their_losses():
@@ -170,7 +171,7 @@ def test_laws_of_stages_need_several_sizes_too():
     runs = bayeslaw.simulate("state-target")
     one_size = runs[runs["N"] == runs["N"].min()]
     assert one_size["ptpp"].nunique() > 1
-    assert default_laws(one_size) == ["state-power", "state-target"]
+    assert default_laws(one_size) == ["state-power-stages", "state-target"]
     of_stages = [
         "ptpp-floor",
         "ptpp-gate",
@@ -252,8 +253,10 @@ def test_a_reference_run_may_name_what_only_other_candidates_read(monkeypatch):
 
     monkeypatch.setattr(module, "compare_part", stop)
     reference = {"D": 1e9, "ptpp": 30.0, "nonsense": 1.0}
+    # the law of repeats does not read the stage, forms of size and stage do
+    runs = bayeslaw.simulate("state-target")
     with pytest.raises(KeyError):
-        bayeslaw.average(bayeslaw.simulate("state-target"), reference=reference)
+        bayeslaw.average(runs.assign(U=runs["D"] / 4), reference=reference)
     assert seen == [{"D": 1e9, "nonsense": 1.0}]
 
 

@@ -1,6 +1,6 @@
 """Forecast sizes and stages of the bundled grids that the fit has not seen, law by law.
 
-    python tests/studies/new_sizes.py [--only minicpt] [--laws state-power,state-rise]
+    python tests/studies/new_sizes.py [--only minicpt] [--laws state-power-stages,state-rise]
 
 Each law is judged and fitted as `bayeslaw.average` does with it alone, at default settings
 and seed 0: first the law, then its misfit, and the effects that rows share. ``default``
@@ -37,7 +37,7 @@ CACHE = ROOT / "docs" / "results" / "new_sizes.csv"
 FORMS = ("dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
 DEFAULT = "default"
 LAWS = {
-    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power", DEFAULT),
+    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power", "state-power-stages", DEFAULT),
     "source": (*FORMS, "ptpp-rise", "state-source", "state-rise", DEFAULT),
 }
 

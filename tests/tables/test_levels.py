@@ -84,7 +84,7 @@ STAGED = PLAIN.assign(replay=0.3, ptpp=np.geomspace(5.0, 50.0, len(PLAIN)))
         (PLAIN.assign(replay=0.0), ["chinchilla", "coupled"]),
         (STAGED, ["ptpp-tokens"]),
         (STAGED.drop(columns="replay"), ["chinchilla", "coupled"]),
-        (ONE, ["state-power"]),
+        (ONE, ["state-power-stages"]),
         *(
             (of_one("N", n).assign(replay=np.resize([0.1, 0.3, 0.5], n)), ["dcpt"])
             for n in (8, 12, 25)

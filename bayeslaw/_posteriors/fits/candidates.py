@@ -114,9 +114,13 @@ def _list_suited(runs: pd.DataFrame) -> list[str]:
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # replayed tokens count relative to those of pre-training
         of_source = "state-rise" if "ptpp" in runs else "state-source"
+        of_target = ["state-power"]
+        if "ptpp" in runs and not _is_repeated(runs):
+            of_target = ["state-power-stages"]
         # of few sizes the target's own loss before tells what exponents of N cannot
-        few = ["state-target"] * (levels["N"] <= FEW_SIZES)
-        of_state = _choose_state_laws(runs, ["state-power", *few], of_source)
+        if levels["N"] <= FEW_SIZES:
+            of_target.append("state-target")
+        of_state = _choose_state_laws(runs, of_target, of_source)
         # With one size only the checkpoint's own losses inform about it. But for a
         # handful of mixes at one size, dcpt gives the curve in replay.
         is_read = levels["N"] > 1 or len(runs) <= HANDFUL or not of_state
