@@ -117,6 +117,19 @@ def power_without_m(t, x):
     return state_power([*t[:6], 0.0, t[6]], x)
 
 
+def state_power_stages(t, x, later=1.0):
+    """state_power with B (ptpp/30)^z."""
+    data = exp(t[3]) * x.n ** t[4] * remaining(x, t[5], t[6])
+    data = data * (x.ptpp / 30) ** t[8] * later
+    replay = -t[2] * log(1 - x.r) - t[7] * log(x.r + 0.02)
+    return t[1] * log(x.S) + replay + log(exp(t[0]) + data)
+
+
+def further_pretraining(t, x):
+    """The same with B (ptpp/30)^z (1 + D/P)^y."""
+    return state_power_stages(t, x, (1 + x.D / x.P / 100) ** t[9])
+
+
 def tokens_only(t, x):
     """Without the checkpoint's losses: (1-r)^-v (r+.02)^-w (E + A n^-a P^-e + B n^h (D (1-r)^.5)^-b)."""
     size = exp(t[1]) * x.n ** -exp(t[6]) * (x.P / 0.1) ** -exp(t[7])
@@ -183,6 +196,8 @@ FORMS = {
         "state_sum": (state_sum, [-0.4, 0.6, 0.3, 0.0, -3.0, -1.0, -2.0]),
         "state_lean": (state_lean, POWER),
         "**state-power**": (state_power, [*POWER, 0.005]),
+        "**state-power-stages**": (state_power_stages, [*POWER, 0.005, 0.01]),
+        "and (1 + D/P)^y": (further_pretraining, [*POWER, 0.005, 0.01, 0.0]),
         "without w": (power_without_w, POWER),
         "without m": (power_without_m, [*POWER[:6], 0.005]),
         "no losses before": (

@@ -37,7 +37,14 @@ CACHE = ROOT / "docs" / "results" / "new_sizes.csv"
 FORMS = ("dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
 DEFAULT = "default"
 LAWS = {
-    "target": (*FORMS, "ptpp-tokens", "state-target", "state-power", "state-power-stages", DEFAULT),
+    "target": (
+        *FORMS,
+        "ptpp-tokens",
+        "state-target",
+        "state-power",
+        "state-power-stages",
+        DEFAULT,
+    ),
     "source": (*FORMS, "ptpp-rise", "state-source", "state-rise", DEFAULT),
 }
 

@@ -1,7 +1,7 @@
 """Tune rate and batch together in simulated sweeps whose best settings are known.
 
     python tests/studies/settings_worlds.py [--worlds 20] [-o docs/results/settings_worlds.csv]
-    python tests/studies/settings_worlds.py --law [--worlds 12] [-o docs/results/settings_law.csv]
+    python tests/studies/settings_worlds.py --law [--worlds 100] [-o docs/results/settings_law.csv]
 
 A world has nine cells, three sizes by three budgets. The log loss of a cell is a quadratic
 in the logs of rate and batch, turned by default (more batch, more rate). Its lowest point
@@ -10,7 +10,9 @@ are a factor of two apart. Each kind of world changes one thing: the runs of a c
 noise, or the form of the bowl. The figures are over all cells of all worlds.
 
 ``--law`` fits chinchilla+lr+bs to all runs of a world of 5 by 5 levels, by importance
-sampling, and finds the best settings at four times the largest size and budget.
+sampling, and finds the best settings at four times the largest size and budget. Beside it
+stand least squares of the form and the noise that the worlds have: what these runs can
+tell.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 
 import bayeslaw
 
@@ -182,6 +185,37 @@ def summary(name: str, cells: pd.DataFrame) -> dict[str, str]:
     }
 
 
+def of_least_squares(runs: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """The log of each best setting at the goal, and its standard error, by least squares
+    of the worlds' own form.
+    """
+    N, D = (np.log(runs[c].to_numpy() / x) for c, x in (("N", 3e8), ("D", 8e9)))
+    place = np.column_stack([np.ones(len(runs)), N, D])
+    settings = np.log(runs[["lr", "bs"]].to_numpy() / [1e-3, 256.0])
+    y = np.log(runs["loss"].to_numpy())
+
+    def residuals(p: np.ndarray) -> np.ndarray:
+        floor, size, alpha, data, beta = p[:5]
+        tuned = np.exp(floor) + np.exp(size - alpha * N) + np.exp(data - beta * D)
+        off = settings - place @ p[5:11].reshape(2, 3).T
+        rise = np.exp(p[11]) * off[:, 0] ** 2 + np.exp(p[12]) * off[:, 1] ** 2
+        return (np.log(tuned) + rise + 2 * p[13] * off.prod(axis=1) - y) / 2e-3
+
+    start = [0.6, -0.7, 0.35, -0.8, 0.37, 0, -0.7, 0.25, 0, -0.19, 0.63, -4.6, -5.1, 0]
+    found = least_squares(residuals, start, x_scale=np.abs(start) + np.array(0.1))
+    covariance = np.linalg.pinv(found.jac.T @ found.jac)
+    goal = np.array([1.0, np.log(GOAL["N"] / 3e8), np.log(GOAL["D"] / 8e9)])
+    places = {"lr": slice(5, 8), "bs": slice(8, 11)}
+    middle = {"lr": np.log(1e-3), "bs": np.log(256.0)}
+    return {
+        name: (
+            float(middle[name] + found.x[at] @ goal),
+            float(np.sqrt(goal @ covariance[at, at] @ goal)),
+        )
+        for name, at in places.items()
+    }
+
+
 def told_by_law(seed: int) -> list[dict[str, Any]]:
     """For each setting of a world: the best at the goal over the true one, whether its
     interval holds that, and the same of the exponents of N and D.
@@ -192,11 +226,15 @@ def told_by_law(seed: int) -> list[dict[str, Any]]:
     ranges = {"lr": (1e-5, 1e-1), "bs": (16.0, 1e5)}
     best = bayeslaw.best_settings(None, fit, GOAL, source_weight=0.0, ranges=ranges)
     truth = dict(zip(MOVES, best_of(**GOAL), strict=True))
+    squares = of_least_squares(runs)
     rows = []
     for name, answer in best.items():
         low, high = answer.interval
         row = {"setting": name, "error": np.log(answer.best / truth[name])}
         row |= {"held": low < truth[name] < high, "half": np.log(high / low) / 2}
+        at, error = squares[name]
+        row["squares"] = at - np.log(truth[name])
+        row["squares_held"] = abs(row["squares"]) < 1.645 * error
         for along, exponent in zip("ND", MOVES[name], strict=True):
             draws = fit.posterior[f"{name}_best_{along}"]
             row[f"error_{along}"] = draws.mean() - exponent
@@ -218,6 +256,10 @@ def summary_of_law(rows: pd.DataFrame) -> pd.DataFrame:
             "sd": f"{part['error'].std():.1%}",
             "half of the 90% interval": f"{part['half'].mean():.1%}",
             "held": str(part["held"].sum()),
+            "least squares: within a tenth, sd, held": (
+                f"{(part['squares'].abs() < np.log(1.1)).sum()}, "
+                f"{part['squares'].std():.1%}, {part['squares_held'].sum()}"
+            ),
         }
         for along in "ND":
             error = np.sqrt((part[f"error_{along}"] ** 2).mean())
