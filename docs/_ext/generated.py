@@ -404,6 +404,7 @@ MOVES = {
     "a387e369": "scales fell with the size of models",
     "d59a6960": "drift was learned in its own directions",
     "6b4170b9": "laws of a checkpoint's losses drifted upwards at more tokens per parameter",
+    "0c2628e6": "laws of the target read the stage",
 }
 
 
