@@ -551,6 +551,12 @@ PAGES: dict[str, Callable[[], str]] = {
         "handful.csv", by_rows(partial(handful.markdown, law=handful.DEFAULT))
     ),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
+    "new_sizes_minicpt": Kept(
+        "new_sizes.csv", by_rows(partial(new_sizes.of_folds, start="French"))
+    ),
+    "new_sizes_minicpt_de": Kept(
+        "new_sizes.csv", by_rows(partial(new_sizes.of_folds, start="German"))
+    ),
     "new_sizes_fr": Kept(
         "new_sizes.csv", by_rows(partial(new_sizes.of_folds, start="microcpt,"))
     ),
