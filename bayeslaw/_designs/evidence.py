@@ -54,15 +54,12 @@ def less_drift(
     added = np.zeros((sum(counts), len(candidates)))
     rng = generator(seed, Stream.CANDIDATES_DRIFT)
     for part in parts:
-        formula = part.piece.log_loss
+        formula = part.piece.formula
         if not isinstance(formula, LogLoss) or formula.training_range is None:
             continue
         drifts = np.asarray(part.piece.values[DRIFT])
         offered, wanted = (
-            formula.beyond(
-                {c: table[c].to_numpy(float) for c in formula.law.columns_in(table)}
-            )
-            for table in (candidates, goal)
+            formula.beyond(part.piece.fill(table)) for table in (candidates, goal)
         )
         farthest = wanted.max(axis=0)
         for side in np.flatnonzero((farthest > 0) & (offered > 0).any(axis=0)):

@@ -10,6 +10,7 @@ import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._designs.evidence import covariance, less_drift
 from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.repetition import repeating
 from known import saved
 from known.pool import pool
 
@@ -327,6 +328,23 @@ def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
     line = np.cov(said, wanted)[0, 1] / tau**2
     assert line == pytest.approx(np.sum(near * far), rel=0.05)
     assert line > 1.15 * shared
+
+
+def test_a_law_drifts_alike_within_a_formula_that_fills_in_its_columns():
+    law = bayeslaw.law("data-constrained")
+    runs = pd.DataFrame({"N": [1e8, 1e9], "D": [1e9, 1e10], "U": 1e10, "loss": 2.0})
+    values = {n: np.full(400, p.median) for n, p in law.priors.items()}
+    values |= {"sigma": np.full(400, 1e-3), "dof": np.full(400, 1e6)}
+    values["drift"] = 0.01 * np.random.default_rng(0).standard_normal((400, 8))
+    (piece,) = saved.make_average([(law, values)], runs).pieces()
+    (filling,) = repeating([piece], 1e10)
+    at = pd.DataFrame({"N": 1e9, "D": [2e10, 6e10], "U": 1e10, "replay": 0.0})
+    plain, within = (
+        less_drift(all_draws([p]), table[:1], table[1:])
+        for p, table in ((piece, at), (filling, at.drop(columns="U")))
+    )
+    assert plain.std() > 0
+    np.testing.assert_allclose(within, plain)
 
 
 # -- for a plan ------------------------------------------------------------------------
