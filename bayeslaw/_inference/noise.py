@@ -67,6 +67,9 @@ class ErrorPrior(NamedTuple):
     tau_run: Prior = lognormal(
         0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
     )
+    # Scale of the effect that runs share which are alike but in a tuned setting: what
+    # laws miss, as `sigma` is for runs that share nothing.
+    tau_setting: Prior = lognormal(0.005, 1.0, "as sigma: fits miss by .2-1%")
     # Correlation length of the remaining error along a run, in e-folds of steps or
     # tokens.
     curve_length: Prior = lognormal(
@@ -100,6 +103,7 @@ def error_priors(shared: SharedError) -> dict[str, Prior]:
         "sigma": ERROR.sigma,
         "tau_checkpoint": ERROR.tau_checkpoint,
         "tau_run": ERROR.tau_run,
+        "tau_setting": ERROR.tau_setting,
         "run_length": (
             ERROR.curve_length if shared.kind == "run" else ERROR.ladder_length
         ),
