@@ -130,8 +130,15 @@ def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
     needed, naming = _TELLING[kind]
     if not set(needed) <= set(runs):
         return None
-    texts = [_format_names(runs[column]) for column in naming if column in runs]
-    rows = [" ".join(row) for row in zip(*texts, strict=True)]
+    return join_names(runs, naming)
+
+
+def join_names(runs: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Join the columns that are there to a name for each row. An empty cell, such as a
+    seed, names nothing.
+    """
+    texts = [_format_names(runs[column]) for column in columns if column in runs]
+    rows = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
     return pd.Series(rows, index=runs.index)
 
 
@@ -145,7 +152,10 @@ _TELLING = {
 
 
 def _format_names(column: pd.Series) -> list[str]:
-    return [f"{v:g}" if isinstance(v, float) else str(v) for v in column]
+    return [
+        "" if pd.isna(v) else f"{v:g}" if isinstance(v, float) else str(v)
+        for v in column
+    ]
 
 
 def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
