@@ -298,6 +298,17 @@ def test_the_best_batch_turns_with_the_rate(most):
     np.testing.assert_allclose(best["bs"].draws, at_rate, rtol=2e-3)
 
 
+def test_ends_of_a_wide_range_are_told_on_its_logarithmic_scale():
+    law, posterior = known_turn()
+    run = {c: law.reference[c] for c in ("N", "D")}
+    ranges = {"lr": (1e-6, 100.0), "bs": (16.0, 1e5)}
+    best = bayeslaw.best_settings(
+        None, posterior, run, source_weight=0.0, ranges=ranges
+    )
+    assert best["lr"].best == pytest.approx(1.5e-3, rel=2e-3)
+    assert best["lr"].at_ends == (0, 0)
+
+
 def test_a_law_of_an_earlier_version_is_refused_with_what_to_do():
     """Its origin does not say where the sweep ends."""
     recipe = recipe_of(bayeslaw.find_law("chinchilla+lr+bs"))
