@@ -408,6 +408,12 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
     assert kept.mean() == pytest.approx(0.9, abs=0.02)
 
 
+def test_numbers_of_a_plan_may_be_text_as_for_plan(plan_sequence, planned_pool):
+    asked = PLAN | {"N": "8B", "ptpp": "20", "baseline_loss": "3.0"}
+    first = bayeslaw.next_runs(planned_pool, asked, BUDGET, **FOR_A_PLAN)
+    assert first.runs.equals(plan_sequence[0].runs)
+
+
 def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):
     first = plan_sequence[0]
     losses = planned_pool.loc[first.runs["row"], ["loss", "source_loss"]]
