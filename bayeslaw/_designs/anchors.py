@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,9 +43,13 @@ from bayeslaw._designs.worth import (
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior, by_name
 from bayeslaw._posteriors.outcomes import check_readable
+from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.rows.shares import share_columns
 from bayeslaw._tables.runs import TEXT, as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
 
 LEAST_NARROWER = 0.05  # share of a new run's interval below which it is hardly narrower
 
@@ -415,6 +419,13 @@ def anchors(arguments: AnchorArguments) -> Anchors:
             "fitted to runs of the same settings; for another seed of them give a "
             "column 'seed'"
         )
+    anew = _name_measured(target, candidates, begun)
+    if anew:
+        warnings.append(
+            f"run {', '.join(anew)} was measured, but none of its measured points is "
+            "among the candidates: it is priced and valued as a new run; to go on with "
+            "it for the difference, offer its last measured point, too"
+        )
     plan = None
     if aim.plan is not None and not aim.plan.is_reached:
         warnings.append(
@@ -504,6 +515,20 @@ def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
         )
     most = int(max_picks or len(offered.cost) * replicates)
     return Limits(budget, int(replicates), most)
+
+
+def _name_measured(
+    posterior: Posterior, candidates: pd.DataFrame, begun: Bool[np.ndarray, " row"]
+) -> list[str]:
+    """Name the runs on offer that a posterior was fitted to, of which no measured point
+    is on offer.
+    """
+    runs = table_of(posterior)
+    if runs is None or "loss" in candidates or not {"run"} <= {*runs} & {*candidates}:
+        return []
+    names = candidates["run"].astype(str)
+    is_measured = names.isin(runs["run"].dropna().astype(str))
+    return [*names[is_measured & ~names.isin(names[begun])].unique()]
 
 
 def _build_records(offered: Menu, appraisal: Appraisal) -> list[dict[str, Any]]:

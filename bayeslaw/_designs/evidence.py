@@ -16,7 +16,8 @@ which has the covariance tau^2 c^1.5 (2 g - c)^.5.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,8 +26,8 @@ import pandas as pd
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.gaussian import Offer, principal
 from bayeslaw._designs.menu import Menu
-from bayeslaw._inference.noise import RunNoise
-from bayeslaw._inference.table import MIN_GAP
+from bayeslaw._inference.noise import RunNoise, find_learned
+from bayeslaw._inference.table import MIN_GAP, OF_CHECKPOINT
 from bayeslaw._plans.question import TARGET
 from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
@@ -54,15 +55,12 @@ def less_drift(
     added = np.zeros((sum(counts), len(candidates)))
     rng = generator(seed, Stream.CANDIDATES_DRIFT)
     for part in parts:
-        formula = part.piece.log_loss
+        formula = part.piece.formula
         if not isinstance(formula, LogLoss) or formula.training_range is None:
             continue
         drifts = np.asarray(part.piece.values[DRIFT])
         offered, wanted = (
-            formula.beyond(
-                {c: table[c].to_numpy(float) for c in formula.law.columns_in(table)}
-            )
-            for table in (candidates, goal)
+            formula.beyond(part.piece.fill(table)) for table in (candidates, goal)
         )
         farthest = wanted.max(axis=0)
         for side in np.flatnonzero((farthest > 0) & (offered > 0).any(axis=0)):
@@ -111,6 +109,24 @@ class Domain:
     batch: Int[np.ndarray, " draw"]
     # scale of each candidate's error relative to the longest training runs
     error_size: Float[np.ndarray, " candidate"]
+    # Learned effects of checkpoints, which candidates and goal contain; and the share of
+    # the effects' variance that is not learned, by checkpoint on offer and by goal.
+    learned: Float[np.ndarray, "*#draw_goal"] = field(
+        default_factory=partial(np.zeros, (1, 1))
+    )
+    new_of_checkpoint: Float[np.ndarray, " #checkpoint"] = field(
+        default_factory=partial(np.ones, 1)
+    )
+    new_of_goal: Float[np.ndarray, " #goal"] = field(
+        default_factory=partial(np.ones, 1)
+    )
+
+    def about(
+        self, goal: Float[np.ndarray, "draw goal"], at: Int[np.ndarray, " goal"]
+    ) -> Domain:
+        """View the same candidates with another goal, which is no run's loss."""
+        nothing = {"learned": np.zeros((1, 1)), "new_of_goal": np.ones(1)}
+        return replace(self, goal=goal, at=at, **nothing)
 
 
 def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
@@ -130,30 +146,64 @@ def domain_of(
     candidates, runs = as_read(menu.table, domain), as_read(goal, domain)
     of_goal = log_losses(parts, runs, "the goal's table")  # refuses a bad goal by name
     at = checkpoints_of(menu, goal)
-    return view_candidates(parts, candidates, runs, of_goal, at, run_length)
+    return view_candidates(parts, candidates, menu, runs, of_goal, at, run_length)
 
 
 def view_candidates(
     parts: Sequence[Draws],
     candidates: pd.DataFrame,
+    menu: Menu,
     runs: pd.DataFrame,
     goal: Float[np.ndarray, "draw goal"],
     at: Int[np.ndarray, " goal"],
     run_length: float | None,
 ) -> Domain:
-    """Evaluate draws at the candidates, with no more drift towards the ``runs`` of the
-    goal than a refit would learn. ``goal`` and ``at`` are those of `Domain`.
+    """Evaluate draws at the candidates of the menu, with no more drift towards the
+    ``runs`` of the goal than a refit would learn. ``at`` is that of `Domain`, ``goal``
+    without learned effects.
     """
     what = "the table of candidates"
     log_loss = log_losses(parts, candidates, what)
+    sizes = error_sizes(parts, candidates, what)
+    learned, new = learned_effects(parts, candidates)
+    of_goal, new_of_goal = learned_effects(parts, runs)
+    of_goal = error_sizes(parts, runs, "the goal's table") * of_goal
+    _, first = np.unique(menu.checkpoint, return_index=True)  # run of each checkpoint
     return Domain(
-        log_loss=log_loss + less_drift(parts, candidates, runs),
-        goal=goal,
+        log_loss=log_loss + sizes * learned + less_drift(parts, candidates, runs),
+        goal=goal + of_goal,
         at=at,
         noise=noise_of(parts, run_length),
         batch=batches(parts),
-        error_size=error_sizes(parts, candidates, what).mean(0),
+        error_size=sizes.mean(0),
+        learned=of_goal,
+        new_of_checkpoint=new[menu.rows[first, 0]],
+        new_of_goal=new_of_goal,
     )
+
+
+def learned_effects(
+    parts: Sequence[Draws], table: pd.DataFrame
+) -> tuple[Float[np.ndarray, "draw row"], Float[np.ndarray, " row"]]:
+    """Collect the learned effects of the rows' checkpoints, shape (draw, row), and the
+    share of the variance of a new checkpoint's effects that is left for each row.
+    """
+    draws = sum(len(part.rows) for part in parts)
+    learned, variances = np.zeros((draws, len(table))), np.zeros((2, len(table)))
+    for part in parts:
+        values, law = part.piece.values, part.piece.law
+        for kind in OF_CHECKPOINT:
+            if f"tau_{kind}" not in values:
+                continue
+            columns = law.untuned if law else ()
+            by_row = find_learned(part.piece.effects, kind, table, columns)
+            for row, effect in by_row.items():
+                learned[part.rows, row] += effect
+            is_new = ~np.isin(np.arange(len(table)), [*by_row])
+            square = np.sum(np.square(values[f"tau_{kind}"]))
+            variances += square * np.stack([is_new, np.ones(len(table))])
+    left, whole = variances
+    return learned, np.divide(left, whole, out=np.ones(len(table)), where=whole > 0)
 
 
 def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
@@ -224,10 +274,12 @@ def gaussian(
     wanted = np.unique(np.concatenate([d.at for d in domains]))
     count = len(menu.checkpoint_cost)
     is_wanted = np.arange(count)[:, None] == wanted[wanted >= 0]
+    new = [np.broadcast_to(d.new_of_checkpoint, count) for d in domains]
+    of_new = sds[:, None, :] * np.sqrt(new)[:, :, None]  # (domain, checkpoint, effect)
     # loadings of each checkpoint's runs on the effects, shape (domain, checkpoint, ...)
-    effects = sds[:, None, :, None] * is_wanted[:, None, :]
+    effects = of_new[..., None] * is_wanted[:, None, :]
     effects = effects.reshape(width, count, -1)
-    others = sds[:, None, :] * ~is_wanted.any(axis=1)[:, None]
+    others = of_new * ~is_wanted.any(axis=1)[:, None]
     of_goals = [
         np.where((d.at >= 0)[:, None], by_checkpoint[d.at], 0.0)
         for d, by_checkpoint in zip(domains, effects, strict=True)

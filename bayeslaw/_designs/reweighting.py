@@ -68,6 +68,7 @@ def reweight(
     noise = domain.noise
     checkpoints = int(max(checkpoint.max(), *domain.at)) + 1
     effects = draw_new_effects(noise.tau_checkpoint, checkpoints, rng)
+    effects = effects * np.sqrt(domain.new_of_checkpoint[:checkpoints])
     of_runs = draw_new_effects(noise.tau_run, len(picks), rng)
     law = domain.log_loss[:, rows]
     centre = law + effects[:, checkpoint] + of_runs[:, of_pick]

@@ -39,7 +39,7 @@ HARDLY = 0.05  # probability of another verdict below which runs hardly decide
 def foresee_new_run(market: Market, bought: Appraisal) -> dict[str, float]:
     """Compute half of a new run's 90% interval in log loss, now and after picks."""
     (domain,) = market.goal.domains
-    own = _own_variance(domain, float(np.mean(domain.at >= 0)))
+    own = float(_own_variances(domain).mean())
     sds = {"before": bought.sds[0], "after": bought.sds[-1]}
     return {name: Z90 * math.sqrt(sd**2 + own) for name, sd in sds.items()}
 
@@ -64,8 +64,7 @@ def foresee_verdicts(
         variances_at(precision_of(market.offer, some), market.approximation.goals)
         for some in ((), picks)
     )
-    own = np.array([_own_variance(domain, float(at >= 0)) for at in domain.at])
-
+    own = _own_variances(domain)
     margin = math.log(max_loss) - domain.goal.mean(axis=0)
     probability = ndtr(margin / np.sqrt(before + own))
     # a verdict is sure if the new mean is this far from the limit
@@ -113,13 +112,15 @@ def describe_verdicts(verdicts: dict[str, Any], spent: float | None) -> str:
     )
 
 
-def _own_variance(domain: Domain, at_offered: float) -> float:
-    """Compute the variance of a new run's log loss around the law. ``at_offered``: share
-    of runs whose checkpoint is on offer; its effect is then part of the goal's sd.
+def _own_variances(domain: Domain) -> Float[np.ndarray, " goal"]:
+    """Compute the variance of a new run's log loss around the law, for each run of the
+    goal. What is learned of its checkpoint's effect, and all of it if the checkpoint is
+    on offer, is part of the goal's sd.
     """
     noise = domain.noise
-    in_goal = at_offered * noise.tau_checkpoint**2
-    return float(np.mean(noise.capped_variance + noise.shared_variance - in_goal))
+    in_goal = np.where(domain.at >= 0, 1.0, 1.0 - domain.new_of_goal)
+    whole = np.mean(noise.capped_variance + noise.shared_variance)
+    return whole - in_goal * np.mean(noise.tau_checkpoint**2)
 
 
 # -- choices ---------------------------------------------------------------------------

@@ -260,7 +260,8 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
     warn_of_distance(fitted, offered)
     # law and new runs: at the goal, and at each cell of the table, where further seeds
     # are no runs whose effects were learned
-    cells = told_apart.drop_duplicates(list(fitted.law.covariates))
+    cells = told_apart.reset_index(drop=True)  # a stacked table repeats its labels
+    cells = cells.drop_duplicates(list(fitted.law.covariates))
     cells = cells.drop(columns=["run", "seed"], errors="ignore")
     cells = cells.iloc[:: -(-len(cells) // MOST_CELLS)]
     (at_goal, new), (at_cells, new_cells) = (
@@ -284,7 +285,9 @@ def choose_recipe(arguments: ChoiceArguments) -> RecipeChoice:
             reached = np.where(curve.min(axis=1) <= level, reached, np.inf)
             pair["tokens"] = _summarise(reached, prob)
             pair["tokens_saved"] = _summarise(reached - goal["D"].iloc[0], prob)
-        is_read = names[cells.index].isin([pair["recipe"], pair["other"]]).to_numpy()
+        is_read = (
+            names.iloc[cells.index].isin([pair["recipe"], pair["other"]]).to_numpy()
+        )
         for key, law_losses, losses in (
             ("seeds_at_goal", at_goal[:, two], new[:, two]),
             ("seeds_of_table", at_cells[:, is_read], new_cells[:, is_read]),

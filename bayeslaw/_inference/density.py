@@ -100,8 +100,8 @@ def error_start(
         # This site is the signed scale itself and not its logarithm
         # (`noise.ErrorPrior.tau_checkpoint`). The start is at most the noise of runs.
         start["tau_checkpoint"] = xp.minimum(0.001, xp.exp(log_noise))
-    if shared.kind == "run":
-        start["tau_run"] = np.log(0.002)
+    if shared.kind in ("run", "setting"):
+        start[f"tau_{shared.kind}"] = np.log(0.002)
     if shared.along_run:
         start["run_length"] = np.log(0.1)
     return start

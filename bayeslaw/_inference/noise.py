@@ -20,9 +20,16 @@ from jax import Array
 from scipy.special import gammaln, stdtrit
 
 from bayeslaw._base.numbers import Z90
-from bayeslaw._inference.table import KINDS, SharedError, group_labels
+from bayeslaw._inference.table import (
+    KINDS,
+    OF_CHECKPOINT,
+    SharedError,
+    group_labels,
+    join_names,
+)
 from bayeslaw._law.law import Values
 from bayeslaw._law.priors import Prior, lognormal, normal
+from bayeslaw._tables.rows.levels import find_checkpoints
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -67,6 +74,9 @@ class ErrorPrior(NamedTuple):
     tau_run: Prior = lognormal(
         0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
     )
+    # Scale of the effect that runs share which are alike but in a tuned setting: what
+    # laws miss, as `sigma` is for runs that share nothing.
+    tau_setting: Prior = lognormal(0.005, 1.0, "as sigma: fits miss by .2-1%")
     # Correlation length of the remaining error along a run, in e-folds of steps or
     # tokens.
     curve_length: Prior = lognormal(
@@ -98,6 +108,7 @@ def error_priors(shared: SharedError) -> dict[str, Prior]:
         "sigma": ERROR.sigma,
         "tau_checkpoint": ERROR.tau_checkpoint,
         "tau_run": ERROR.tau_run,
+        "tau_setting": ERROR.tau_setting,
         "run_length": (
             ERROR.curve_length if shared.kind == "run" else ERROR.ladder_length
         ),
@@ -395,13 +406,41 @@ def find_learned(
     columns: Sequence[str],
 ) -> dict[int, Float[np.ndarray, " draw"]]:
     """Find the learned effect of each row's group of a kind, by the position of the row;
-    rows of other groups are left out. ``learned``, ``columns``: as in
+    rows of other groups are left out. A checkpoint without a name is found by its size
+    and stage as people round them. ``learned``, ``columns``: as in
     `RunNoise.draw_shared`.
     """
     of_kind = learned.get(kind, {})
+    if of_kind and kind in OF_CHECKPOINT:
+        rows = _snap(kind, rows, of_kind)
     names = group_labels(kind, rows, columns) if of_kind else None
-    by_row = enumerate(() if names is None else map(str, names))
+    if names is None:
+        return {}
+    if kind == "checkpoint" and "seed" in rows:
+        # where seeds of a checkpoint are known, a row that names one is of that seed
+        full = join_names(rows.assign(name=names), ["name", "seed"])
+        has_seeds = [any(k.startswith(f"{n} ") for k in of_kind) for n in names]
+        names = names.mask(np.array(has_seeds), full)
+    by_row = enumerate(map(str, names))
     return {row: of_kind[name] for row, name in by_row if name in of_kind}
+
+
+def _snap(kind: str, rows: pd.DataFrame, known: Collection[str]) -> pd.DataFrame:
+    """Replace the size and stage of rows by those that begin a known label, where these
+    are the same up to what people round by hand.
+    """
+    columns = ["N", "ptpp"] if kind == "checkpoint" else ["N"]
+    if not {*columns} <= set(rows):
+        return rows
+    parts = [label.split()[: len(columns)] for label in known]
+    whole = [part for part in parts if len(part) == len(columns)]
+    levels = pd.DataFrame(whole, columns=columns).apply(pd.to_numeric, errors="coerce")
+    levels = levels.dropna().drop_duplicates()
+    if levels.empty:
+        return rows
+    at = find_checkpoints(rows, levels)
+    found = levels.iloc[at].set_index(rows.index)
+    return rows.assign(**{c: rows[c].where(at < 0, found[c]) for c in columns})
 
 
 def draw_errors(

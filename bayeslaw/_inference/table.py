@@ -76,9 +76,10 @@ class SharedError(NamedTuple):
 
     Parameters
     ----------
-    checkpoint, run
+    checkpoint, run, setting
         Groups of rows that share an effect: on learning curves the rows of a run, else
-        the rows of a checkpoint; never both.
+        the rows of a checkpoint; of a law with tuned settings the rows that are alike
+        but in these. Never two of them.
     previous
         Previous row of the same run, shape (row,); the row itself if it is the first.
     gap
@@ -90,23 +91,22 @@ class SharedError(NamedTuple):
 
     checkpoint: Group | None = None
     run: Group | None = None
+    setting: Group | None = None
     previous: Int[AnyArray, " row"] | None = None
     gap: Float[AnyArray, " row"] | None = None
     row_sd: Float[AnyArray, " row"] | None = None
 
     @property
     def kind(self) -> str | None:
-        """Kind of group with an effect: ``"checkpoint"``, ``"run"``, or None."""
-        if self.checkpoint is not None:
-            return "checkpoint"
-        return "run" if self.run is not None else None
+        """Kind of group with an effect, one of `KINDS`, or None."""
+        kinds = ("checkpoint", "run", "setting")
+        return next((k for k in kinds if getattr(self, k) is not None), None)
 
     @property
     def group(self) -> Group:
         """The groups of rows that share an effect; there must be such groups."""
-        group = self.run if self.checkpoint is None else self.checkpoint
-        assert group is not None
-        return group
+        assert self.kind is not None
+        return getattr(self, self.kind)
 
     @property
     def along_run(self) -> bool:
@@ -128,8 +128,15 @@ def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
     needed, naming = _TELLING[kind]
     if not set(needed) <= set(runs):
         return None
-    texts = [_format_names(runs[column]) for column in naming if column in runs]
-    rows = [" ".join(row) for row in zip(*texts, strict=True)]
+    return join_names(runs, naming)
+
+
+def join_names(runs: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Join the columns that are there to a name for each row. An empty cell, such as a
+    seed, names nothing.
+    """
+    texts = [_format_names(runs[column]) for column in columns if column in runs]
+    rows = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
     return pd.Series(rows, index=runs.index)
 
 
@@ -143,7 +150,10 @@ _TELLING = {
 
 
 def _format_names(column: pd.Series) -> list[str]:
-    return [f"{v:g}" if isinstance(v, float) else str(v) for v in column]
+    return [
+        "" if pd.isna(v) else f"{v:g}" if isinstance(v, float) else str(v)
+        for v in column
+    ]
 
 
 def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
@@ -157,14 +167,14 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
     run, along = labels("run", runs), _compute_efolds(runs)
     row_sd = sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
     if run is None or along is None or run.nunique() == len(run):
-        checkpoint = _index_groups(labels("checkpoint", runs))
+        checkpoint = index_groups(labels("checkpoint", runs))
         return SharedError(checkpoint=checkpoint, row_sd=row_sd)
     previous, gap = _find_predecessors(pd.factorize(run)[0], along)
     if run.value_counts().max() >= curve:
         return SharedError(
-            run=_index_groups(run), previous=previous, gap=gap, row_sd=row_sd
+            run=index_groups(run), previous=previous, gap=gap, row_sd=row_sd
         )
-    checkpoint = _index_groups(labels("checkpoint", runs))
+    checkpoint = index_groups(labels("checkpoint", runs))
     return SharedError(checkpoint, previous=previous, gap=gap, row_sd=row_sd)
 
 
@@ -203,16 +213,18 @@ class Sharing(NamedTuple):
         return Sharing(groups, previous, gap)
 
 
-def row_weights(shared: Sharing, rows: int) -> Float[np.ndarray, " row"]:
-    """Weigh rows by the independent measurements that their run or setting is worth,
-    shape (row,).
+def row_weights(
+    shared: Sharing, rows: int, kinds: Sequence[str] = ("run", "setting")
+) -> Float[np.ndarray, " row"]:
+    """Weigh rows by the independent measurements that their run or setting (``kinds``)
+    is worth, shape (row,).
 
     If neighbours along a run have correlation rho, its n points determine its level as
     well as 1 + sum (1 - rho) / (1 + rho) independent ones. In addition, a share
     `COMMON` of the variance is common to all points.
     """
     weight = np.ones(rows)
-    for kind in ("run", "setting"):
+    for kind in kinds:
         if kind not in shared.groups:
             continue
         code = shared.groups[kind]
@@ -300,7 +312,8 @@ def _compute_efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
     return None
 
 
-def _index_groups(names: pd.Series | None) -> Group | None:
+def index_groups(names: pd.Series | None) -> Group | None:
+    """Find the groups of rows by name; None for one group, or one of each row."""
     if names is None or not 1 < names.nunique() < len(names):
         return None
     code, levels = pd.factorize(names, sort=True)

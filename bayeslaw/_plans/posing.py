@@ -137,7 +137,9 @@ def _sampled(
         replaced = getattr(drawn.piece.log_loss, "forecast", ())
         read = [c for c in (*drawn.piece.covariates, *replaced) if c in columns]
         fixed = {column: columns[column][drawn.rows] for column in read}
-        parts.append(Part(replace(drawn.piece, effects={}), drawn.rows, fixed))
+        # anchors ask which effects are learned; other effects would only be copied
+        kept = {k: e for k, e in drawn.piece.effects.items() if k in OF_CHECKPOINT}
+        parts.append(Part(replace(drawn.piece, effects=kept), drawn.rows, fixed))
     # a domain that only a mean limits gets an infinite limit of its own
     no_limit = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), no_limit)

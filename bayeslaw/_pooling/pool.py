@@ -22,6 +22,11 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_many
 from bayeslaw._base.streams import Stream, generator
+from bayeslaw._inference.discrepancy.drift import (
+    Range,
+    draw_from_prior,
+    training_range,
+)
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
@@ -35,7 +40,7 @@ from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._posteriors.fits.fit import SamplingArguments
 from bayeslaw._posteriors.fits.misfit import TrainingRuns, learn_misfit, with_misfit
-from bayeslaw._posteriors.posterior import LawPosterior, Member, summarize
+from bayeslaw._posteriors.posterior import DRIFT, LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -66,6 +71,9 @@ class DomainPosterior(LawPosterior):
         None for the law alone; ``sigma`` then holds the misfit.
     training_rows
         The domain's own rows of the table; None for an unseen domain.
+    training_range
+        Range of the runs of all domains, beyond which the law drifts by its prior as
+        that of a `Fit` does; None without a misfit.
     """
 
     law: Law
@@ -77,6 +85,7 @@ class DomainPosterior(LawPosterior):
     warnings: tuple[str, ...]
     training: TrainingRuns | None = None
     training_rows: pd.DataFrame | None = None
+    training_range: Range | None = None
 
     @cached_property
     def misfit(self) -> Misfit | None:
@@ -94,8 +103,12 @@ class DomainPosterior(LawPosterior):
     def members(self) -> tuple[Member]:
         """The law with the domain's draws, and its misfit on this domain."""
         process = None if self.misfit is None else self.misfit.process
-        values = with_misfit(self.values, self.misfit)
-        return (Member(self.law, 1.0, process, None, values),)
+        values, known = with_misfit(self.values, self.misfit), self.training_range
+        if known is not None:
+            rng = generator(0, Stream.PRIOR_DRIFT)
+            draws = len(values["sigma"])
+            values = {**values, DRIFT: draw_from_prior(known, draws, rng)}
+        return (Member(self.law, 1.0, process, known, values),)
 
     def statement(self, borrowed_below: float = 0.5) -> str:
         """State how much of the information is from the domain's own runs, and list the
@@ -206,9 +219,10 @@ class Pool:
         shares = {str(n): float(w) for n, w in self.own.iloc[i].items()}
         runs = self.runs
         rows = runs[runs[self.by].astype(str) == name]
-        training = None
+        training = known = None
         if discrepancy:
             training = TrainingRuns.of(self.law, rows, independent=True)
+            known = training_range(fitting.covariates(self.law, runs))
         other_domains = len(self.domains) - 1
         return DomainPosterior(
             self.law,
@@ -220,6 +234,7 @@ class Pool:
             self.warnings,
             training,
             rows,
+            known,
         )
 
     def unseen(self, *, seed: int = 0) -> DomainPosterior:

@@ -354,9 +354,10 @@ def losses_before(
     1
     """
     if before and ptpp is None:
+        are = "are" if len(before) > 1 else "is"
         raise PlanError(
-            f"{' and '.join(before)} is forecast from the tokens of pre-training: give "
-            "ptpp (--ptpp 43)"
+            f"{' and '.join(before)} {are} forecast from the tokens of pre-training: "
+            "give ptpp (--ptpp 43)"
         )
     models = models_of(N, ptpp)
     draws = {}

@@ -119,6 +119,19 @@ class Piece:
         """Evaluate the law's log loss at runs with these columns, shape (draw, run)."""
         return over_draws(self.log_loss, self.values, covariates)
 
+    def fill(self, table: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
+        """Collect the columns of a table that `formula` reads, each of shape (run,), and
+        those that formulas around it fill in, at their mean over draws.
+        """
+        columns = {c: table[c].to_numpy(float) for c in self.columns_in(table)}
+        if self.law is None or self.log_loss is self.formula:
+            return columns
+        filled = {c for c in self.law.columns_in(table) if c not in self.covariates}
+        return columns | {
+            c: over_draws(_read_within(self.log_loss, c), self.values, columns).mean(0)
+            for c in filled
+        }
+
     def error_size(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, " run"] | float:
@@ -133,6 +146,27 @@ class Piece:
             for kind, of_kind in self.effects.items()
         }
         return replace(self, values=values, effects=effects)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Read a column in place of a formula."""
+
+    name: str
+
+    def __call__(
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[AnyArray, " run"]:
+        return covariates[self.name]
+
+
+def _read_within(formula: Any, column: str) -> Callable:
+    """Make a function of a draw that returns a column as it reaches the innermost
+    formula.
+    """
+    if not hasattr(formula, "main"):
+        return _Column(column)
+    return replace(formula, main=_read_within(formula.main, column))
 
 
 @dataclass(frozen=True)

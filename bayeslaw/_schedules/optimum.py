@@ -72,9 +72,10 @@ class BestValue(Answer):
     @property
     def at_ends(self) -> tuple[float, float]:
         """Compute the probabilities that the best value is at either end."""
-        low, high = self.table["value"].iloc[[0, -1]].to_numpy()
-        near = 1e-4 * np.abs(high - low)  # the search stops near an end, not at it
-        lower, upper = self.draws <= low + near, self.draws >= high - near
+        low, second, *_, last, high = self.table["value"].to_numpy()
+        # the search stops near an end, not at it
+        lower = self.draws <= low + 0.01 * (second - low)
+        upper = self.draws >= high - 0.01 * (high - last)
         return float(np.mean(lower)), float(np.mean(upper))
 
     def statement(self) -> str:
@@ -375,7 +376,8 @@ def _make_grid(
     even_in_log: bool = False,
     size: int = 101,
 ) -> Float[np.ndarray, " value"]:
-    if not least <= finite_number("low", low) < finite_number("high", high) <= most:
+    low, high = finite_number("low", low), finite_number("high", high)
+    if not least <= low < high <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
         raise PlanError(
             f"{name}: low = {low:g} must be below high = {high:g}, both {inside}"

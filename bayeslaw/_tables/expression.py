@@ -29,7 +29,7 @@ FUNCTIONS = {
     "ln": (np.log, operator.gt, "logarithm; a perplexity is at least 1"),
     "sqrt": (np.sqrt, operator.ge, "square root"),
 }
-NUMBER = r"[\d.]+(?:[eE][-+]?\d+)?"
+NUMBER = r"[\d.]+(?:[eE][-+]?\d+|[kKmMbBgGtT%])?"
 SIGN = r"\s+|[-+*/()]|(?:ln|sqrt)(?=\()"
 NAME_END = r"(?=\s*(?:[-+*/)]|$))"  # what may follow a name
 # a cell that states its unit: 25%, 20B
@@ -132,12 +132,16 @@ def parse(
         name, number = match.groups()
         if name is not None and name not in columns:
             columns.append(name)
-        if number is not None and not _is_factor(number):
+        factor = None if number is None else shared_number(number)
+        if number is not None and not _is_factor(factor):
             raise RunTableError(
                 f"column {text!r}: {number} is no factor; write a number above 0, like "
                 f"{first_name(text)}*1e9"
             )
-        plain += match[0] if name is None else f"_{columns.index(name)}"
+        if name is not None:
+            plain += f"_{columns.index(name)}"
+        else:
+            plain += match[0] if factor is None else repr(factor)
         left = left[match.end() :]
     try:
         tree = grammar.parse(plain, _list_parts)
@@ -159,12 +163,8 @@ def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
     raise grammar.NotUnderstoodError(type(node).__name__)
 
 
-def _is_factor(digits: str) -> bool:
-    try:
-        number = float(digits)
-    except ValueError:
-        return False
-    return number > 0 and math.isfinite(number) and math.isfinite(1 / number)
+def _is_factor(number: float | None) -> bool:
+    return number is not None and number > 0 and math.isfinite(1 / number)
 
 
 def first_name(text: str) -> str:

@@ -83,6 +83,29 @@ def test_twenty_runs_of_one_checkpoint_are_not_twenty():
     assert {p["row"] for p in free.picks} == {1}
 
 
+@pytest.mark.parametrize("stage", [20.0, 43.0])
+def test_what_is_learned_of_a_checkpoint_is_as_sure_as_in_forecasts(stage):
+    """An effect of .03 that the fit knows to .001 is no luck of a new run, whether runs
+    on offer start from its checkpoint or from another.
+    """
+    posterior = straight(sigma=0.0305, tau_checkpoint=0.03)
+    (piece,) = posterior.pieces()
+    known = 0.02 + 0.001 * np.random.default_rng(1).standard_normal(DRAWS)
+    learned = {"checkpoint": {"1e+09 20": known}}
+    goal = GOAL.assign(N=1e9, ptpp=20.0, replay=0.0)
+    offered = table(x=[0.0, 3.0], N=1e9, ptpp=stage, replay=0.0, cost=1.0)
+    knows = Known(replace(piece, effects=learned))
+    made = buy(knows, offered, 2.0, goal, checks=20, replicates=1)
+    own = 0.0305**2 - 0.03**2
+    law = np.var(piece.at({"x": np.array([3.0])})[:, 0] + known)
+    assert made.goal_sd_before == pytest.approx(np.sqrt(law), rel=1e-3)
+    assert made.new_run is not None
+    half = 1.645 * np.sqrt(law + own)
+    assert made.new_run["before"] == pytest.approx(half, rel=1e-3)
+    assert made.check is not None
+    assert made.check["goal_sd"] == pytest.approx(made.goal_sd_after, rel=0.15)
+
+
 def test_a_new_run_keeps_its_own_noise_and_that_is_said():
     """Its 90% interval is that of the law, of its noise, and of a new checkpoint's effect."""
     offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)

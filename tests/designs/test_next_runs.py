@@ -10,6 +10,7 @@ import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._designs.evidence import covariance, less_drift
 from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.repetition import repeating
 from known import saved
 from known.pool import pool
 
@@ -329,6 +330,23 @@ def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
     assert line > 1.15 * shared
 
 
+def test_a_law_drifts_alike_within_a_formula_that_fills_in_its_columns():
+    law = bayeslaw.law("data-constrained")
+    runs = pd.DataFrame({"N": [1e8, 1e9], "D": [1e9, 1e10], "U": 1e10, "loss": 2.0})
+    values = {n: np.full(400, p.median) for n, p in law.priors.items()}
+    values |= {"sigma": np.full(400, 1e-3), "dof": np.full(400, 1e6)}
+    values["drift"] = 0.01 * np.random.default_rng(0).standard_normal((400, 8))
+    (piece,) = saved.make_average([(law, values)], runs).pieces()
+    (filling,) = repeating([piece], 1e10)
+    at = pd.DataFrame({"N": 1e9, "D": [2e10, 6e10], "U": 1e10, "replay": 0.0})
+    plain, within = (
+        less_drift(all_draws([p]), table[:1], table[1:])
+        for p, table in ((piece, at), (filling, at.drop(columns="U")))
+    )
+    assert plain.std() > 0
+    np.testing.assert_allclose(within, plain)
+
+
 # -- for a plan ------------------------------------------------------------------------
 
 LIMIT, SIZE = 2.2, 8e9
@@ -388,6 +406,12 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
     run = pd.DataFrame({"N": [SIZE], "D": [last.plan["tokens"]]})
     kept = last.posterior.log_loss(run, noise=True, seed=3) <= np.log(LIMIT)
     assert kept.mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_numbers_of_a_plan_may_be_text_as_for_plan(plan_sequence, planned_pool):
+    asked = PLAN | {"N": "8B", "ptpp": "20", "baseline_loss": "3.0"}
+    first = bayeslaw.next_runs(planned_pool, asked, BUDGET, **FOR_A_PLAN)
+    assert first.runs.equals(plan_sequence[0].runs)
 
 
 def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):

@@ -71,6 +71,9 @@ def test_a_run_that_the_fit_has_goes_on_for_the_difference():
     made = bought(fitted(HAD.assign(run=name)), table, replicates=3)
     assert [p["rows"] for p in made.picks] == [[4]]
     assert made.spent == pytest.approx(6 * 1e8 * (4e9 - 2e9))
+    assert not any("as a new run" in line for line in made.warnings)
+    told = bought(fitted(HAD.assign(run=name)), table.tail(1)).warnings
+    assert f"run {name} was measured, but none of its measured points" in told[-1]
     anew = bought(fitted(HAD.assign(run="another")), table, replicates=1)
     assert [p["rows"] for p in anew.picks] == [[1, 2, 3, 4]]
 

@@ -19,8 +19,8 @@ GOAL = {"N": 1.6e9, "D": 6.4e10}
 
 
 def two_optimizers() -> pd.DataFrame:
-    """Runs of two optimizers with two seeds: muon's tokens count twice, and differ from
-    adamw's by rounding.
+    """Runs of two optimizers with two seeds, whose tables were stacked with their labels:
+    muon's tokens count twice, and differ from adamw's by rounding.
     """
     rng = np.random.default_rng(0)
     rows = [
@@ -35,7 +35,7 @@ def two_optimizers() -> pd.DataFrame:
         for ratio in (10, 20, 40)
         for _ in range(2)
     ]
-    runs = pd.DataFrame(rows)
+    runs = pd.DataFrame(rows).set_axis(np.arange(48) % 24)
     return runs.assign(loss=runs["loss"] * np.exp(0.001 * rng.standard_normal(48)))
 
 

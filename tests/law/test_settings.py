@@ -253,6 +253,23 @@ def test_two_settings_have_an_optimum_each(tmp_path):
     assert bayeslaw.forecast(again, new).equals(bayeslaw.forecast(fit, new))
 
 
+def test_a_law_that_may_be_off_finds_the_best_settings_as_well():
+    """What it misses at a cell is common to its runs, and tells nothing of the settings."""
+    ranges = {"lr": (1e-5, 1e-1), "bs": (16.0, 1e5)}
+    plain, default = (
+        bayeslaw.best_settings(None, fit, GOAL, source_weight=0.0, ranges=ranges)
+        for fit in (
+            bayeslaw.fit(sweep_of_two(), "chinchilla+lr+bs", preview=True, **options)
+            for options in ({"discrepancy": False}, {})
+        )
+    )
+    for name, alone in plain.items():
+        assert default[name].best == pytest.approx(alone.best, rel=0.05)
+        low, high = default[name].interval
+        narrow_low, narrow_high = alone.interval
+        assert high / low < (narrow_high / narrow_low) ** 1.5
+
+
 TURN = -0.6  # octaves of the best batch for an octave of rate off its best
 
 
@@ -279,6 +296,17 @@ def test_the_best_batch_turns_with_the_rate(most):
     assert best["lr"].best == pytest.approx(rate, rel=2e-3)
     at_rate = 300 * (rate / 1.5e-3) ** TURN
     np.testing.assert_allclose(best["bs"].draws, at_rate, rtol=2e-3)
+
+
+def test_ends_of_a_wide_range_are_told_on_its_logarithmic_scale():
+    law, posterior = known_turn()
+    run = {c: law.reference[c] for c in ("N", "D")}
+    ranges = {"lr": (1e-6, 100.0), "bs": (16.0, 1e5)}
+    best = bayeslaw.best_settings(
+        None, posterior, run, source_weight=0.0, ranges=ranges
+    )
+    assert best["lr"].best == pytest.approx(1.5e-3, rel=2e-3)
+    assert best["lr"].at_ends == (0, 0)
 
 
 def test_a_law_of_an_earlier_version_is_refused_with_what_to_do():

@@ -214,6 +214,10 @@ def test_a_domain_is_a_posterior_like_any_other(world, pooled):
         > 0.001
     )
     assert one.warnings == pooled.warnings
+    # as a fit's, its law drifts beyond the runs of all domains, and not within them
+    beyond = rows.head(1).assign(D=30 * world[1]["D"].max())
+    assert bayeslaw.drift_parts(one, beyond).sum(axis=None) > 0.001
+    assert bayeslaw.drift_parts(one, pooled.runs).sum(axis=None) == 0
 
 
 def test_same_seed_same_numbers(five, pooled):

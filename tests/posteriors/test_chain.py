@@ -315,6 +315,9 @@ def test_what_cannot_be_chained_is_refused():
         chain(posterior(), {"loss_before": before()})
     with pytest.raises(bayeslaw.LawError, match="reads 'replay'"):
         chain(posterior(), {"source_loss_before": posterior()})
+    two = {"source_loss_before": before(), "loss_before": before()}
+    with pytest.raises(bayeslaw.PlanError, match=r"and loss_before are forecast.*ptpp"):
+        losses_before(two, 1e9, None)
     made = chain(posterior(), {"source_loss_before": before()})
     with pytest.raises(
         bayeslaw.RunTableError,

@@ -390,6 +390,15 @@ def test_an_average_warns_at_each_threshold(fields, said):
     assert all(said in line and "law chinchilla" in line for line in lines)
 
 
+def test_where_one_law_failed_the_others_are_offered(monkeypatch):
+    both = comparison([0.6, 0.4], judged(), judged("coupled", ess=10.0))
+    monkeypatch.setattr(averaging, "compare_part", lambda *_: both)
+    runs = bayeslaw.simulate("chinchilla")[["N", "D", "loss"]]
+    said = r"law coupled: 10 effective.*leave out the laws that failed \(--law chinchilla\)"
+    with pytest.raises(bayeslaw.DiagnosticsError, match=said):
+        bayeslaw.average(runs, ["chinchilla", "coupled"])
+
+
 def test_an_average_takes_each_draw_as_often_and_drifts_by_tau():
     one, other = judged(draws=1000), judged("coupled", draws=3000)
     made = average(one, other, weights=[0.25, 0.75], seed=1)

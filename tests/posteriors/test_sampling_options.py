@@ -28,7 +28,10 @@ def test_a_missing_argument_is_named():
 
 def test_without_a_law_those_that_suit_the_table_are_named():
     runs = bayeslaw.simulate("chinchilla")
-    suited = r"name a law: fit\(runs, 'state-power-stages'\); .* average\(runs\) weighs"
+    suited = (
+        r"name a law: fit\(runs, 'state-power-stages'\); .* average\(runs\) weighs .*"
+        r"--law state-power-stages\)"
+    )
     for function in (bayeslaw.fit, bayeslaw.pool):
         with pytest.raises(LawError, match=suited):
             function(runs)

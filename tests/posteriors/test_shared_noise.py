@@ -84,6 +84,22 @@ def test_a_row_without_names_is_of_the_one_fitted_checkpoint_of_its_size_and_sta
     assert (known == [0.1, 0.0, 0.0]).all()
     named = posterior.known_effects(table.assign(seed=1), ["checkpoint"])
     assert (named == [0.1, 0.2, 0.3]).all()
+    rounded = rows.assign(N=1.003e9, ptpp=5.02)
+    assert (posterior.known_effects(rounded, ["checkpoint"]) == 0.1).all()
+
+
+def test_a_row_that_names_a_seed_is_of_the_fitted_checkpoint_of_that_seed():
+    """An empty cell names none."""
+    rows = pd.DataFrame({"N": 1e9, "ptpp": [5.0, 20, 20], "D": 1e10, "replay": 0.0})
+    table = rows.assign(loss=2.0, checkpoint=["only", "one", "other"], seed=[0, 0, 1])
+    posterior = fit(table, only=0.1, one=0.2, other=0.3)
+    for seeds, wanted in (
+        ([0, 0, 1], [0.1, 0.2, 0.3]),
+        ([1, 1, 0], [0.0, 0.3, 0.2]),
+        ([np.nan, np.nan, 2], [0.1, 0.0, 0.0]),
+    ):
+        known = posterior.known_effects(rows.assign(seed=seeds), ["checkpoint"])
+        assert (known == wanted).all()
 
 
 def test_an_update_expects_the_learned_effect_of_a_seen_checkpoint():

@@ -22,6 +22,7 @@ from known.stranger import CRASHED, PRETRAINED, RUNS, SIZES, stranger
     ("columns", "ours", "expected"),
     [
         ({"pre_B*1e9/N": "ptpp"}, "ptpp", [300.0, 150.0]),
+        ({"pre_B*1B/N": "ptpp"}, "ptpp", [300.0, 150.0]),
         ({"pre_B*1e9/N": "ptpp", "size_M*1e6": "N"}, "ptpp", [3e4, 1.5e4]),
         ({"step*batch*eval/len": "D"}, "D", [2e6, 4e6]),
         ({"a/b / batch": "replay"}, "replay", [0.1, 0.2]),

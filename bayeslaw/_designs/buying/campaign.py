@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import parse_number
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.evidence import as_read, domain_of
 from bayeslaw._designs.goals.goal import GainName, Goal, forecast_goal
@@ -193,14 +194,21 @@ def planned_region(
         raise RunTableError(
             f"the table of candidates lacks column {lacking[0]!r}, which a plan needs"
         )
+
+    def read(number: Any) -> float:
+        """Read a number as people write it, or the mean of draws."""
+        is_text = isinstance(number, str)
+        return parse_number(number) if is_text else float(np.mean(number))
+
+    model = {name: read(x) for name, x in model.items() if x is not None}
     covariates = {
-        name: np.mean(x) for name, x in (question.get("covariates") or {}).items()
+        name: read(x) for name, x in (question.get("covariates") or {}).items()
     }
     if (
         SOURCE_LOSS_BEFORE not in covariates
         and question.get("baseline_loss") is not None
     ):
-        covariates[SOURCE_LOSS_BEFORE] = np.mean(question["baseline_loss"])
+        covariates[SOURCE_LOSS_BEFORE] = read(question["baseline_loss"])
     # evenly spaced in the logarithm of tokens per parameter, like budgets
     per_parameter = np.log(candidates["D"].to_numpy() / candidates["N"].to_numpy())
     # laws of size and tokens read no replay, so any value will do
@@ -209,7 +217,7 @@ def planned_region(
         np.unique(np.linspace(levels.min(), levels.max(), 3))
         for levels in (per_parameter, shares)
     )
-    tokens = float(model["N"]) * np.exp(spans)
+    tokens = model["N"] * np.exp(spans)
     rows = [model | covariates | {"D": d, "replay": r} for d in tokens for r in replays]
     return pd.DataFrame(rows)
 

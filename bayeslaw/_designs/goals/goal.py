@@ -8,7 +8,7 @@ of runs needs only the covariance of the quantity with the candidates' measureme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -251,7 +251,7 @@ def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) ->
     at = [domain.at[rows] for rows in places]
     common = np.array([int(a[0]) if (a == a[0]).all() else -1 for a in at])
     options = OptionDraws(names, worse)
-    return Goal([replace(domain, goal=worse, at=common)], "best", options)
+    return Goal([domain.about(worse, common)], "best", options)
 
 
 def _ask_right_law(domain: Domain, posterior: Posterior) -> Goal:
@@ -272,7 +272,7 @@ def _ask_right_law(domain: Domain, posterior: Posterior) -> Goal:
         is_other[part.rows, different.index(name)] = 0.0
     nowhere = np.full(len(different), -1)
     options = OptionDraws(different, is_other)
-    return Goal([replace(domain, goal=is_other, at=nowhere)], "law", options)
+    return Goal([domain.about(is_other, nowhere)], "law", options)
 
 
 # -- where the optimum lies ------------------------------------------------------------
@@ -319,4 +319,4 @@ def _ask_optimum(
             "end of the goal's sweep: there is nothing to learn; sweep further"
         )
     nowhere = np.array([-1])
-    return Goal([replace(domain, goal=position[:, None], at=nowhere)], "optimum")
+    return Goal([domain.about(position[:, None], nowhere)], "optimum")

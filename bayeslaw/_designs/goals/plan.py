@@ -193,12 +193,12 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
             table = of_source(table)
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
-        run = pd.DataFrame([means | planned])
+        run = model.assign(**means | planned)
         log_loss = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
         excess = log_loss - constraint.log_limit
         domains.append(
             view_candidates(
-                constraint.parts, table, run, excess[:, None], at, run_length
+                constraint.parts, table, offered, run, excess[:, None], at, run_length
             )
         )
     return domains
@@ -220,12 +220,14 @@ def saving(
     worth, choice = value.worth(goal.problem, goal.choice), goal.choice
     unlearnable, price, z = [], [], []
     for constraint, domain in zip(goal.problem.constraints, domains, strict=True):
-        # variance that no run lowers: the noise of the planned run, without the effect
-        # of its checkpoint if runs on offer start from it
-        shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
+        # variance that no run lowers: the noise of the planned run, without the learned
+        # effect of its checkpoint, or the whole of it if runs on offer start from it
+        new = float(domain.new_of_goal[0]) * (domain.at[0] >= 0)
+        shared = np.mean(domain.noise.tau_checkpoint**2) * new
         log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
         law = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
-        unlearnable.append(max(float((log_loss - law).var() - shared), 0.0))
+        new_run = log_loss - law - domain.learned[:, 0]
+        unlearnable.append(max(float(new_run.var() - shared), 0.0))
         # log tokens saved for each unit of log loss by which the limit is raised; a
         # step of the limit saves its worth
         looser = constraint.limit + value.limit_step(constraint)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
@@ -37,7 +38,7 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import draws_of
-from bayeslaw._posteriors.fits.misfit import TrainingRuns
+from bayeslaw._posteriors.fits.misfit import TrainingRuns, fitted_errors
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.refits import refit, spread
 from bayeslaw._posteriors.posterior import LogLoss, Posterior, over_draws
@@ -277,9 +278,10 @@ class FittedLaw:
         """Build the problem from a fit, and the runs to rank, or None."""
         law, all_draws = fit.law, draws_of(fit.inference_data)
         # effects without draws were not in the fit
-        shared = shared_error(fit.runs)
+        find_errors = shared_error if fit.is_plain else partial(fitted_errors, law)
+        shared = find_errors(fit.runs)
         if shared.kind is not None and f"tau_{shared.kind}" not in all_draws:
-            shared = shared._replace(checkpoint=None, run=None)
+            shared = shared._replace(checkpoint=None, run=None, setting=None)
         if "run_length" not in all_draws:
             shared = shared._replace(previous=None, gap=None)
         draws = {name: all_draws[name] for name in (*law.priors, *error_names(shared))}

@@ -152,7 +152,13 @@ def average_part(
     )
     signs = [other_signs(m.law, m.values, result.runs) for m in result.members]
     warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
-    raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
+    failed = " ".join(result.warnings)
+    sound = [m.law.name for m in result.members if f"law {m.law.name}:" not in failed]
+    accept = "--accept-diagnostics"
+    if sound:
+        alone = " ".join(f"--law {name}" for name in sound)
+        accept += f"), or leave out the laws that failed ({alone}"
+    raise_or_warn(result.warnings, on_failure, accept)
     return result
 
 

@@ -53,7 +53,7 @@ class Names(NamedTuple):
 
 NAMES = Names()
 # kind of group -> leaf with the effects of its groups
-EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
+EFFECTS = {kind: f"{kind}_effect" for kind in ("checkpoint", "run", "setting")}
 
 
 # -- what is in it ---------------------------------------------------------------------

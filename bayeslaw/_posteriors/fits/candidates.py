@@ -46,7 +46,7 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
         raise LawError(
             f"name a law: fit(runs, {suited[0]!r}); this table suits "
             f"{', '.join(suited)}; average(runs) weighs them by their forecasts, and "
-            "compare(runs) says which forecasts best"
+            f"compare(runs) says which forecasts best (by command: --law {suited[0]})"
         )
     return as_law(law, runs)
 

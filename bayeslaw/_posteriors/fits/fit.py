@@ -36,7 +36,6 @@ from bayeslaw._inference.table import (
     Padded,
     at_once,
     group_labels,
-    labels,
     pad,
     shared_error,
 )
@@ -377,7 +376,7 @@ def to_arviz(
     kind = table.shared.kind
     if kind is not None:
         name, label = EFFECTS[kind], f"{kind}_label"
-        row_labels = labels(kind, runs)
+        row_labels = group_labels(kind, runs, law.untuned)
         assert row_labels is not None
         # sorted, which is the order of `SharedError`'s codes
         levels = np.unique(row_labels.to_numpy(str))

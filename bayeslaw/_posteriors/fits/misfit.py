@@ -29,6 +29,8 @@ from bayeslaw._inference.table import (
     RUN_LENGTH,
     SharedError,
     Sharing,
+    group_labels,
+    index_groups,
     row_weights,
     shared_error,
     sharing,
@@ -53,6 +55,8 @@ class TrainingRuns(NamedTuple):
     y: Float[np.ndarray, " row"]
     sharing: Sharing
     row_sd: Float[np.ndarray, " row"] | None = None
+    # whether what a tuned setting's runs share is an effect in the law's fit
+    has_cells: bool = False
 
     @classmethod
     def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
@@ -60,18 +64,22 @@ class TrainingRuns(NamedTuple):
         shared = Sharing() if independent else sharing(runs, law.untuned)
         y = fitting.log_losses(runs)
         row_sd = fitting.sds_of_log_loss(runs, np.exp(y))
-        return cls(fitting.covariates(law, runs), y, shared, row_sd)
+        return cls(fitting.covariates(law, runs), y, shared, row_sd, bool(law.tuned))
 
     @property
     def row_weights(self) -> Float[np.ndarray, " row"]:
         """Weight of each row in the fit without misfit, shape (row,)."""
-        return row_weights(self.sharing, len(self.y))
+        kinds = ("run",) if self.has_cells else ("run", "setting")
+        return row_weights(self.sharing, len(self.y), kinds)
 
     def only(self, kept: Bool[np.ndarray, " row"]) -> TrainingRuns:
         """Select rows by a mask of shape (row,)."""
         covariates = {c: v[kept] for c, v in self.covariates.items()}
         row_sd = None if self.row_sd is None else self.row_sd[kept]
-        return TrainingRuns(covariates, self.y[kept], self.sharing.only(kept), row_sd)
+        sharing = self.sharing.only(kept)
+        return self._replace(
+            covariates=covariates, y=self.y[kept], sharing=sharing, row_sd=row_sd
+        )
 
 
 def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
@@ -80,8 +88,14 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
     A law that reads the checkpoint's losses gets no checkpoint effect: the effect would
     explain differences between checkpoints in place of the law (docs/state_laws.md).
     The misfit has its own checkpoint effect.
+
+    Runs that are alike but in a tuned setting share an effect. If their rows weighed as
+    few instead, what tells the setting's best value would weigh as little as their level.
     """
     errors = shared_error(runs)
+    if law.tuned:
+        cells = index_groups(group_labels("setting", runs, law.untuned))
+        return errors.independent._replace(setting=cells)
     if starts_from_losses(law.covariates) or errors.kind != "checkpoint":
         return errors.independent
     return errors.independent._replace(checkpoint=errors.checkpoint)
