@@ -101,7 +101,6 @@ from ._running.updating.update import update as update
 from ._running.updating.updated import Updated as Updated
 from ._schedules.curve import loss_curve as loss_curve
 from ._schedules.optimum import best_loss_potential as best_loss_potential
-from ._schedules.optimum import best_peak_lr as best_peak_lr
 from ._schedules.optimum import best_replay as best_replay
 from ._schedules.optimum import best_settings as best_settings
 from ._schedules.phases import Phases as Phases

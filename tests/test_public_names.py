@@ -67,7 +67,6 @@ NAMES = [
     "average",
     "best_loss_potential",
     "best_mixture",
-    "best_peak_lr",
     "best_replay",
     "best_settings",
     "best_stop",

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError, warn
+from bayeslaw._base.errors import PlanError
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -234,37 +234,6 @@ def best_settings(
         return replace(phases, adaptation=rates * (peak / rates.max()))
 
     return {"lr": _minimise_over_schedules("lr", sides, grids["lr"], at)}
-
-
-def best_peak_lr(
-    source: Posterior | None,
-    target: Posterior | None,
-    phases: Phases | Mapping[str, float],
-    *,
-    source_weight: float,
-    low: float,
-    high: float,
-    schedule: Schedule | None = None,
-    seed: int = 0,
-) -> BestValue:
-    """Find the best peak learning rate: `best_settings` of ``lr`` alone, which is the
-    name to use.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> options = {"source_weight": 1.0, "low": 1e-5, "high": 4e-4}
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     best = bayeslaw.best_peak_lr(curves, None, phases, **options)
-    """
-    warn(
-        "best_peak_lr(low=, high=) is best_settings(ranges={'lr': (low, high)})['lr'], "
-        "and will be removed",
-        DeprecationWarning,
-    )
-    given = {"source_weight": source_weight, "schedule": schedule, "seed": seed}
-    best = best_settings(source, target, phases, ranges={"lr": (low, high)}, **given)
-    return best["lr"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from bayeslaw import (
     PlanError,
     RunTableWarning,
     best_loss_potential,
-    best_peak_lr,
     best_replay,
     best_settings,
     critical_point,
@@ -346,15 +345,6 @@ def test_a_column_that_no_law_reads_is_told():
     phases = Phases(PRETRAINING, COSINE, {"replay": 0.2, "relay": 0.3})
     with pytest.warns(RunTableWarning, match="no law here reads relay, so the answer"):
         turning_length(known(SOURCE, *DRAWS), phases)
-
-
-def test_the_name_before_warns_and_finds_the_same_peak():
-    given = (known(SOURCE, *DRAWS), None, Phases(PRETRAINING, COSINE, {"replay": 0.2}))
-    with pytest.warns(DeprecationWarning, match="best_settings"):
-        old = best_peak_lr(*given, source_weight=1, low=1e-5, high=4e-3)
-    new = best_settings(*given, source_weight=1, ranges={"lr": (1e-5, 4e-3)})["lr"]
-    assert old.statement() == new.statement()
-    np.testing.assert_array_equal(old.draws, new.draws)
 
 
 @pytest.mark.parametrize("rewarm", [True, False])

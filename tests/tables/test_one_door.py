@@ -160,7 +160,7 @@ REFUSED = [
 # public functions without a table of runs, and those of a table of another kind
 WITHOUT_RUNS = {
     *("accuracy_link", "areas_from_table", "best_loss_potential"),
-    *("best_mixture", "best_peak_lr", "best_replay", "best_settings", "best_stop"),
+    *("best_mixture", "best_replay", "best_settings", "best_stop"),
     *("bootstrap_weights", "chain"),
     *("constant", "cosine", "critical_point", "law_at"),
     *("law_from_file", "laws", "load", "loss_curve", "losses_before", "multi_step"),
