@@ -9,7 +9,6 @@ import pytest
 
 import bayeslaw
 from bayeslaw import Average, PlanError
-from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.review import fits
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.process import process_of
@@ -17,7 +16,6 @@ from bayeslaw._posteriors.averaging.record import Member
 from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS
 from known import saved
 
-runtime.start()
 NOISE = 0.005
 FOLDS = "N >= 8.1B; D >= 28B"
 DRAWS = 400

@@ -10,15 +10,12 @@ import pandas as pd
 from hypothesis import settings
 
 from bayeslaw import law, plan
-from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from known import example
-
-runtime.start()
 
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
 QUICK = settings(max_examples=12, deadline=None, derandomize=True)

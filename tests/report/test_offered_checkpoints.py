@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._posteriors.averaging.checkpoint import FEWEST, fill_losses
 from bayeslaw.cli.app import app
 
@@ -53,7 +52,7 @@ def test_a_warning_about_checkpoints_says_that_it_is_about_them():
     runs = trained.assign(D=1e9, replay=0.1, loss_before=exact, loss=2.0)
     offered = bayeslaw.candidates(runs, ptpp=[300], atpp=[5])
     about = r"^loss_before of 12 checkpoints: losses follow law 'chinchilla'"
-    with pytest.warns(FitWarning, match=about):
+    with pytest.warns(UserWarning, match=about):
         fill_losses(offered, runs, ["loss_before"], seed=0)
 
 

@@ -809,25 +809,3 @@ def test_what_was_measured_stands_beside_what_was_foretold(made):
     assert forgetting.is_kept == (forgetting.value <= QUESTION["max_forgetting"])
     assert part.count("<img") == 2
     assert made.measured.sentence().count("kept") == 2
-
-
-def test_the_command_of_the_page_names_what_was_measured():
-    runs = pd.DataFrame({"N": [1e9]})
-    runs.attrs |= {"read_with": ["--where", "N < 2e9"], "measured_as": "N > 2e9"}
-    setting = SimpleNamespace(
-        reference={}, unit="nats per token", experience=None, seed=0
-    )
-    setting.main = SimpleNamespace(axis="N")
-    contents = SimpleNamespace(
-        runs=runs,
-        name="a.csv",
-        card=None,
-        laws=(),
-        setting=setting,
-        question=None,
-        fits={"target": None},
-    )
-    said = page_file._write_command(contents)
-    assert '--where "N < 2e9"' in said.replace("'", '"')
-    assert '--measured "N > 2e9"' in said.replace("'", '"')
-    assert "--measured" not in page_file._write_update_command(contents)
