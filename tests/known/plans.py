@@ -1,6 +1,6 @@
 """Planning problems whose truth is known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import jax
@@ -30,6 +30,8 @@ class Draws:
     of: tuple[Piece, ...]
     warnings: tuple[str, ...] = ()
     runs: pd.DataFrame | None = None
+    name: str = "known"
+    attrs: dict[str, str] = field(default_factory=dict)
 
     def pieces(self):
         return self.of

@@ -8,7 +8,7 @@ import bayeslaw
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._posteriors import posterior
-from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss
+from bayeslaw._posteriors.posterior import LogLoss
 
 LAW = bayeslaw.law("chinchilla")
 
@@ -24,9 +24,9 @@ def draw_piece(rows: int, seed: int, draws: int = 3):
     rng, runs = np.random.default_rng(seed), draw_runs(rows, seed)
     log_loss = LogLoss(LAW, process_of(runs), training_range(runs))
     values = {name: prior.draw(rng, draws) for name, prior in LAW.priors.items()}
-    values[WEIGHTS] = 0.01 * rng.standard_normal((draws, log_loss.process.size))
+    values["misfit"] = 0.01 * rng.standard_normal((draws, log_loss.process.size))
     sides = 2 * len(log_loss.training_range.axes)
-    values[DRIFT] = 0.01 * rng.standard_normal((draws, sides))
+    values["drift"] = 0.01 * rng.standard_normal((draws, sides))
     return log_loss.piece(values)
 
 

@@ -15,7 +15,6 @@ from bayeslaw._posteriors.averaging import average as module
 from bayeslaw._posteriors.averaging import compare
 from bayeslaw._posteriors.averaging.judge import Judged
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
-from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.holdouts import largest_stages
 
 
@@ -140,7 +139,7 @@ def test_the_state_law_of_the_table_s_own_domain_competes():
     few = target[target["N"].isin(target["N"].drop_duplicates().head(2))]
     both = ["state-power", "state-target"]
     assert default_laws(few) == candidate_laws(few)[-2:] == both
-    assert default_laws(few.head(HANDFUL)) == ["state-power"]
+    assert default_laws(few.head(24)) == ["state-power"]
     assert default_laws(source) == candidate_laws(source)[-1:] == ["state-rise"]
     assert default_laws(source.drop(columns="ptpp")) == ["state-source"]
     blind = default_laws(target.drop(columns="source_loss_before"))

@@ -8,7 +8,8 @@ import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning, read_runs
 from bayeslaw._tables.rates import areas
 
-COLUMNS = list(areas.COLUMNS)
+COLUMNS = ["S1_pt", "S2_pt", "S1_cpt", "S2_cpt"]
+LAMBDA = 0.999  # by which the momentum of a step decays (Wang 2025)
 SCHEDULES = {
     "constant": bayeslaw.constant(3e-4, 60, warmup=7),
     "cosine": bayeslaw.cosine(3e-4, 60, final=3e-5, warmup=7),
@@ -21,7 +22,7 @@ SCHEDULES = {
 }
 
 
-def double_sum(rates, lam=areas.LAMBDA, power=0.0):
+def double_sum(rates, lam=LAMBDA, power=0.0):
     """S1 and S2 at every step, as Wang 2025 writes eq. 1 and eq. 9."""
     eta = np.concatenate([[0.0], rates])
     steps = range(1, len(eta))
@@ -126,7 +127,7 @@ def test_areas_of_a_million_steps():
     last = bayeslaw.schedule_areas(rates[:800_000], rates[800_000:]).iloc[-1]
     drops = -np.diff(rates, prepend=0.0)
     lasting = np.arange(len(rates), 0, -1)
-    weights = (1 - areas.LAMBDA**lasting) / (1 - areas.LAMBDA)
+    weights = (1 - LAMBDA**lasting) / (1 - LAMBDA)
     assert last["S1_pt"] + last["S1_cpt"] == pytest.approx(rates.sum(), rel=1e-9)
     assert last["S2_pt"] + last["S2_cpt"] == pytest.approx(drops @ weights, rel=1e-9)
 
