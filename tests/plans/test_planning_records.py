@@ -97,11 +97,6 @@ def test_an_unknown_keyword_is_refused_naming_the_known_ones():
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_keyword_is_named():
-    with pytest.raises(PlanError, match="missing: N"):
-        plan(TARGET, SOURCE, ptpp=20.0)  # pyright: ignore[reportCallIssue]
-
-
 def test_every_keyword_is_shown_with_its_default():
     """`help(plan)` lists the fields of the record."""
     shown = inspect.signature(plan)
