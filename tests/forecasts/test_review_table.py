@@ -454,7 +454,3 @@ def test_rows_that_any_surface_passes_through_show_nothing(rows):
     assert "nothing shows whether the law fits" in review["rows"].reason
     assert "100.0%" not in review.sentence()
     assert "1 rows" not in review.sentence()
-
-
-def test_a_table_with_more_rows_than_terms_is_judged():
-    assert "explain" in bayeslaw.review(grid())["signal"].reason
