@@ -191,6 +191,20 @@ def test_a_covariate_may_be_below_one():
         problem(falls, piece(rising), covariates={"loss_before": 0.0})
 
 
+def test_a_measured_baseline_is_paired_too():
+    measured = bayeslaw.Draws(2.0 + 0.001 * NUMBER)
+    posed = problem(
+        piece(falling, covariates=("loss_before", "D", "replay")),
+        piece(rising, covariates=("loss_before", "D", "replay")),
+        covariates={"loss_before": 1 + measured},
+        baseline_loss=measured,
+    )
+    target, source = posed.constraints
+    np.testing.assert_allclose(source.baseline, part(target).fixed["loss_before"] - 1)
+    np.testing.assert_array_equal(source.baseline, part(source).fixed["loss_before"])
+    np.testing.assert_array_equal(target.baseline, 1.0)
+
+
 @pytest.mark.parametrize("tokens", [None, 5e9])
 def test_a_law_s_own_baseline_is_its_loss_after_pure_replay(tokens):
     posed = problem(piece(falling), piece(rising), baseline_tokens=tokens)

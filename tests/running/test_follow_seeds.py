@@ -167,3 +167,11 @@ def test_a_fitted_run_of_the_usual_recipe_is_worth_one(place):
     assert 0.05 < gain.probability(low=1.0) < 0.95
     against_the_law = bayeslaw.compute_gain(narrow_laws(), run)
     assert abs(np.log(against_the_law.median)) > 3 * abs(np.log(gain.median))
+
+
+def test_a_fitted_recipe_against_itself_is_worth_one():
+    runs = seeds(9)
+    law = narrow_laws(pd.concat(runs))
+    run = points([UNTIL], [2.0]).drop(columns="loss")
+    gain = bayeslaw.compute_gain(law, run, rival=law)
+    assert gain.median == pytest.approx(1.0, abs=0.02)

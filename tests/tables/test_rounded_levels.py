@@ -202,6 +202,14 @@ def test_a_column_computed_after_reading_has_its_levels_too(rounded):
     assert offer["checkpoint"].nunique() == 6
 
 
+def test_tokens_per_parameter_have_the_levels_of_tokens_and_sizes():
+    sizes = np.repeat([1.03e8, 2.07e8, 5.17e8, 1.13e9], 3)
+    runs = grid().head(12).assign(N=sizes, D=np.tile([20.0, 40.0, 80.0], 4) * sizes)
+    table = bayeslaw.read_runs(runs)
+    (stage,) = largest_stages(table, ["D/N"])
+    assert stage.is_held(table).sum() == 4
+
+
 def test_a_rate_in_single_precision_is_the_same_setting():
     runs = grid().assign(lr=np.where(np.arange(36) % 2, 3e-4, np.float32(3e-4)))
     runs = pd.concat([runs, runs.assign(lr=3e-4, loss=runs["loss"] * 1.01)])

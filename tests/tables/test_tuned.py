@@ -59,6 +59,12 @@ def test_the_luck_of_the_least_is_taken_out():
     assert abs(np.mean(vertex)) < 0.1 * noise
 
 
+def test_a_best_beyond_the_sweep_is_said():
+    table = tuned(sweep(off=4.0), "lr")
+    assert table["at_edge"].all()
+    assert table["lr_best"].to_numpy() == pytest.approx(4e-3)
+
+
 def weakened(runs, share=1 / 3):
     """A sweep with a share of its effect: the default laws do not read the setting."""
     least = runs.groupby(["N", "D"])["loss"].transform("min")
