@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from hypothesis import settings
 
 from bayeslaw import law, plan
 from bayeslaw._inference.discrepancy.process import process_of
@@ -18,7 +17,6 @@ from bayeslaw._posteriors.posterior import LogLoss, Piece
 from known import example
 
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
-QUICK = settings(max_examples=12, deadline=None, derandomize=True)
 DRAWS = 256  # of most posteriors here: one shape, compiled once
 SEARCH = 2e-3  # relative error of tokens that the search over replay may leave
 

@@ -1,4 +1,4 @@
-"""Plans are ordered in confidence and limits, and draws come in any order."""
+"""Draws come in any order."""
 
 from functools import cache
 
