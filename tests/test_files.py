@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import bayeslaw
+from bayeslaw import LawError, RunTableWarning
 from bayeslaw._base import files
-from bayeslaw._base.errors import LawError, RunTableWarning, warn
+from bayeslaw._base.errors import warn
 from bayeslaw._base.files import atomic_write, file_names, try_writing, write_bytes
 from bayeslaw.cli.output import check_writable
 
@@ -86,7 +87,7 @@ def test_a_device_or_a_pipe_is_no_output(tmp_path):
     """As root, a file would take its place."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for path in (pipe, files.Path("/dev/null")):
+    for path in (pipe, Path("/dev/null")):
         with pytest.raises(LawError, match="device or a pipe"):
             check_writable(path)
 

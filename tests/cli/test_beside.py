@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import LawError
@@ -21,6 +20,7 @@ from bayeslaw.cli.forecasts import ForecastOptions
 from bayeslaw.cli.parsing import read_table
 from bayeslaw.cli.reporting import ReportOptions
 from bayeslaw.cli.running import UpdateOptions
+from known.commands import call
 
 FILE = """
 unit = "nats per byte"
@@ -62,15 +62,6 @@ def folder(tmp_path):
     table.to_csv(tmp_path / "mine.csv", index=False)
     (tmp_path / "bayeslaw.toml").write_text(FILE)
     return tmp_path
-
-
-def call(*words: object):
-    """A command that ends well."""
-    done = CliRunner().invoke(cli.app, [*map(str, words)])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done
 
 
 def test_a_table_is_read_as_python_reads_it_with_the_mapping(folder):

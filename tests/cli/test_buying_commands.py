@@ -1,21 +1,14 @@
 """``anchors --next``, as people type it."""
 
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
 
+from known.commands import run
 from known.pool import pool
 
 BUDGET = "2e20"
-
-
-def cli(*words):
-    """A command in a process of its own."""
-    command = [sys.executable, "-m", "bayeslaw", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +49,7 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
     while not records or not records[-1]["stop"]:
         batch = folder / f"batch{len(batches)}.csv"
         so_far = [word for path in batches for word in ("--measured", str(path))]
-        done = cli(*asked, *so_far, "-o", str(batch))
+        done = run(*asked, *so_far, "-o", str(batch))
         assert done.returncode == 0, done.stderr
         records.append(json.loads(done.stdout))
         measure(folder, batch)
@@ -69,7 +62,7 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
     rows = [row for record in records for row in record["rows"]]
     assert len(rows) == len(set(rows))
     # broken off after the first batch and asked again, it says the same
-    again = cli(*asked, "--measured", str(batches[0]))
+    again = run(*asked, "--measured", str(batches[0]))
     assert json.loads(again.stdout)["rows"] == records[1]["rows"]
 
 
@@ -90,14 +83,14 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
     ],
 )
 def test_what_next_cannot_be_asked_is_refused_in_one_line(asked, words, line):
-    done = cli(*asked, *words)
+    done = run(*asked, *words)
     assert done.returncode == 2
     assert line in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_sequence_for_a_plan_asks_for_both_losses(folder):
-    done = cli(
+    done = run(
         *("anchors", "--next", "--candidates", str(folder / "offer.csv")),
         *("--goal", "N=8B", "--goal", "ptpp=20", "--goal", "max_target_loss=2.2"),
         *("--goal", "max_forgetting=2%", "--goal", "baseline_loss=3.0"),
@@ -118,14 +111,14 @@ def test_runs_are_bought_for_the_choice_between_recipes(folder):
         *("--goal", str(folder / "recipes.csv"), "--gain", "best"),
         *("--law", "chinchilla", "--budget", BUDGET, "--reference", "N=500M"),
     ]
-    record = json.loads(cli(*asked, "--json").stdout)
+    record = json.loads(run(*asked, "--json").stdout)
     assert record["gain"] == "best"
     assert record["choice"]["best"] in ("wide", "deep")
-    assert "is best by" in cli(*asked).stdout
+    assert "is best by" in run(*asked).stdout
 
 
 def test_without_a_fit_or_next_the_way_on_is_told(folder):
-    done = cli(
+    done = run(
         *("anchors", "--candidates", str(folder / "offer.csv")),
         *("--goal", str(folder / "goal.csv"), "--budget", BUDGET),
     )

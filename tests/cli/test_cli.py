@@ -1,7 +1,6 @@
 """The command line as checks call it: JSON and nothing else on stdout, exit 2 in one line, exit 3 with what to do."""
 
 import contextlib
-import json
 import os
 import shlex
 import subprocess
@@ -14,31 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._tables import fitting
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.output import merge_alike
+from known.commands import run, run_json
 
 SMALL = ["--warmup", "300", "--draws", "300"]
-
-
-def run(*args, cwd=None):
-    command = [sys.executable, "-P", "-m", "bayeslaw.cli", *map(str, args)]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=dict(os.environ),
-        check=False,
-    )
-
-
-def run_json(*args):
-    out = run(*args, "--json")
-    assert out.returncode == 0, out.stderr
-    assert out.stdout.count("\n") == 1
-    return json.loads(out.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +41,8 @@ def fitted(folder):
 
 def test_laws_lists_every_law_and_shows_one():
     listed = run_json("laws")
-    assert {"name", "title", "covariates", "parameters"} <= set(listed[0])
     assert [row["name"] for row in listed] == [law.name for law in bayeslaw.laws()]
-    one = run_json("laws", "ptpp-gate-floor")
-    assert {"priors", "latex", "source"} <= set(one)
+    assert run_json("laws", "ptpp-gate-floor")["name"] == "ptpp-gate-floor"
 
 
 def test_several_laws_make_an_average_that_every_command_takes(folder):
@@ -81,17 +59,12 @@ def test_several_laws_make_an_average_that_every_command_takes(folder):
         *options,
         folder / "mixed.nc",
     )
-    assert {"name", "score", "weight", "coverage"} <= set(compared["laws"][0])
     assert {row["name"]: row["weight"] for row in compared["laws"]} == pytest.approx(
         mixed["weights"]
     )
     assert sum(mixed["weights"].values()) == pytest.approx(1)
     assert any(stage.startswith("N >=") for stage in compared["held_out"])
     assert mixed["law"] == "average"
-    assert {"mean", "sd", "low", "high"} <= set(
-        next(iter(mixed["parameters"].values()))
-    )
-    assert {"rhat", "ess", "divergences", "seconds"} <= set(mixed["diagnostics"])
     rows = run_json("forecast", folder / "mixed.nc", table, "--where", "N > 2e9")[
         "rows"
     ]
@@ -134,7 +107,6 @@ def test_fit_prints_the_paper_s_parameters_and_diagnostics(fitted):
         row = fitted["parameters"][name]
         assert row["low"] < row["mean"] < row["high"]
         assert row["sd"] > 0
-    assert {"rhat", "ess", "divergences", "seconds"} <= set(fitted["diagnostics"])
 
 
 def test_forecast_and_check_read_the_fit(folder, fitted):
@@ -158,21 +130,6 @@ def test_forecast_and_check_read_the_fit(folder, fitted):
     result = run_json(
         "check", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9"
     )
-    metrics = {
-        "n",
-        "huber_log",
-        "rmse_log",
-        "mae_rel",
-        "mape_clip",
-        "intercept",
-        "slope",
-        "crps",
-        "width90",
-        "interval_score90",
-        "verdict",
-    }
-    assert metrics <= set(result)
-    assert set(result["coverage"]) == {"0.5", "0.8", "0.9", "0.95"}
     assert result["n"] == 63
 
 
@@ -208,125 +165,17 @@ def test_further_checks_are_made_when_asked_for_and_change_no_key(folder):
     ]
 
 
-@pytest.fixture(scope="module")
-def two_fits(folder):
-    """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""
-    for name, law, seed in (("t", "dcpt", 4), ("s", "dcpt", 5)):
-        table = folder / f"{name}.csv"
-        run_json("simulate", law, "-o", table, "--set", "C=0.1", "--seed", seed)
-        run_json(
-            "fit",
-            folder / f"{name}.csv",
-            *f"--law {law} --independent -o".split(),
-            folder / f"{name}.nc",
-        )
-    return ["--target", folder / "t.nc", "--source", folder / "s.nc"]
-
-
-def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
-    asked = shlex.split(
-        "--N 1.4B --ptpp 31 --max-forgetting 2% --baseline-loss 2.0 --confidence 90%"
-    )
-    out = run_json(
-        "plan",
-        *two_fits,
-        *asked,
-        *f"--max-target-loss 2.02 -o {folder}/plan.json".split(),
-    )
-    keys = {
-        "feasible",
-        "atpp",
-        "D",
-        "replay",
-        "flops",
-        "probability",
-        "probability_target",
-        "probability_forgetting",
-    }
-    assert keys | {"binding", "plug_in"} <= set(out)
-    assert out["feasible"] is True
-    assert out["probability"] >= 0.9
-    assert out["D"] == pytest.approx(1.4e9 * out["atpp"])
-    assert out["flops"] == pytest.approx(6 * 1.4e9 * out["D"])
-    assert {"atpp", "replay", "probability"} <= set(out["plug_in"])
-    assert json.loads((folder / "plan.json").read_text()) == out
-    several = [
-        "--target",
-        folder / "t.nc",
-        "--source",
-        f"a={folder / 's.nc'}",
-        "--source",
-        f"b={folder / 's.nc'}",
-    ]
-    both = run_json("plan", *several, *asked, "--max-target-loss", "2.02")
-    assert {p["name"] for p in both["promises"]} == {"target", "a", "b"}
-    none = run_json("plan", *two_fits, *asked, "--max-target-loss", "0.9")
-    assert none["feasible"] is False
-    assert "target" in none["explanation"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("extra", "says"),
-    [
-        ([], "give baseline_loss"),
-        (["--baseline-loss", "x"], "not a number"),
-        (["--confidence", "90"], "confidence 90 is 9000%"),
-    ],
-)
-def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
-    """Without a baseline a law that diverges at D = 0 is refused (LAWS, trap 6)."""
-    # no table has that stage: of 31 its own loss is taken
-    asked = shlex.split("--N 1.4B --ptpp 50 --max-forgetting 2% --max-target-loss 2.2")
-    out = run("plan", *two_fits, *asked, *extra, "--json")
-    assert out.returncode == 2
-    assert out.stdout == ""
-    assert says in out.stderr
-    assert "Traceback" not in out.stderr
-
-
 BAD = {
-    "a law twice": (
-        "fit runs.csv --law chinchilla --law chinchilla -o x.nc",
-        "named twice",
-    ),
     "priors of several laws": (
         "fit runs.csv --priors priors.toml -o x.nc",
         "belong to one law",
     ),
-    "reference of no law": (
-        "compare runs.csv --laws chinchilla,coupled --reference replay=.5",
-        "none of the laws chinchilla, coupled reads 'replay'",
-    ),
-    "no such experience": (
-        "compare runs.csv --experience web",
-        "no experience is called 'web'",
-    ),
-    "no such law": (
-        "fit runs.csv --law chinchila -o x.nc",
-        "did you mean 'chinchilla'",
-    ),
-    "no such file": ("fit none.csv --law chinchilla -o x.nc", "no such file"),
-    "missing column": ("fit short.csv --law chinchilla -o x.nc", "needs column 'D'"),
     "bad row": ("fit nan.csv --law chinchilla -o x.nc", "row 2, column 'loss'"),
-    "bad query": (
-        "fit runs.csv --law chinchilla --where 'nosuch > 1' -o x.nc",
-        "not a query",
-    ),
-    "no rows": (
-        "fit runs.csv --law chinchilla --where 'N < 0' -o x.nc",
-        "selects none",
-    ),
     "bad prior file": (
         "fit runs.csv --law chinchilla --priors bad.toml -o x.nc",
         "no parameter 'alfa'",
     ),
-    "no fit": ("forecast runs.csv runs.csv", "not a fit saved by bayeslaw"),
     "bad assignment": ("simulate chinchilla -o x.csv --set alpha", "NAME=VALUE"),
-    "unknown parameter": (
-        "simulate chinchilla -o x.csv --set gamma=1",
-        "unknown 'gamma'",
-    ),
-    "negative loss": ("simulate chinchilla -o x.csv --set E=-9", "a loss is above 0"),
 }
 
 
@@ -335,7 +184,6 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(folder, tmp_path, name)
     args, says = BAD[name]
     table = pd.read_csv(folder / "runs.csv")
     table.to_csv(tmp_path / "runs.csv", index=False)
-    table.drop(columns="D").to_csv(tmp_path / "short.csv", index=False)
     table.assign(loss=table["loss"].where(table.index != 1)).to_csv(
         tmp_path / "nan.csv", index=False
     )
@@ -425,7 +273,6 @@ def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
     of_runs = out["verdicts"]["runs"]
     assert out["verdicts"]["confidence"] == 0.8
     assert {run["now"] for run in of_runs} <= {"kept", "unsure", "broken"}
-    assert {"row", "cost", "gain"} <= set(out["picks"][0])
     assert 0 < out["goal_sd_after"] < out["goal_sd_before"]
     assert out["spent"] == pytest.approx(sum(p["cost"] for p in out["picks"]))
     assert out["spent"] <= 5e18
@@ -443,14 +290,15 @@ def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
     assert "of the loss" in made.stdout
 
 
-def test_anchors_for_a_plan_are_priced_by_what_they_save(folder, two_fits):
+def test_anchors_for_a_plan_are_priced_by_what_they_save(folder):
     """Few runs are fitted: after all of them the next is rightly worth nothing."""
     few = "ptpp == 15 and D < 3e9 and N < 1e9"
-    for name in ("t", "s"):
-        saved = folder / f"few_{name}.nc"
+    for seed, name in enumerate(("t", "s"), 4):
+        table, saved = folder / f"{name}.csv", folder / f"few_{name}.nc"
+        run_json("simulate", "dcpt", "-o", table, "--set", "C=0.1", "--seed", seed)
         keywords = ["--law", "dcpt", "--independent", "--preview", "--where", few]
         keywords += ["--accept-diagnostics"]  # 33 runs: k-hat is near its limit
-        made = run("fit", folder / f"{name}.csv", *keywords, "-o", saved)
+        made = run("fit", table, *keywords, "-o", saved)
         assert made.returncode == 0, made.stderr
     question = {
         "N": "1.4B",
@@ -475,36 +323,6 @@ def test_anchors_for_a_plan_are_priced_by_what_they_save(folder, two_fits):
     saved = out["plan"]["flops_before"] - out["plan"]["flops_after"]
     assert saved == pytest.approx(sum(p["gain"] for p in out["picks"]))
     assert saved > 0
-
-
-BAD_ANCHORS = {
-    "a negative cost": ({"cost": [1.0, -1.0]}, [], "'cost': -1 is negative"),
-    "a missing cost": ({"cost": [1.0, None]}, [], "row 2, column 'cost': missing"),
-    "no such covariate": ({"cost": 1.0, "D": None}, [], "column 'D'"),
-    "a small budget": (
-        {"cost": [2.0, 3.0]},
-        ["--budget", "1"],
-        "below the cheapest candidate, row 1 at 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_ANCHORS)
-def test_anchors_that_cannot_be_chosen_say_why_in_one_line(
-    folder, fitted, tmp_path, case
-):
-    changed, more, says = BAD_ANCHORS[case]
-    table = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9]}).assign(**changed)
-    table.to_csv(tmp_path / "c.csv", index=False)
-    goal = [
-        *shlex.split(f"--goal {folder}/runs.csv --goal-where 'N > 2e9'"),
-        *(more or ["--budget", "9"]),
-    ]
-    out = run("anchors", folder / "fit.nc", "--candidates", tmp_path / "c.csv", *goal)
-    assert out.returncode == 2
-    assert out.stdout == ""
-    assert says in out.stderr.splitlines()[-1]
-    assert "Traceback" not in out.stderr
 
 
 def test_version():
@@ -563,25 +381,6 @@ def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("limits", "says"),
-    [
-        (("1.8", "2"), "--max-forgetting 2 is 200%; write 2% or 0.02"),
-        (("2%", "2%"), "--max-target-loss 2%: it is a loss in nats"),
-    ],
-)
-def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
-    files = (
-        f"--target {folder}/fit.nc --source {folder}/fit.nc --N 1B --ptpp 20".split()
-    )
-    out = run(
-        "plan", *files, "--max-target-loss", limits[0], "--max-forgetting", limits[1]
-    )
-    assert out.returncode == 2
-    assert says in out.stderr
-    assert out.stderr.count("\n") == 1
-
-
 def test_warnings_come_at_the_end_each_once_and_nine_alike_as_one(monkeypatch, capsys):
     """Each `catch_warnings` on the way makes Python forget what it has shown."""
 
@@ -589,7 +388,7 @@ def test_warnings_come_at_the_end_each_once_and_nine_alike_as_one(monkeypatch, c
         for line in ("look here", *(f"fold {i}: too short" for i in range(9))):
             for _ in range(2):
                 with warnings.catch_warnings():
-                    warnings.warn(line, FitWarning, stacklevel=1)
+                    warnings.warn(line, bayeslaw.RunTableWarning, stacklevel=1)
         print("the result")
         raise SystemExit(0)
 
@@ -613,7 +412,7 @@ def test_a_command_leaves_no_warning_to_the_next(ends, monkeypatch, capsys):
     before = warnings.showwarning, [*warnings.filters]
 
     def warns():
-        warnings.warn("of this command", FitWarning, stacklevel=1)
+        warnings.warn("of this command", bayeslaw.RunTableWarning, stacklevel=1)
         ends()
 
     monkeypatch.setattr(cli, "app", warns)

@@ -22,8 +22,7 @@ os.chdir(folder)
 import numpy, pandas, jax.numpy, xarray, h5netcdf, arviz_base, scipy.stats, pyarrow.parquet
 import bayeslaw
 from bayeslaw._base.machine import runtime
-from bayeslaw._tables.where import select
-from bayeslaw.cli.parsing import prior_file, read_table
+from bayeslaw.cli.parsing import prior_file
 bayeslaw.load(folder / "good.nc").log_loss(bayeslaw.simulate("chinchilla"))  # imports and compiles what loading needs
 
 seen = []
@@ -94,18 +93,6 @@ outcomes = []
     assert {"os.system", "subprocess.Popen", "write", "socket.__new__", "run"} <= kinds
 
 
-QUERIES = [
-    "@pd.io.common.os.system('touch marker') == 0",
-    "@__import__('os').system('touch marker')",
-    "__import__('os').system('touch marker')",
-    "N.__class__.__base__.__subclasses__()",
-    "loss.to_csv('marker')",
-    "N.map(print)",
-    "`N` > (lambda: 1)()",
-    "loss.eval('1')",
-    "exec('import os')",
-    "N == open('marker', 'w')",
-]
 FORMULAS = [
     "__import__('os').system('touch marker') + A/N^alpha",
     "E + A/N^alpha + open('marker','w')",
@@ -117,14 +104,11 @@ FORMULAS = [
 ]
 
 
-def test_queries_and_formulas_run_nothing(folder):
-    attacks = f"""
-table = bayeslaw.read_runs(folder / "good.csv")
-outcomes = [attempt(select, table, text) for text in {QUERIES!r}]
-outcomes += [attempt(bayeslaw.find_law, text) for text in {FORMULAS!r}]
-"""
+def test_formulas_run_nothing(folder):
+    """Nor do queries: `tests/tables/test_where.py`, under such a hook."""
+    attacks = f"outcomes = [attempt(bayeslaw.find_law, text) for text in {FORMULAS!r}]"
     outcomes, seen = under_guard(folder, attacks)
-    assert outcomes == ["refused"] * (len(QUERIES) + len(FORMULAS))
+    assert outcomes == ["refused"] * len(FORMULAS)
     assert seen == []
 
 

@@ -1,19 +1,12 @@
 """``mixture``, as people type it: from a table of shares to a plan."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 import bayeslaw
 from known import saved
-
-
-def cli(*words):
-    """A command in a process of its own."""
-    command = [sys.executable, "-m", "bayeslaw", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from known.commands import run
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +21,7 @@ def web(tmp_path_factory):
 def test_a_plan_is_printed_as_json(web):
     """Shares within the bounds that sum to one, and the probability of the limits."""
     words = ("--loss", f"web={web}", "--N", "1B", "--max-loss", "web=2.55", "--json")
-    answer = cli("mixture", *words, "--share", "books=20%:30%")
+    answer = run("mixture", *words, "--share", "books=20%:30%")
     assert answer.returncode == 0, answer.stderr
     plan = json.loads(answer.stdout)
     assert plan["feasible"]
@@ -39,7 +32,7 @@ def test_a_plan_is_printed_as_json(web):
 
 
 def test_the_best_mixture_of_a_budget_is_told_in_words(web):
-    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", "--D", "20B")
+    answer = run("mixture", "--loss", f"web={web}", "--N", "1B", "--D", "20B")
     assert answer.returncode == 0, answer.stderr
     assert "the mean loss is least" in answer.stdout
     assert "web 80.0%" in answer.stdout  # the largest share that was fitted
@@ -48,7 +41,7 @@ def test_the_best_mixture_of_a_budget_is_told_in_words(web):
 def test_weights_that_differ_are_told(web):
     """Sets that are not named have none: the mean is then of the others only."""
     words = ("--loss", f"web={web}", "--loss", f"alike={web}", "--N", "1B")
-    answer = cli("mixture", *words, "--D", "20B", "--weight", "web=2")
+    answer = run("mixture", *words, "--D", "20B", "--weight", "web=2")
     assert answer.returncode == 0, answer.stderr
     assert "the mean loss (web 100.0%, alike 0.0%) is least" in answer.stdout
 
@@ -58,15 +51,15 @@ def test_a_share_beyond_the_fitted_ones_is_warned_of(web):
     others = ("--share", "code=0:10%", "--share", "books=0:10%")
     words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", *others)
     far = "the share of web, 90.0%, lies beyond those that were fitted ("
-    assert far in cli("mixture", *words, "--share", "web=90%").stderr
-    assert "web, 80.0%" not in cli("mixture", *words, "--share", "web=80%").stderr
+    assert far in run("mixture", *words, "--share", "web=90%").stderr
+    assert "web, 80.0%" not in run("mixture", *words, "--share", "web=80%").stderr
 
 
 @pytest.mark.parametrize(("most", "is_kept"), [(2.8, True), (1.055, False)])
 def test_a_limit_at_a_budget_is_kept_or_none_keeps_it(web, most, is_kept):
     """The limit is in the answer; numbers are those of Python."""
     words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", "--json")
-    answer = cli("mixture", *words, "--max-loss", f"web={most}")
+    answer = run("mixture", *words, "--max-loss", f"web={most}")
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
     (row,) = told["limits"]
@@ -80,14 +73,14 @@ def test_a_limit_at_a_budget_is_kept_or_none_keeps_it(web, most, is_kept):
 
 def test_a_budget_and_its_bound_are_one_too_many(web):
     words = ("--loss", f"web={web}", "--N", "1B", "--D", "20B", "--max-tokens", "9B")
-    answer = cli("mixture", *words)
+    answer = run("mixture", *words)
     assert answer.returncode == 2
     assert "--D is the budget, and --max-tokens bounds it" in answer.stderr
 
 
 def test_another_run_is_the_baseline_as_typed_with_every_share(web):
     words = ("--max-loss", "web=+1%", "--baseline-run", "D=20B,web=70%,code=30%")
-    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", "--json", *words)
+    answer = run("mixture", "--loss", f"web={web}", "--N", "1B", "--json", *words)
     assert answer.returncode == 0, answer.stderr
     baseline = json.loads(answer.stdout)["settings"]["baseline_run"]
     assert baseline == {"D": 2e10, "web": 0.7, "code": 0.3, "books": 0.0}
@@ -95,7 +88,7 @@ def test_another_run_is_the_baseline_as_typed_with_every_share(web):
 
 def test_what_is_no_question_is_refused_in_a_line(web):
     words = ("--max-loss", "web=2.5", "--share", "code=5%:10%:20%")
-    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", *words)
+    answer = run("mixture", "--loss", f"web={web}", "--N", "1B", *words)
     assert answer.returncode == 2
     line = (
         "error: --share code=5%:10%:20%: write least and largest, 5%:30%, or one share"
@@ -122,7 +115,7 @@ def adapted(tmp_path_factory):
 def test_columns_of_a_set_are_those_that_are_read(law, line, request):
     file = request.getfixturevalue(law)
     words = ("--max-loss", "web=2.5", "--covariate", "loss_before=books=3.1")
-    answer = cli("mixture", "--loss", f"web={file}", "--N", "1B", *words)
+    answer = run("mixture", "--loss", f"web={file}", "--N", "1B", *words)
     assert answer.returncode == 2
     assert answer.stderr.strip().splitlines()[-1].startswith(f"error: {line}")
 
@@ -135,7 +128,7 @@ def test_a_table_that_is_kept_keeps_its_shares(tmp_path):
         "1e8,2e9,60%,,3.1,1.9,a\n1e8,4e9,30%,70%,3.2,1.6,b\n"
     )
     kept = tmp_path / "runs.csv"
-    answer = cli("table", str(written), "-o", str(kept))
+    answer = run("table", str(written), "-o", str(kept))
     assert answer.returncode == 0, answer.stderr
     runs = bayeslaw.read_runs(kept)
     assert runs["domain"].tolist() == ["web", "web", "code", "code"]

@@ -10,13 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 import bayeslaw
-from bayeslaw import PlanError
 from bayeslaw._base.arguments import command
-from bayeslaw._plans.constraint import read_limit
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
-from bayeslaw.cli.parsing import read_question, read_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +118,6 @@ def test_an_error_of_a_function_names_the_option_that_was_typed(
     assert f"error: {begin}" in refused(monkeypatch, capsys, *typed)
 
 
-def test_a_law_at_constants_forecasts_in_words(tmp_path):
-    bayeslaw.simulate("chinchilla").iloc[:3].to_csv(tmp_path / "runs.csv", index=False)
-    law = "chinchilla@E=1.69,A=406.4,B=410.7,alpha=.34,beta=.28"
-    done = CliRunner().invoke(cli.app, ["forecast", law, str(tmp_path / "runs.csv")])
-    assert done.exit_code == 0, done.exception
-    assert "median" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -213,17 +202,6 @@ def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
         cli.main()
     assert caught.value.code == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == len(runs)
-
-
-@pytest.mark.parametrize("read", [read_limit, read_value])
-def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
-    """Percent are meant; with a sign or a unit it is as it says. So for `follow` and `--plan`, too."""
-    with pytest.raises(PlanError, match=r"ing 15 is 1500%; write 15% or 0\.15"):
-        read("max_forgetting", "15")
-    for text in ("150%", "1.5nats", "0.15", ".99"):
-        read("max_forgetting", text)
-    with pytest.raises(PlanError, match="max_forgetting 2 is 200%"):
-        read_question(["N=1B", "max_forgetting=2"])
 
 
 def test_forecasts_of_runs_at_several_rates_are_told_apart(tmp_path):

@@ -123,9 +123,11 @@ def test_a_mean_of_sources_and_another_run_are_limits(folder):
 def test_two_fits_without_options_are_those_of_target_and_source(
     folder, fits, asked, plan
 ):
-    options = asked[len(fits) :]
+    """What is written is what is printed."""
+    options = [*asked[len(fits) :], "-o", folder / "plan.json"]
     typed = answer("plan", folder / "t.nc", folder / "s.nc", *options)
     assert typed == plan
+    assert json.loads((folder / "plan.json").read_text()) == plan
 
 
 def test_one_fit_without_an_option_says_what_to_type(folder):

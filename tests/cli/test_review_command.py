@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -12,12 +10,7 @@ from typer.testing import CliRunner
 import bayeslaw
 from bayeslaw.cli.app import app
 from known import saved
-
-
-def run(*args):
-    """A command in a process of its own, as a shell calls it."""
-    command = [sys.executable, "-P", "-m", "bayeslaw.cli", "review", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from known.commands import run
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +33,7 @@ def folder(tmp_path_factory):
     [("sound", 0, "pass"), ("two_stages", 4, "look"), ("noise", 5, "fail")],
 )
 def test_the_exit_code_says_the_verdict(folder, table, code, verdict):
-    out = run(folder / f"{table}.csv", "--json")
+    out = run("review", folder / f"{table}.csv", "--json")
     assert out.returncode == code, out.stderr
     assert out.stderr == ""
     assert out.stdout.count("\n") == 1
@@ -53,7 +46,7 @@ def test_the_exit_code_says_the_verdict(folder, table, code, verdict):
 
 
 def test_people_read_a_line_for_each_check_and_the_verdict(folder):
-    out = run(folder / "two_stages.csv")
+    out = run("review", folder / "two_stages.csv")
     lines = out.stdout.splitlines()
     assert lines[-1].startswith("LOOK: ")
     levels = next(line for line in lines if " levels " in line)
@@ -80,7 +73,7 @@ BAD = {
 def test_bad_input_is_one_line_and_exit_2(folder, fault, monkeypatch):
     monkeypatch.chdir(folder)
     words, says = BAD[fault]
-    out = run(*words)
+    out = run("review", *words)
     assert out.returncode == 2
     assert out.stdout == ""
     assert out.stderr.count("\n") == 1
@@ -89,11 +82,11 @@ def test_bad_input_is_one_line_and_exit_2(folder, fault, monkeypatch):
 
 def test_a_goal_is_a_run_or_a_table(folder):
     table = folder / "sound.csv"
-    far = run(table, "--at", "N=800B,D=1T,ptpp=279", "--json")
+    far = run("review", table, "--at", "N=800B,D=1T,ptpp=279", "--json")
     checks = {c["name"]: c for c in json.loads(far.stdout)["checks"]}
     assert far.returncode == 4
     assert "N = 800B" in checks["extrapolation"]["reason"]
-    near = run(table, "--goal", folder / "planned.csv", "--json")
+    near = run("review", table, "--goal", folder / "planned.csv", "--json")
     checks = {c["name"]: c for c in json.loads(near.stdout)["checks"]}
     assert near.returncode == 0
     assert "inside" in checks["extrapolation"]["reason"]
@@ -102,7 +95,7 @@ def test_a_goal_is_a_run_or_a_table(folder):
 def test_fits_are_told_from_tables_by_what_they_hold(folder):
     plain = folder / "fit_without_suffix"
     plain.write_bytes((folder / "fit.nc").read_bytes())
-    out = run(plain, folder / "average.nc", "--json")
+    out = run("review", plain, folder / "average.nc", "--json")
     names = {check["name"] for check in json.loads(out.stdout)["checks"]}
     assert f"{plain}: diagnostics" in names
     assert f"{folder / 'average.nc'}: fit" in names
@@ -115,7 +108,7 @@ def test_held_out_runs_are_selected(folder):
     table = folder / "more.csv"
     bayeslaw.simulate("chinchilla", seed=7).to_csv(table, index=False)
     options = ["--held-out", table, "--where", "N > 2e9", "--json"]
-    out = run(folder / "average.nc", *options)
+    out = run("review", folder / "average.nc", *options)
     checks = {c["name"]: c for c in json.loads(out.stdout)["checks"]}
     assert "of 63 held-out runs" in checks["calibration"]["reason"]
 
@@ -126,7 +119,7 @@ def test_what_reading_alone_warns_of_reaches_stderr(tmp_path):
     cells = runs["replay"].map("{:.0%}".format)
     runs["replay"] = cells.where(runs.index % 2 == 0, runs["replay"].astype(str))
     runs.to_csv(tmp_path / "mixed.csv", index=False)
-    out = run(tmp_path / "mixed.csv")
+    out = run("review", tmp_path / "mixed.csv")
     assert out.stderr.count("warning:") == 1
     assert "mixes percent with fractions" in out.stderr
     assert "millions or billions?" in out.stdout

@@ -1,8 +1,6 @@
 """`update` as people call it: a longer table, a verdict, a page in a real browser; and one that has nothing new."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -11,13 +9,7 @@ from bayeslaw import datasets
 from bayeslaw.cli.running import UpdateOptions, _question
 from known import updates
 from known.browser import DESK, PHONE, opened
-
-CLI = [sys.executable, "-P", "-m", "bayeslaw.cli", "update"]
-
-
-def run(*args):
-    command = [*CLI, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from known.commands import run
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +26,9 @@ def done(folder):
     """Once for all tests: the fit, the page and the JSON."""
     wanted = ["-o", folder / "new.nc", "--page", folder / "changes.html", "--json"]
     at = ["--at", "N=8.1B,D=200B", "--at", "N=1B,D=20B"]
-    return run(folder / "old.nc", folder / "both.csv", "--seed", 1, *wanted, *at)
+    return run(
+        "update", folder / "old.nc", folder / "both.csv", "--seed", 1, *wanted, *at
+    )
 
 
 def test_json_says_what_changed_and_stderr_first_whether_it_was_foreseen(done, folder):
@@ -56,7 +50,7 @@ def test_the_new_fit_is_of_all_rows(done, folder):
 
 def test_nothing_new_says_so_and_writes_nothing(folder):
     wanted = ["-o", folder / "none.nc", "--page", folder / "none.html"]
-    same = run(folder / "old.nc", folder / "first.csv", *wanted)
+    same = run("update", folder / "old.nc", folder / "first.csv", *wanted)
     assert same.returncode == 0, same.stderr
     assert same.stdout.startswith("Nothing new")
     assert not list(folder.glob("none.*"))
@@ -68,7 +62,7 @@ def test_what_cannot_be_is_one_line_and_exit_2(folder):
         (["--where", "N > 5e9"], "--allow-missing"),
         (["-o", folder], "is a folder"),
     ):
-        refused = run(folder / "old.nc", folder / "both.csv", *args)
+        refused = run("update", folder / "old.nc", folder / "both.csv", *args)
         assert refused.returncode == 2
         (line,) = [one for one in refused.stderr.splitlines() if "error:" in one]
         assert words in line

@@ -372,15 +372,6 @@ def test_trust_needs_losses_that_differ_by_more_than_their_noise(reach, verdict)
     assert ("noise" in told.next) == (verdict == "unknown")
 
 
-def test_a_bad_verdict_needs_no_slope():
-    posterior, _table = calibrated(10)
-    forecast = np.full(10, 0.3) + np.linspace(0, 1e-4, 10)
-    new = posterior.new - np.median(posterior.new, axis=0)
-    off = pd.DataFrame({"N": 1e8, "loss": np.exp(forecast + 0.2)})
-    narrow = Known(forecast + 1e-7 * new, forecast + new)
-    assert check(narrow, off).verdict == "do not extrapolate"
-
-
 def test_four_runs_are_told_without_a_slope():
     posterior, table = calibrated(4)
     told = check(posterior, table)

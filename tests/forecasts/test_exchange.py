@@ -11,8 +11,7 @@ import pytest
 import bayeslaw
 from bayeslaw import PlanError, RunTableError, datasets
 from bayeslaw._posteriors.fits.candidates import default_laws
-from bayeslaw._posteriors.posterior import Piece
-from known.lines import Known
+from known.lines import Known, posterior_of
 
 
 def _loss(draw, x):
@@ -22,7 +21,7 @@ def _loss(draw, x):
 def straight(slopes: list[float]) -> Known:
     """Losses that are lines in replay, a draw for each slope."""
     values = {"level": np.full(len(slopes), 2.0), "slope": np.array(slopes)}
-    return Known(Piece(_loss, values, ("replay",)))
+    return posterior_of(_loss, values, ("replay",))
 
 
 MIXES = pd.DataFrame({"N": 1e8, "D": 1e9, "replay": [0.1, 0.5, 1.0]})

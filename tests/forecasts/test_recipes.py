@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import Costs, PlanError, RunTableError, recipes
-from bayeslaw._posteriors.posterior import Piece
 from bayeslaw.cli.app import app
-from known.lines import Known
+from known.lines import Known, posterior_of
 from known.saved import runs, save_average
 
 SLOPE, SLOPE_SD, DRAWS = 0.02, 0.01, 20_000
@@ -44,7 +43,7 @@ def line(slope=SLOPE, own=1e-5, shared=0.0, seed=0):
         "tau_checkpoint": np.full(DRAWS, shared),
         "dof": np.full(DRAWS, 1e9),
     }
-    return Known(Piece(_falling, values, ("N", "D")))
+    return posterior_of(_falling, values, ("N", "D"))
 
 
 def test_what_both_recipes_share_cancels():
@@ -175,7 +174,7 @@ def test_a_checkpoints_loss_is_taken_from_the_fitted_runs():
         return jnp.log(x["loss_before"])
 
     error = {"sigma": np.full(2, 1e-9), "dof": np.full(2, 1e9)}
-    posterior = Known(Piece(start, error, ("N", "loss_before")))
+    posterior = posterior_of(start, error, ("N", "loss_before"))
     posterior.runs = pd.DataFrame(
         {"N": [1e9, 1e9, 2e9], "ptpp": 20.0, "loss_before": [2.0, 2.2, 3.0]}
     )

@@ -9,15 +9,12 @@ import pytest
 
 import bayeslaw
 from bayeslaw import Average, PlanError
-from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.review import fits
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._posteriors.averaging.record import Member
-from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS
 from known import saved
 
-runtime.start()
 NOISE = 0.005
 FOLDS = "N >= 8.1B; D >= 28B"
 DRAWS = 400
@@ -47,8 +44,8 @@ def average(
     values |= {
         "sigma": np.full(DRAWS, NOISE),
         "dof": np.full(DRAWS, 8.0),
-        WEIGHTS: misfit * rng.standard_normal((DRAWS, functions)),
-        DRIFT: np.zeros((DRAWS, 2 * len(known.axes))),
+        "misfit": misfit * rng.standard_normal((DRAWS, functions)),
+        "drift": np.zeros((DRAWS, 2 * len(known.axes))),
     }
     row = {
         "weight": 1.0,

@@ -232,14 +232,6 @@ def test_other_domains_make_no_plan_and_no_fault():
     assert "fi" in check.reason
 
 
-def test_a_path_is_read_and_names_the_commands(tmp_path):
-    path = tmp_path / "runs.csv"
-    grid().to_csv(path, index=False)
-    review = bayeslaw.review(str(path))
-    assert review.subject == str(path)
-    assert str(path) in review["laws"].next
-
-
 def test_a_table_that_cannot_be_read_is_refused():
     with pytest.raises(RunTableError, match="rows 1, 2, 3 and"):
         bayeslaw.review(grid(loss=-1.0))
@@ -254,13 +246,6 @@ def test_a_table_that_cannot_be_read_is_refused():
 
 
 # -- the record ------------------------------------------------------------------------
-
-
-def test_the_verdict_is_the_worst():
-    checks = [Finding(v, v, "why") for v in ("pass", "look", "fail")]
-    assert Review("x", tuple(checks)).verdict == "fail"
-    assert Review("x", tuple(checks[:2])).verdict == "look"
-    assert Review("x", tuple(checks[:1])).verdict == "pass"
 
 
 def test_the_record_survives_json_and_is_read_by_name():
@@ -469,7 +454,3 @@ def test_rows_that_any_surface_passes_through_show_nothing(rows):
     assert "nothing shows whether the law fits" in review["rows"].reason
     assert "100.0%" not in review.sentence()
     assert "1 rows" not in review.sentence()
-
-
-def test_a_table_with_more_rows_than_terms_is_judged():
-    assert "explain" in bayeslaw.review(grid())["signal"].reason

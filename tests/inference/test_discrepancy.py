@@ -195,24 +195,6 @@ def test_functions_are_cosines_and_those_of_a_pair_their_products():
     np.testing.assert_allclose(features[:, before : before + size], product, atol=1e-12)
 
 
-def test_a_piece_has_the_squared_exponential_kernel_inside_the_data():
-    """The covariance of the basis with its prior variances is the kernel's, to 2% of its
-    variance, of one unit and one in log loss.
-    """
-    axis = PROCESS.axes[0]
-    log_scales = np.log([p.args[0] for p in PROCESS.priors.values()])
-    names = list(PROCESS.priors)
-    for name in (f"length {axis.name}", axis.name):
-        log_scales[names.index(name)] = 0.0
-    variances = np.exp(PROCESS.spectrum.log_variances(log_scales)[: axis.functions])
-    x = np.linspace(axis.low + 1.0, axis.high - 1.0, 25)
-    waves = axis.cosines(x, np)
-    expected = np.exp(-0.5 * (x[:, None] - x) ** 2)
-    middle = (slice(8, 17), slice(8, 17))  # away from the ends, which reflect
-    found = (waves * variances) @ waves.T
-    np.testing.assert_allclose(found[middle], expected[middle], atol=0.02)
-
-
 def test_beyond_the_margin_a_piece_stays():
     """What a law errs beyond the data is drift's."""
     far = {"N": [1e12, 1e13, 1e14], "D": [3e14, 3e15, 3e16], "replay": [0.5] * 3}

@@ -42,8 +42,8 @@ def test_a_kernel_of_one_gradient_draws_the_same_posterior(problem):
     program = nuts.ONE_TABLE._replace(kernel=barker)
     chains = nuts.sample(*problem, settings, seed=1, program=program)
     rhat, ess = diagnostics.of_chains(chains.sites)
-    assert rhat <= diagnostics.MAX_RHAT
-    assert ess >= diagnostics.MIN_ESS
+    assert rhat <= 1.01
+    assert ess >= 400
     assert (chains.stats["n_steps"] == 1).all()
     assert not chains.stats["diverging"].any()
     assert np.mean(chains.stats["acceptance_rate"]) == pytest.approx(0.4, abs=0.1)

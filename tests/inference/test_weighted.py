@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 import bayeslaw
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference import importance, nuts
 from bayeslaw._inference.modes import Peak
 
@@ -44,7 +43,7 @@ def fitted(heavy):
         pytest.MonkeyPatch.context() as patch,
         warnings.catch_warnings(record=True) as told,
     ):
-        warnings.simplefilter("always", FitWarning)
+        warnings.simplefilter("always", UserWarning)
         patch.setattr(nuts, "sample", apart)
         result = bayeslaw.fit(
             heavy,

@@ -96,13 +96,18 @@ def written(path, domains, **parts):
     return path
 
 
+def ended(result=None, error: Exception | None = None) -> Future:
+    """A fit that is done, or has failed."""
+    future: Future = Future()
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+    return future
+
+
 def of_fits(monkeypatch, fits):
     """Let `report` take these fits, and pass their checks."""
-
-    def ended(result):
-        future = Future()
-        future.set_result(result)
-        return future
 
     test = (hold_out(), check_of("trust"))
     made = (

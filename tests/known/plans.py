@@ -1,16 +1,14 @@
 """Planning problems whose truth is known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from hypothesis import settings
 
 from bayeslaw import law, plan
-from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._plans.sampled import Part, SampledConstraint
@@ -18,10 +16,7 @@ from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from known import example
 
-runtime.start()
-
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
-QUICK = settings(max_examples=12, deadline=None, derandomize=True)
 DRAWS = 256  # of most posteriors here: one shape, compiled once
 SEARCH = 2e-3  # relative error of tokens that the search over replay may leave
 
@@ -33,6 +28,8 @@ class Draws:
     of: tuple[Piece, ...]
     warnings: tuple[str, ...] = ()
     runs: pd.DataFrame | None = None
+    name: str = "known"
+    attrs: dict[str, str] = field(default_factory=dict)
 
     def pieces(self):
         return self.of

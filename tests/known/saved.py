@@ -19,6 +19,12 @@ def runs(name: str = "chinchilla") -> pd.DataFrame:
     return bayeslaw.simulate(name, seed=1)
 
 
+def unnamed_runs() -> pd.DataFrame:
+    """Runs that name neither themselves nor their checkpoints, one at each place."""
+    table = bayeslaw.simulate("chinchilla", seed=4).drop_duplicates(["N", "D"])
+    return table.drop(columns=["run", "checkpoint"])
+
+
 def values(draws: int = DRAWS, name: str = "chinchilla") -> dict[str, np.ndarray]:
     law = bayeslaw.law(name)
     parameters = law.from_paper(law.plausible) | {"sigma": 0.005, "dof": 8.0}

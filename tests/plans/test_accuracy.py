@@ -11,7 +11,6 @@ from plans.test_joint import ASKED, SOURCES, of_target
 from scipy.special import expit
 
 from bayeslaw import PlanError, RunTableError, accuracy_link, forecast, plan
-from bayeslaw._base.errors import FitWarning
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._posteriors.accuracy import _floor_missed
 
@@ -159,7 +158,7 @@ def test_a_floor_that_is_not_chance_is_told(chance, floor):
     curve = floor + (0.92 - floor) * expit((2.35 - losses) / 0.08)
     table = pd.DataFrame({"loss": losses, "accuracy": curve})
     table["accuracy"] += 0.01 * rng.standard_normal(len(losses))
-    with pytest.warns(FitWarning, match=rf"level off at .* chance is {chance:.0%}"):
+    with pytest.warns(UserWarning, match=rf"level off at .* chance is {chance:.0%}"):
         link = accuracy_link(table, chance=chance, draws=500)
     (line,) = link.warnings
     assert float(re.search(r"at (\d+)%", line)[1]) == pytest.approx(100 * floor, abs=3)
@@ -204,7 +203,7 @@ DEGENERATE = {
 def test_degenerate_accuracies_have_a_curve_or_a_warning(name, losses):
     table = pd.DataFrame({"loss": losses, "accuracy": DEGENERATE[name]})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
+        warnings.simplefilter("ignore", UserWarning)
         link = accuracy_link(table, chance=0.25, draws=200)
     for leaf in (link.ceiling, link.middle, link.width, link.sigma):
         assert np.isfinite(leaf).all()

@@ -140,12 +140,6 @@ def test_a_plan_without_costs_says_nothing_of_them(free):
     assert "costs" not in plain.settings
 
 
-def test_a_deadline_that_is_far_changes_nothing(free):
-    within = state_plan(costs=CLUSTER, max_days=2 * free.cost["days"])
-    assert within.D == free.D
-    assert within.feasible
-
-
 def test_a_deadline_that_binds(free):
     """The most probable plan that ends by it, which is not sure enough."""
     within = state_plan(costs=CLUSTER, max_days=free.cost["days"] / 2)

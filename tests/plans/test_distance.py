@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,15 +24,6 @@ WIDE_DRAWS = {"sd": WIDE["sd"], "draws": DRAWS}
 N, PTPP = example.QUESTION["N"], example.QUESTION["ptpp"]
 
 
-class Of:
-    """A known posterior of runs that it keeps, and of stages that were left out."""
-
-    def __init__(self, posterior, runs, folds=""):
-        self.name, self.warnings, self.runs = "known", (), runs
-        self.pieces, self.log_loss = posterior.pieces, posterior.log_loss
-        self.attrs = {"folds": folds}
-
-
 def runs(sizes, stages=(PTPP / 4, PTPP), loss=2.0):
     rows = [
         (n, n * ratio, replay, ptpp, loss + 0.01 * k + 0.1 * replay)
@@ -44,7 +36,7 @@ def runs(sizes, stages=(PTPP / 4, PTPP), loss=2.0):
 
 def planned(sizes, folds="", **asked):
     posteriors = (
-        Of(of(**WIDE_DRAWS), runs(sizes, loss=loss), folds)
+        replace(of(**WIDE_DRAWS), runs=runs(sizes, loss=loss), attrs={"folds": folds})
         for of, loss in ((target, 2.0), (source, 1.5))
     )
     question = example.QUESTION | {"new_run": False, "draws": DRAWS}
@@ -192,7 +184,7 @@ def test_a_checkpoint_better_than_its_family_is_doubted(off, is_told):
     table = with_losses_before(runs((1e8, 3e8, 1e9)))
     run = with_losses_before(pd.DataFrame([{"N": 8e9, "ptpp": PTPP}])).iloc[0].to_dict()
     run["source_loss_before"] *= off
-    lines = doubts(Of(target(**WIDE_DRAWS), table), {}, run)
+    lines = doubts(replace(target(**WIDE_DRAWS), runs=table), {}, run)
     told = [line for line in lines if "the source's loss before adaptation" in line]
     assert len(told) == is_told
     gaps = table.assign(

@@ -64,6 +64,21 @@ IMPOSSIBLE = [
     ({"max_forgetting": True}, "max_forgetting must be a number .*, got True"),
     ({"max_target_loss": "+3"}, r"\+3: a sign makes it a rise"),
     ({"max_loss": {"forgetting": "+0.1"}}, r"\+0.1: a sign makes it a rise"),
+    (
+        {"confidence": {"target": 0.9}},
+        "confidence by promise needs exactly target, forgetting",
+    ),
+    ({"max_forgetting": 15}, "max_forgetting 15 is 1500%; write 15% or 0.15"),
+    ({"max_forgetting": {"forgetting": 2}}, "max_forgetting 2 is 200%; write 2% or"),
+    ({"max_forgetting": "nats"}, "max_forgetting: '' is not a number"),
+    ({"min_replay": 10}, "min_replay must be a share"),
+    ({"draws": 0}, "draws must be a whole number of at least 1"),
+    ({"N": [1e9, 2e9], "ptpp": [1, 2, 3]}, "one length"),
+    ({"N": 6.9}, "write 6.9B"),
+    ({"baseline_loss": 0.0}, "must be a positive number"),
+    ({"baseline_loss": {"arabic": 1.6}}, "nothing given for source 'forgetting'"),
+    ({"baseline_tokens": 1e9}, "not both"),
+    ({"forgetting_unit": "percent"}, "'relative' or 'nats'"),
 ]
 
 
@@ -104,6 +119,7 @@ def test_so_are_those_that_each_draw_reads(asked, says):
         ("confidence=-90%", "confidence must be a probability"),
         ("min_replay=110%", "min_replay must be a share"),
         ("max_forgetting=900nats", "max_forgetting must be a number over -20"),
+        ("max_forgetting=2", "max_forgetting 2 is 200%; write 2%"),
         ("max_mean_loss=+3", "a sign makes it a rise, which has a unit"),
         ("bytes_per_token=4.2B", "bytes_per_token must be .* at most 100"),
     ],

@@ -155,13 +155,6 @@ def test_at_the_end_of_a_supply_a_plan_keeps_a_reserve():
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
 
 
-def test_bounds_are_kept_and_cost_tokens(posteriors):
-    free = planned(posteriors)
-    bound = planned(posteriors, bounds=BOUNDS | {"books": (0.2, 0.5)})
-    assert bound.shares["books"] >= 0.2 - 1e-9
-    assert bound.D > free.D
-
-
 def test_at_a_budget_no_limit_is_said_to_bind(posteriors):
     """The least mean decides: a limit kept with 98%, where 90% was asked, did not."""
     plan = planned(posteriors, D=2e10, max_loss={"code": 2.4})

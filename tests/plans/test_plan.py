@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 from scipy import optimize
 
 from bayeslaw import Plan, PlanError, law, plan, plots
-from bayeslaw._plans.plan import problem_of
-from bayeslaw._plans.value import stretched_probability
 from known import example
 from known.plans import (
     DRAWS,
@@ -164,26 +162,3 @@ def test_a_limited_loss_is_drawn_beside_the_target():
     assert "web" in [line.get_label() for line in ax.get_lines()]
     assert {"target loss", "code"} <= {line.get_label() for line in twin.get_lines()}
     assert twin.get_ylabel() == "loss (nats per token)"
-
-
-def test_the_probability_with_wider_intervals_is_that_of_draws_further_out():
-    """Losses of every draw by the formulas written out, their ratio to the median to the power of the factor."""
-    posteriors = target(sd=0.01, draws=2000), source(sd=0.01, draws=2000)
-    asked = dict(example.QUESTION, new_run=False, draws=2000)
-    problem = problem_of(*posteriors, **asked)
-    tokens, replay = 1.2 * N * example.ATPP, example.REPLAY
-    base = example.QUESTION["baseline_loss"]
-    factors = {"target": 2.0, "forgetting": 1.5}
-    most = {"target": 1.8, "forgetting": 1.02 * base}
-    kept = []
-    for constraint in problem.constraints:
-        losses = np.exp(constraint.log_losses(np.log(tokens), replay))
-        middle = np.median(losses)
-        further = middle * (losses / middle) ** factors[constraint.name]
-        kept.append(further <= most[constraint.name])
-    by_hand = np.mean(np.logical_and(*kept))
-    ours = stretched_probability(problem, np.log(tokens), replay, factors)
-    assert ours == pytest.approx(by_hand, abs=1e-3)
-    as_it_is = stretched_probability(problem, np.log(tokens), replay, {})
-    assert as_it_is == problem.kept(np.log(tokens), replay).all(axis=0).mean()
-    assert ours < as_it_is - 0.02

@@ -59,22 +59,6 @@ def test_a_draw_keeps_its_limit_where_its_loss_with_noise_is_under_it(several):
     assert 0 < told[2].mean() < 1
 
 
-def test_what_is_limited_is_told_with_the_noise(several):
-    for c in several.constraints:
-        log_loss = c.log_losses(BILLION + 1.0, 0.3)
-        loss = np.exp(c.of_law.log_losses(BILLION + 1.0, 0.3) + c.noise)
-        expected = {
-            "loss": loss,
-            "relative": loss / c.baseline - 1,
-            "nats": loss - c.baseline,
-        }[c.unit]
-        np.testing.assert_allclose(c.outcome(log_loss), expected)
-        both = c.outcome(np.stack([log_loss, log_loss + 0.1], axis=1))
-        np.testing.assert_allclose(both[:, 0], expected)
-        size = {"loss": c.limit, "relative": 1.0, "nats": c.baseline.mean()}[c.unit]
-        assert c.size == pytest.approx(size)
-
-
 def test_a_plan_of_source_data_alone_names_its_limits_too(problem):
     """At a replay of 1 no token is of the target, and no logarithm of that is taken."""
     only = Choice(BILLION + 1.7, 1.0, 0.0)

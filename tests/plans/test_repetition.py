@@ -107,22 +107,6 @@ def test_a_law_of_repetition_reads_the_mixture_s_own_epochs():
     assert (found[:, 1] > unlimited[:3, 1]).all()
 
 
-def test_a_plan_with_a_law_of_repetition_uses_it():
-    """The smaller the set, the dearer the plan: and at 200M tokens none reaches what 20
-    epochs as good as new would promise.
-    """
-    target_law = Draws((constrained(),), runs=table(20))
-    asked = EASY | {"N": 1e9, "ptpp": 20.0, "max_target_loss": 2.7}
-    asked |= {"max_forgetting": 0.5, "max_replay": 0.5, "min_replay": 0.0}
-    costs = {
-        unique: plan(target_law, source(**MADE), **asked, unique_target_tokens=unique)
-        for unique in (2e8, 2e9, 1e13)
-    }
-    assert costs[1e13].feasible
-    assert costs[2e9].D > 1.01 * costs[1e13].D
-    assert not costs[2e8].feasible
-
-
 def test_laws_of_repetition_of_both_domains_read_the_target_s_epochs():
     """Of the planned run, the source's law, too, has U from the unique target tokens."""
     posteriors = {

@@ -83,18 +83,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(asked, says):
 
 
 IN_MEAN = LIMITS | {"max_forgetting": None, "max_mean_loss": "+1%"}
-PLACES = [(3e9, 0.1), (2e10, 0.05), (8e10, 0.02)]
-
-
-@pytest.mark.parametrize(("tokens", "replay"), PLACES)
-def test_a_nat_over_a_mean_of_rises_is_a_nat_over_a_rise(tokens, replay):
-    """The mean of one source is that source: +1% of 2.4 nats, not a share of it."""
-    at = math.log(tokens), replay
-    of_source = expected_cost(problem_of(of_target(), WEB, **LIMITS), {"web": 1.0}, *at)
-    of_mean = expected_cost(problem_of(of_target(), WEB, **IN_MEAN), {"mean": 1.0}, *at)
-    nats = of_mean["excess"]["mean"]
-    assert nats > 1e-4
-    assert nats == pytest.approx(of_source["excess"]["web"], rel=1e-6)
 
 
 def test_a_mean_of_rises_of_two_sources_is_priced_in_nats():

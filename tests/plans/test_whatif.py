@@ -10,7 +10,6 @@ from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw import Costs, LawError, PlanError, plan, plots, what_if
 from bayeslaw._plans import whatif
-from bayeslaw._plans.whatif import BASE
 from bayeslaw.cli.plans import WhatIfOptions, _scenarios, _with_changes
 
 WEB = {"web": SOURCES["web"]}
@@ -29,12 +28,14 @@ def what():
 
 
 def test_each_scenario_is_the_plan_of_its_own_question(what):
-    assert list(what.plans) == [BASE, *SCENARIOS]
+    assert list(what.plans) == ["as asked", *SCENARIOS]
     for name, changes in SCENARIOS.items():
         alone = plan(of_target(), WEB, **(SHARED | changes))
         assert what.plans[name].to_dict() == alone.to_dict()
     table = what.table()
-    assert table.loc["cheap", "money"] == pytest.approx(0.4 * table.loc[BASE, "money"])
+    assert table.loc["cheap", "money"] == pytest.approx(
+        0.4 * table.loc["as asked", "money"]
+    )
     assert table.loc["stricter", "dearer"] > 0 == table.loc["cheap", "dearer"]
     assert not table.loc["none", "feasible"]
     assert json.dumps(what.to_dict())
@@ -51,8 +52,8 @@ def test_each_scenario_is_the_plan_of_its_own_question(what):
 
 def test_a_small_amount_of_money_is_told_too(what):
     """As the plan tells it; whole units would say that it costs nothing."""
-    small = what.plans[BASE].cost | {"money": 0.0342}
-    plans = {BASE: replace(what.plans[BASE], cost=small)}
+    small = what.plans["as asked"].cost | {"money": 0.0342}
+    plans = {"as asked": replace(what.plans["as asked"], cost=small)}
     said = replace(what, plans=plans).sentence()
     assert ", 0.0342 in money; " in said
 

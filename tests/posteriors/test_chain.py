@@ -1,9 +1,6 @@
 """Chains: a checkpoint's losses forecast by a law of pre-training, carried through a law that reads them."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -18,6 +15,7 @@ import bayeslaw
 from bayeslaw import chain, checkpoints, losses_before
 from bayeslaw._inference.discrepancy import process
 from bayeslaw._plans.plan import problem_of
+from known.commands import run
 from known.lines import Known, posterior_of
 
 DRAWS = 4000
@@ -384,21 +382,15 @@ def files(tmp_path_factory):
     return here
 
 
-def cli(*args):
-    command = [sys.executable, "-P", "-m", "bayeslaw.cli", *map(str, args), "--json"]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=dict(os.environ), check=False
-    )
-
-
 def test_forecast_from_the_command_line(files):
     """`--before FIT.nc` fills the one loss before that the law reads; its forecast holds most of the runs it never saw."""
-    out = cli(
+    out = run(
         "forecast",
         files / "source.nc",
         files / "source.csv",
         "--before",
         files / "source_loss_before.nc",
+        "--json",
     )
     assert out.returncode == 0, out.stderr
     rows = pd.DataFrame(json.loads(out.stdout)["rows"])
@@ -417,18 +409,18 @@ def test_plan_from_the_command_line(files):
     """A model that does not exist yet is planned for with `--before`; without it, or with a bare file for two, exit 2."""
     question = [
         "plan", "--target", files / "target.nc", "--source", files / "source.nc", "--N", "8.1B", "--ptpp", "279",
-        "--max-target-loss", "1.95", "--max-forgetting", "5%", "--confidence", "0.8",
+        "--max-target-loss", "1.95", "--max-forgetting", "5%", "--confidence", "0.8", "--json",
     ]  # fmt: skip
     columns = ("source_loss_before", "loss_before")
     both = [part for c in columns for part in ("--before", f"{c}={files / c}.nc")]
-    out = cli(*question, *both)
+    out = run(*question, *both)
     assert out.returncode == 0, out.stderr
     found = json.loads(out.stdout)
     assert found["feasible"]
     assert found["settings"]["baseline"]["forgetting"] == pytest.approx(2.053, rel=0.02)
-    bare = cli(*question, "--before", files / "loss_before.nc")
+    bare = run(*question, "--before", files / "loss_before.nc")
     assert bare.returncode == 2
     assert "write NAME=VALUE" in bare.stderr
-    odd = cli(*question, "--before", f"ptpp={files / 'loss_before.nc'}")
+    odd = run(*question, "--before", f"ptpp={files / 'loss_before.nc'}")
     assert odd.returncode == 2
     assert "the laws read loss_before, source_loss_before" in odd.stderr

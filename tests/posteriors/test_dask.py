@@ -14,8 +14,8 @@ from study import _resumable
 
 import bayeslaw
 from bayeslaw import BayeslawError, bootstrap_weights, refits
-from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.machine.executors import as_done, executor_at
+from known.saved import unnamed_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -30,11 +30,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def runs():
-    return (
-        bayeslaw.simulate("chinchilla", seed=4)
-        .drop_duplicates(["N", "D"])
-        .drop(columns=["run", "checkpoint"])
-    )
+    return unnamed_runs()
 
 
 def test_a_killed_worker_s_refits_are_done_again(cluster, runs):
@@ -138,7 +134,7 @@ def test_a_scheduler_that_is_killed_is_one_line_and_what_was_done_is_kept(
     jobs = [{"seed": seed} for seed in range(3)]
     with (
         pytest.raises(
-            WorkersError, match=r"scheduler .* was lost.*what was done is in"
+            BayeslawError, match=r"scheduler .* was lost.*what was done is in"
         ) as lost,
         _resumable(path),
         executor_at(address, timeout=2) as executor,

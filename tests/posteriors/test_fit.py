@@ -12,6 +12,7 @@ import pytest
 import bayeslaw
 from bayeslaw import DiagnosticsError, LawError, RunTableError
 from bayeslaw._inference import weighted
+from known.saved import unnamed_runs
 
 SEPARABLE = "D/N > 0.41"  # five of Chinchilla's points have less data than that and wreck a point fit
 
@@ -219,11 +220,7 @@ def test_published_estimates_of_chinchilla(data, published):
 
 def test_a_preview_is_near_the_posterior_says_so_and_is_kept(tmp_path):
     """Means within a quarter of an sd of the chains', sds within 20%; the mark and k-hat survive the file."""
-    runs = (
-        bayeslaw.simulate("chinchilla", seed=4)
-        .drop_duplicates(["N", "D"])
-        .drop(columns=["run", "checkpoint"])
-    )
+    runs = unnamed_runs()
     quick, full = (
         plain_fit(runs, "chinchilla", seed=1, independent=True, preview=p)
         for p in (True, False)
@@ -247,10 +244,6 @@ def test_a_preview_whose_weights_fail_is_no_posterior(monkeypatch):
     monkeypatch.setattr(
         weighted, "approximate", lambda *a, **k: honest(*a, **k)._replace(k=0.8)
     )
-    runs = (
-        bayeslaw.simulate("chinchilla", seed=4)
-        .drop_duplicates(["N", "D"])
-        .drop(columns=["run", "checkpoint"])
-    )
+    runs = unnamed_runs()
     with pytest.raises(DiagnosticsError, match=r"k-hat 0\.80.*fit it without preview"):
         plain_fit(runs, "chinchilla", independent=True, preview=True)

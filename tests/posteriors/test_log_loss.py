@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._posteriors import posterior
-from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss, Piece
+from bayeslaw._posteriors.posterior import LogLoss
 
 LAW = bayeslaw.law("chinchilla")
 
@@ -20,15 +19,14 @@ def draw_runs(rows: int, seed: int) -> dict[str, np.ndarray]:
     return {"N": 10 ** rng.uniform(7, 9, rows), "D": 10 ** rng.uniform(9, 11, rows)}
 
 
-def draw_piece(rows: int, seed: int, draws: int = 3) -> Piece:
+def draw_piece(rows: int, seed: int, draws: int = 3):
     """Draw from the law's priors, with a misfit and a drift of a table of runs."""
-    runtime.start()
     rng, runs = np.random.default_rng(seed), draw_runs(rows, seed)
     log_loss = LogLoss(LAW, process_of(runs), training_range(runs))
     values = {name: prior.draw(rng, draws) for name, prior in LAW.priors.items()}
-    values[WEIGHTS] = 0.01 * rng.standard_normal((draws, log_loss.process.size))
+    values["misfit"] = 0.01 * rng.standard_normal((draws, log_loss.process.size))
     sides = 2 * len(log_loss.training_range.axes)
-    values[DRIFT] = 0.01 * rng.standard_normal((draws, sides))
+    values["drift"] = 0.01 * rng.standard_normal((draws, sides))
     return log_loss.piece(values)
 
 

@@ -1,6 +1,7 @@
 """Posteriors that cannot be of a target and its sources are refused; a plan far beyond the runs says so."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -29,14 +30,6 @@ def losses(slope: float, times: float = 1.0) -> pd.DataFrame:
     return RUNS.assign(loss=np.exp(log_loss + times * NOISE))
 
 
-class Of:
-    """A known posterior of runs that it keeps."""
-
-    def __init__(self, posterior, runs: pd.DataFrame):
-        self.name, self.warnings, self.runs = "known", (), runs
-        self.pieces, self.log_loss = posterior.pieces, posterior.log_loss
-
-
 RISING, FALLING = losses(0.1), losses(-0.1)
 
 
@@ -44,7 +37,10 @@ def planned(
     of_target: pd.DataFrame = RISING, of_source: pd.DataFrame = FALLING, **asked
 ):
     made = {"sd": WIDE["sd"], "draws": DRAWS}
-    posteriors = Of(target(**made), of_target), Of(source(**made), of_source)
+    posteriors = (
+        replace(of(**made), runs=runs)
+        for of, runs in ((target, of_target), (source, of_source))
+    )
     question = example.QUESTION | {"new_run": False, "draws": DRAWS}
     return plan(*posteriors, **(question | asked))
 
@@ -131,7 +127,8 @@ def test_certainty_is_not_promised(share):
 
 
 def test_a_forecast_far_beyond_warns():
-    posterior = Of(lines.spread(example.TARGET_LAW, example.TARGET, 0.0, 8, 0), RISING)
+    posterior = lines.spread(example.TARGET_LAW, example.TARGET, 0.0, 8, 0)
+    posterior.runs = RISING
     near, far = RUNS.iloc[:2], RUNS.iloc[:2].assign(ptpp=1000.0)
     with pytest.warns(RunTableWarning, match="32.3 times beyond"):
         forecast(posterior, far)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw.cli.app import app
+from known.commands import call
 
 AHEAD = pd.DataFrame({"N": [7e9, 7e9], "D": [1.4e11, 1e12]})
 OFFER = pd.DataFrame(
@@ -27,9 +28,7 @@ def folder(tmp_path_factory):
 
 
 def run(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return call(*words).stdout
 
 
 def test_draws_have_the_priors_quantiles():

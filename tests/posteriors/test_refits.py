@@ -10,23 +10,19 @@ from resumable import study
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import bayeslaw
-from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
-from bayeslaw._base.errors import WorkersError
+from bayeslaw import BayeslawError, LawError, RunTableError, bootstrap_weights, refits
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._inference import importance as weighted
 from bayeslaw._inference import nuts
 from bayeslaw._inference.modes import Peak, start_near_mode
 from bayeslaw._posteriors.fits import refits as module
 from known.problems import problem
+from known.saved import unnamed_runs
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return (
-        bayeslaw.simulate("chinchilla", seed=4)
-        .drop_duplicates(["N", "D"])
-        .drop(columns=["run", "checkpoint"])
-    )
+    return unnamed_runs()
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +149,7 @@ def resumed_on(pool):
 def test_an_executor_that_forks_is_refused_before_it_hangs(work):
     """A fork has the locks of JAX's threads but not the threads."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        with pytest.raises(WorkersError, match=r'get_context\("forkserver"\)'):
+        with pytest.raises(BayeslawError, match=r'get_context\("forkserver"\)'):
             work(pool)
         assert not pool._processes
 

@@ -21,21 +21,6 @@ def uncertain(**errors):
     return bayeslaw.law_at("chinchilla", CONSTANTS, sd=errors, sigma=0.01)
 
 
-@pytest.mark.parametrize(
-    "errors", [{"E": 0.05}, {"beta": 0.01}, {"A": 40, "alpha": 0.01}]
-)
-def test_noise_is_independent_of_uncertain_constants(errors):
-    """The first uncertain constant and a new run's noise were the same numbers."""
-    law = uncertain(**errors)
-    run = RUNS.head(1)
-    mean = law.log_loss(run)[:, 0]
-    noise = law.log_loss(run, noise=True)[:, 0] - mean
-    assert abs(np.corrcoef(mean, noise)[0, 1]) < 0.08
-    row = bayeslaw.forecast(law, run).iloc[0]
-    of_law = mean.std()
-    assert row["log_sd"] == pytest.approx(np.hypot(of_law, 0.01), rel=0.06)
-
-
 def test_an_optimum_has_the_noise_of_a_new_run():
     best = bayeslaw.optimum(uncertain(E=0.05), 1e21).rows[0]
     width = np.log(best["loss_high"] / best["loss_low"])

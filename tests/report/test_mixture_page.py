@@ -159,12 +159,9 @@ def test_a_budget_may_be_asked_for_on_the_page(tmp_path):
     ("question", "line"),
     [
         ({"N": 1e9}, "give a limit"),
-        ({"N": 1e9, "D": 2e10, "max_tokens": 3e10}, "give D, the budget, or max_tok"),
-        ({"N": 1e9, "max_loss": {"french": 2.0}}, "no 'french'"),
         ({"N": 1e9, "max_loss": 2.0}, "by evaluation set"),
         ({"max_loss": {"web": 2.0}}, "'N'"),
         ({"N": 1e9, "max_loss": {"web": 2.0}, "ptpp": 30}, "ptpp"),
-        ({**QUESTION, "bounds": {"wiki": (0.0, 1.0)}}, "no 'wiki'"),
         ({**QUESTION, "baseline_run": {"D": 2e10, "web": 1.0}}, "no baseline_run"),
     ],
 )

@@ -1,6 +1,5 @@
 """No part that fails takes the page with it: it is left out, and why is said."""
 
-from concurrent.futures import Future
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,15 +13,7 @@ from bayeslaw._report import page as page_file
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.planned import _make_optional
 from known import pages, saved
-
-
-def ended(result=None, error=None) -> Future:
-    future: Future = Future()
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-    return future
+from known.pages import ended
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import subprocess
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
@@ -28,6 +27,7 @@ from bayeslaw._report.summary import TRUST
 from bayeslaw._tables.fitting import by_domain
 from bayeslaw._tables.holdouts import HoldOut, hold_outs
 from known.browser import PHONE, chromium, opened
+from known.pages import ended
 
 QUESTION = datasets.TABLES[datasets.DEFAULT].question
 ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
@@ -314,8 +314,7 @@ def test_where_no_domain_is_checked_the_plan_is_shown(
 ):
     """Checks that fail take no answer away."""
     finals, drawn = fitted
-    failed: Future = Future()
-    failed.set_exception(bayeslaw.DiagnosticsError("R-hat"))
+    failed = ended(error=bayeslaw.DiagnosticsError("R-hat"))
     unchecked = dict.fromkeys(drawn, failed)
     monkeypatch.setattr(
         page_file, "_fit_all", lambda *a, **k: nullcontext([finals, unchecked])
@@ -809,25 +808,3 @@ def test_what_was_measured_stands_beside_what_was_foretold(made):
     assert forgetting.is_kept == (forgetting.value <= QUESTION["max_forgetting"])
     assert part.count("<img") == 2
     assert made.measured.sentence().count("kept") == 2
-
-
-def test_the_command_of_the_page_names_what_was_measured():
-    runs = pd.DataFrame({"N": [1e9]})
-    runs.attrs |= {"read_with": ["--where", "N < 2e9"], "measured_as": "N > 2e9"}
-    setting = SimpleNamespace(
-        reference={}, unit="nats per token", experience=None, seed=0
-    )
-    setting.main = SimpleNamespace(axis="N")
-    contents = SimpleNamespace(
-        runs=runs,
-        name="a.csv",
-        card=None,
-        laws=(),
-        setting=setting,
-        question=None,
-        fits={"target": None},
-    )
-    said = page_file._write_command(contents)
-    assert '--where "N < 2e9"' in said.replace("'", '"')
-    assert '--measured "N > 2e9"' in said.replace("'", '"')
-    assert "--measured" not in page_file._write_update_command(contents)

@@ -11,7 +11,7 @@ from bayeslaw import plots
 from bayeslaw._costs.costs import format_days
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import figures
-from bayeslaw._report.page import _quote, _write_plan_options
+from bayeslaw._report.page import _quote
 from bayeslaw._report.summary import expected_of, summary
 from known import plans
 
@@ -28,17 +28,6 @@ from known import plans
 def test_words_of_the_command_are_quoted_as_people_do(word, written):
     assert _quote(word) == written
     assert shlex.split(_quote(word)) == [word]
-
-
-def test_counts_of_the_command_have_no_point():
-    words = _write_plan_options(
-        {"N": 7e9, "max_forgetting": "4.5%", "max_target_loss": 2.38}
-    )
-    assert words[1::2] == [
-        "N=7000000000",
-        "max_forgetting=4.5%",
-        "max_target_loss=2.38",
-    ]
 
 
 def test_ends_of_an_interval_have_the_same_digits():

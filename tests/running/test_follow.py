@@ -12,7 +12,6 @@ import bayeslaw
 from bayeslaw import Follower, PlanError, RunTableError
 from bayeslaw._running.following import departure
 from bayeslaw._running.following.course import course
-from bayeslaw._running.following.track import CHANGED, REMEMBERED
 from known.power_laws import (
     END,
     TOKENS,
@@ -25,6 +24,9 @@ from known.power_laws import (
     power_laws,
     true_curve,
 )
+
+# of a run that changes its share of replay: what stays of the old one, and the error
+REMEMBERED, CHANGED = 0.35, 0.005
 
 # -- the filter ----------------------------------------------------------------------------
 

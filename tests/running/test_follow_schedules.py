@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw._running.following.track import SWITCHED
 from known.power_laws import Reads
 
+SWITCHED = 0.0025  # the error of a change of schedule
 STEPS, FORK, LOWER = np.arange(10, 1001, 10.0), 600.0, 0.05
 DROP = 0.02  # of the loss where the rate has come down
 

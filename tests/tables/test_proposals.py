@@ -92,14 +92,6 @@ def test_nothing_is_mapped_unasked():
     assert proposed(str(said[0].message)) == {"N": "n_params", "loss": "val_loss"}
 
 
-def test_functions_propose_it():
-    runs = pd.DataFrame({"size_M": [1.0, 2.0], "tokens_B": [1.0, 2.0], "x": [2.0, 3.0]})
-    with pytest.raises(RunTableError, match=r'perhaps --column "N=size_M\*1e6" --col'):
-        bayeslaw.report(runs)
-    with pytest.raises(RunTableError, match=r'--column "D=tokens_B\*1e9"'):
-        bayeslaw.point_fit(runs.assign(loss=runs["x"]), "chinchilla")
-
-
 # -- every command ---------------------------------------------------------------------
 
 

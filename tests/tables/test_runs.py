@@ -92,20 +92,6 @@ def test_a_single_level_needs_no_word_when_the_prior_is_set_on_request():
     check_fittable(law.with_priors({"nu": "fixed(0.2)"}), table, requested=["gamma"])
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_files_read_back_the_same_and_rows_keep_their_numbers(tmp_path, suffix):
-    table, path = good(), tmp_path / f"runs.{suffix}"
-    table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
-    runs = bayeslaw.read_runs(path, where="ptpp <= 31")
-    assert list(runs.index) == [int(i) + 1 for i in table.index[table["ptpp"] <= 31]]
-    np.testing.assert_array_equal(runs["D"], table.loc[table["ptpp"] <= 31, "D"])
-
-
-def test_where_can_leave_out_what_would_be_refused():
-    table = spoiled("loss", 3, "crashed")
-    assert len(bayeslaw.read_runs(table, where="loss == loss")) == 23
-
-
 def test_exports_of_trackers_are_read_as_they_are():
     """W&B, MLflow: prefixes go, unless the table has the column itself or two columns mean it."""
     export = pd.DataFrame({
@@ -119,26 +105,6 @@ def test_exports_of_trackers_are_read_as_they_are():
 
 
 # -- people's tables -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "factor", "stays"),
-    [
-        ("billions*1e9", "D", 1e9, False),
-        ("mix % / 100", "replay", 0.01, False),
-        ("eval/2", "loss", 1.0, False),
-        ("params", "N", 1.0, False),
-        ("step*1e6", "D", 1e6, True),
-    ],
-)
-def test_a_column_read_in_other_units_goes_but_steps_stay(theirs, ours, factor, stays):
-    name = theirs.split("*")[0].split(" / ")[0]
-    table = good().assign(**{name: good()[ours] / factor}).drop(columns=ours)
-    runs = bayeslaw.read_runs(table, columns={theirs: ours})
-    np.testing.assert_allclose(runs[ours], good()[ours])
-    assert (name in runs) == stays
-    if stays:
-        np.testing.assert_allclose(runs[name], table[name])
 
 
 def wide():
