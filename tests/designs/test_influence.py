@@ -65,7 +65,7 @@ def test_the_probability_without_a_run_is_that_of_draws_weighed_by_hand():
         }
     )
     runs = pd.DataFrame({"N": 1e9, "D": np.geomspace(1e9, 1e10, 4), "run": [*"abcd"]})
-    target, source = Kept((piece,), (), runs, tree), plans.source()
+    target, source = Kept((piece,), runs=runs, inference_data=tree), plans.source()
     question = example.QUESTION | {"max_forgetting": "90%", "draws": plans.DRAWS}
     planned = bayeslaw.plan(target, source, **question)
     found = influence(planned, target, source, again=1, **question)
@@ -85,7 +85,7 @@ def test_the_probability_without_a_run_is_that_of_draws_weighed_by_hand():
     by_hand = np.average(keeps, weights=np.exp(-losses[0, :, 0] / 4))
     assert rows["E"] == pytest.approx(by_hand, abs=2e-3)
     rows = runs.drop(columns="run").set_axis([2, 3, 5, 8])
-    unnamed = Kept((piece,), (), rows, tree)
+    unnamed = Kept((piece,), runs=rows, inference_data=tree)
     told = influence(planned, unnamed, source, again=0, **question).rows["name"]
     assert {name.split(" (")[0] for name in told} == {
         "E",
