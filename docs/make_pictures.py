@@ -17,7 +17,7 @@ from bayeslaw import datasets, plots
 
 HERE = Path(__file__).parent
 TITLE = "simulated grid: forecast at ptpp 279, fitted at 15 and 31"
-WIDTH, COLOURS = 1200, 40  # pixels; fewer colours make a small file
+WIDTH, COLOURS = 1200, 32  # pixels; fewer colours make a small file
 BELOW = 24  # pixels
 PRELEARNED = {"E": 1.0, "B": 200.0, "beta": 0.55, "D0": 150.0}
 POWER = "E + B/D^beta"

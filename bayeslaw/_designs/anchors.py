@@ -358,8 +358,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
 
     Examples
     --------
-    >>> offer = bayeslaw.candidates(of_target, replay=[0.3], atpp=[2, 8, 30])
-    >>> bought = bayeslaw.anchors(target, offer, large, budget=1e20, checks=0)
+    >>> offer = bayeslaw.candidates(large, replay=[0.3], atpp=[0.25, 1])
+    >>> bought = bayeslaw.anchors(target, offer, large, budget=1e21, checks=0)
     >>> len(bought.table(offer)) > 0
     True
     """

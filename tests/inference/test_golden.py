@@ -22,7 +22,7 @@ NAMES = KEPT["posterior"].unique()
 # of which previews lose a tail, along a ridge that data do not tell apart; their
 # forecasts have it
 LOST = {
-    "chinchilla-ratio": ("beta", "E_nats", "A_nats"),
+    "chinchilla-ratio": ("beta", "E_nats", "A_nats", "B_nats"),
     "ptpp-gate-floor": ("beta", "lam"),
 }
 

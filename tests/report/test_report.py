@@ -408,7 +408,7 @@ def test_the_map_reads_out_money_and_days(without_fits, tmp_path):
 
 def test_each_domain_has_the_law_of_its_checkpoints_losses(made):
     laws = {domain: list(fit.table.index) for domain, fit in made.fits.items()}
-    assert laws == {"target": ["state-power"], "source": ["state-rise"]}
+    assert laws == {"target": ["state-power-stages"], "source": ["state-rise"]}
 
 
 # -- in a browser --------------------------------------------------------------------------------------------------------

@@ -263,6 +263,9 @@ def tests_of(file: str) -> tuple[str, ...]:
     return TESTS[max(prefixes, key=len)]
 
 
+NO_TESTS = 5  # the exit status of pytest that collects none
+
+
 class Copy:
     """A copy of the tree in which a mutant may stand."""
 
@@ -283,19 +286,22 @@ class Copy:
         """Return the first test that fails here, or the time limit; empty if all pass."""
         there = [name for name in tests if (self.folder / name).exists()]
         options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        command = [sys.executable, "-B", "-m", "pytest", *options, *there]
         environment = os.environ | {"PYTHONPATH": str(self.folder)}
-        try:
-            result = subprocess.run(
-                command,
-                cwd=self.folder,
-                env=environment,
-                timeout=limit,
-                capture_output=True,
-                text=True,
-            )
-        except subprocess.TimeoutExpired:
-            return "the time limit"
+        # where all tests of the files are slow, these are run
+        for chosen in ([], ["-m", ""]):
+            try:
+                result = subprocess.run(
+                    [sys.executable, "-B", "-m", "pytest", *options, *chosen, *there],
+                    cwd=self.folder,
+                    env=environment,
+                    timeout=limit,
+                    capture_output=True,
+                    text=True,
+                )
+            except subprocess.TimeoutExpired:
+                return "the time limit"
+            if result.returncode != NO_TESTS:
+                break
         if result.returncode == 0:
             return ""
         lines = result.stdout.splitlines()
