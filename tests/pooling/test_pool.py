@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from forgetting_grid import finetuning_grid, simulate_domains
+from forgetting_grid import MODELS, finetuning_grid, read_domains, simulate_domains
 from scipy.stats import kstest, t
 
 import bayeslaw
@@ -26,12 +26,6 @@ from bayeslaw._pooling import pool as pooling
 
 DOMAINS = 12
 short = partial(pool, chains=2, warmup=500)
-MODELS = pd.DataFrame(
-    {
-        "N": [41e6, 109e6, 334e6, 665e6, 1.27e9],
-        "loss_before": [3.19, 2.92, 2.60, 2.39, 2.27],
-    }
-)
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +129,7 @@ def test_pooling_five_runs_beats_separate_fits(published):
     """CRPS on the 120 runs left out of each of six of the paper's twelve domains: lower pooled than fitted by themselves,
     once the priors are three times as wide (the law's own are the median and spread of these very domains).
     """
-    known = (
-        pd.read_csv(published("bethune2025_table2.csv"))
-        .head(12)
-        .set_index("domain")
-        .filter(like="fg_")
-    )
-    known = known.rename(columns=lambda c: c.removeprefix("fg_")).astype(float)
+    known = read_domains(published("bethune2025_table2.csv"))
     runs = simulate_domains(
         "forgetting", finetuning_grid(MODELS), known, known["mre"].to_dict(), seed=1
     )

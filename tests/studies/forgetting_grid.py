@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,21 @@ from bayeslaw._tables.simulate import simulate
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+# models of Bethune 2025
+MODELS = pd.DataFrame(
+    {
+        "N": [41e6, 109e6, 334e6, 665e6, 1.27e9],
+        "loss_before": [3.19, 2.92, 2.60, 2.39, 2.27],
+    }
+)
+
+
+def read_domains(path: Path) -> pd.DataFrame:
+    """Read the paper's parameters and errors of forgetting of the twelve domains."""
+    table = pd.read_csv(path).head(12).set_index("domain").filter(like="fg_")
+    return table.rename(columns=lambda c: c.removeprefix("fg_")).astype(float)
 
 
 def finetuning_grid(models: pd.DataFrame) -> pd.DataFrame:

@@ -7,34 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from forgetting_grid import (
+    MODELS,
     bootstrapped_mre,
     extrapolation,
     finetuning_grid,
     mean_relative_error,
+    read_domains,
     simulate_domains,
 )
 
 import bayeslaw
 from bayeslaw import RunTableError
 
-MODELS = pd.DataFrame(
-    {
-        "N": [41e6, 109e6, 334e6, 665e6, 1.27e9],
-        "loss_before": [3.19, 2.92, 2.60, 2.39, 2.27],
-    }
-)
-
 
 @pytest.fixture(scope="module")
 def domains(published):
     """Published parameters and errors of forgetting, and simulated runs of the twelve domains."""
-    known = (
-        pd.read_csv(published("bethune2025_table2.csv"))
-        .head(12)
-        .set_index("domain")
-        .filter(like="fg_")
-    )
-    known = known.rename(columns=lambda c: c.removeprefix("fg_")).astype(float)
+    known = read_domains(published("bethune2025_table2.csv"))
     return known, simulate_domains(
         "forgetting", finetuning_grid(MODELS), known, known["mre"].to_dict(), seed=0
     )
