@@ -29,6 +29,7 @@ RUN_LENGTH = 0.3  # correlation length of errors along a run, in e-folds
 COMMON = 0.5
 KINDS = ("model", "checkpoint", "run", "setting")  # of groups of rows
 OF_CHECKPOINT = KINDS[:2]  # those of all runs from one checkpoint
+OF_FIT = KINDS[1:]  # those of which one has an effect in the law's own fit
 MANY = 256  # groups of rows that are worth telling from a few, or eliminating
 # least distance of two points of a run, in e-folds
 MIN_GAP = 1e-4
@@ -98,9 +99,8 @@ class SharedError(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """Kind of group with an effect, one of `KINDS`, or None."""
-        kinds = ("checkpoint", "run", "setting")
-        return next((k for k in kinds if getattr(self, k) is not None), None)
+        """Kind of group with an effect, one of `OF_FIT`, or None."""
+        return next((k for k in OF_FIT if getattr(self, k) is not None), None)
 
     @property
     def group(self) -> Group:

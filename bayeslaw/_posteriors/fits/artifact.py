@@ -30,6 +30,7 @@ from bayeslaw._inference.diagnostics import (
     MIN_ESS,
     rhat_and_ess,
 )
+from bayeslaw._inference.table import OF_FIT
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of
 
@@ -53,7 +54,7 @@ class Names(NamedTuple):
 
 NAMES = Names()
 # kind of group -> leaf with the effects of its groups
-EFFECTS = {kind: f"{kind}_effect" for kind in ("checkpoint", "run", "setting")}
+EFFECTS = {kind: f"{kind}_effect" for kind in OF_FIT}
 
 
 # -- what is in it ---------------------------------------------------------------------
