@@ -152,8 +152,8 @@ def average_part(
     )
     signs = [other_signs(m.law, m.values, result.runs) for m in result.members]
     warn_each([*result.goodness.doubts, *chain.from_iterable(signs)])
-    failed = " ".join(result.warnings)
-    sound = [m.law.name for m in result.members if f"law {m.law.name}:" not in failed]
+    failed = result.failures
+    sound = [m.law.name for m in result.members if m.law.name not in failed]
     accept = "--accept-diagnostics"
     if sound:
         alone = " ".join(f"--law {name}" for name in sound)

@@ -170,23 +170,31 @@ class Average(LawPosterior):
         }
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """The failed diagnostics of the laws with draws, a line each."""
-        lines = []
+    def failures(self) -> dict[str, list[str]]:
+        """The failed diagnostics of the laws with draws, a line each, by law."""
+        failures = {}
         columns = ["rhat", "ess", "divergences", "draws"]
         for member in self.members:
-            law = f"law {member.law.name}"
+            lines = []
             numbers = np.asarray(self.table.loc[member.law.name, columns], float)
             rhat, ess, divergences, draws = numbers
             if rhat > MAX_RHAT:
                 over = f"R-hat {rhat:.3f} is over {MAX_RHAT}"
-                lines.append(f"{law}: {over}: the chains disagree")
+                lines.append(f"{over}: the chains disagree")
             if ess < MIN_ESS:
-                lines.append(f"{law}: {ess:.0f} effective draws, under {MIN_ESS}")
+                lines.append(f"{ess:.0f} effective draws, under {MIN_ESS}")
             if divergences > MAX_DIVERGENT * draws:
                 of_draws = f"{divergences:.0f} of {draws:.0f} draws"
-                lines.append(f"{law}: {of_draws} diverged")
-        return tuple(lines)
+                lines.append(f"{of_draws} diverged")
+            if lines:
+                failures[member.law.name] = lines
+        return failures
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The `failures`, each with its law."""
+        of_laws = self.failures.items()
+        return tuple(f"law {law}: {line}" for law, lines in of_laws for line in lines)
 
     @cached_property
     def goodness(self) -> Goodness:
