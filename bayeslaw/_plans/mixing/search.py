@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     Mixtures = Float[np.ndarray, "mixture domain"]
     Point = Float[np.ndarray, " slope"]  # log tokens, then shares; or slopes along them
 
-FINE = 1e-7  # tolerance of SLSQP where a mean loss is compared with others
+# of SLSQP, in log tokens, percent of a loss, or a mean loss: an optimum is flat, so shares
+# are known to the root of it; at 1e-5 they depended on the last digits of sums
+TOLERANCE = 1e-7
 
 
 def search(problem: Problem, starts: int = 3, seed: int = 0) -> Choice:
     """Find the cheapest choice that keeps the limits; else the most probable one."""
     firsts = _starts(problem, starts, seed)
     safest = [_safest_from(problem, first) for first in firsts]
-    candidates = [
-        _cheapest_from(problem, start) for start in (*firsts, *safest) if start.is_kept
-    ]
+    candidates = [_cheapest_from(problem, start) for start in safest if start.is_kept]
     choices = [choice for choice in candidates if choice is not None]
     if choices:
         return min(choices, key=lambda choice: choice.log_tokens)
@@ -191,7 +191,6 @@ def minimise(
     objective: Callable,
     start: tuple[float, Mixture],
     further: Sequence[Any] = (),
-    ftol: float = 1e-5,
 ) -> tuple[float, Mixture]:
     """Minimise an objective over log tokens and shares by SLSQP, from a choice.
 
@@ -211,7 +210,7 @@ def minimise(
         method="SLSQP",
         bounds=optimize.Bounds(np.array([log_low, *low]), np.array([log_high, *high])),
         constraints=[*_of_supply(problem), *further],
-        options={"maxiter": 60, "ftol": ftol},
+        options={"maxiter": 60, "ftol": TOLERANCE},
     )
     mixture = onto_simplex(solution.x[1:], low, high)
     return float(solution.x[0]), mixture
@@ -328,7 +327,7 @@ def least_mixture(problem: Problem, seed: int) -> tuple[Mixture, Mixture]:
         return shares, shares
     limits = keeps_limits(problem)
     candidates = [free] + [
-        minimise(problem, partial(expected_mean, problem), (at, first), limits, FINE)[1]
+        minimise(problem, partial(expected_mean, problem), (at, first), limits)[1]
         for first in (shares, free)
     ]
     kept = [draw_back(problem, mixture, shares).levers for mixture in candidates]
@@ -339,7 +338,7 @@ def least_mean(problem: Problem, starts: int = 4) -> Mixture:
     """Minimise the mean loss over shares, from several mixtures, whatever the limits."""
     x, objective = problem.span[1], partial(expected_mean, problem)
     minima = [
-        minimise(problem, objective, (x, start), ftol=FINE)[1]
+        minimise(problem, objective, (x, start))[1]
         for start in _spread(problem, starts)
     ]
     return _least_of(problem, minima)
@@ -390,7 +389,6 @@ def reach(
             lambda point, slope=slope: (slope @ point, slope),
             start,
             [at_least_0(left), *limits],
-            FINE,
         )
         ends.append(float(shares[domain]))
     return min(ends), max(ends)
