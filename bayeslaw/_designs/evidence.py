@@ -26,7 +26,7 @@ import pandas as pd
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.gaussian import Offer, principal
 from bayeslaw._designs.menu import Menu
-from bayeslaw._inference.noise import RunNoise, find_learned
+from bayeslaw._inference.noise import CHANGE, RunNoise, find_learned
 from bayeslaw._inference.table import MIN_GAP, OF_CHECKPOINT
 from bayeslaw._plans.question import TARGET
 from bayeslaw._posteriors.draws import Draws, all_draws
@@ -199,9 +199,10 @@ def learned_effects(
             by_row = find_learned(part.piece.effects, kind, table, columns)
             for row, effect in by_row.items():
                 learned[part.rows, row] += effect
-            is_new = ~np.isin(np.arange(len(table)), [*by_row])
+            share = np.ones(len(table))
+            share[[*by_row]] = CHANGE**2
             square = np.sum(np.square(values[f"tau_{kind}"]))
-            variances += square * np.stack([is_new, np.ones(len(table))])
+            variances += square * np.stack([share, np.ones(len(table))])
     left, whole = variances
     return learned, np.divide(left, whole, out=np.ones(len(table)), where=whole > 0)
 

@@ -114,6 +114,26 @@ def test_a_law_of_the_checkpoint_s_losses_is_fitted_with_independent_errors():
     assert judged.values["tau_checkpoint"].min() > 0
 
 
+def test_an_average_knows_the_luck_of_a_fitted_checkpoint(tmp_path):
+    """Runs of one whose losses all lie 2% higher are forecast higher, and within less than those of a new checkpoint; also from its file, and without its name."""
+    runs = bayeslaw.simulate("state-target", seed=3)
+    place = (runs["N"] == 517e6) & (runs["ptpp"] == 31)
+    assert 3 < place.sum() < len(runs) / 3
+    lifted = runs.assign(loss=runs["loss"] * np.where(place, 1.02, 1.0))
+    is_left_out = place & (runs["replay"] == runs["replay"].median())
+    average = bayeslaw.average(lifted[~is_left_out], ["state-target"])
+    rows = lifted[is_left_out]
+    known = bayeslaw.forecast(average, rows)
+    new = bayeslaw.forecast(average, rows.assign(checkpoint="new", seed=9, model="new"))
+    assert (known["median"] > 1.005 * new["median"]).all()
+    width, width_of_new = ((f["high"] - f["low"]).to_numpy() for f in (known, new))
+    assert (width < 0.9 * width_of_new).all()
+    loaded = bayeslaw.load(average.save(tmp_path / "average.nc"))
+    unnamed = rows.drop(columns=["checkpoint", "seed"], errors="ignore")
+    for again in (bayeslaw.forecast(loaded, rows), bayeslaw.forecast(average, unnamed)):
+        pd.testing.assert_frame_equal(again[["low", "high"]], known[["low", "high"]])
+
+
 def test_a_saved_average_knows_the_rows_it_was_fitted_to(mixed, coupled, tmp_path):
     """To the last digit, so that they are never called held out."""
     loaded = bayeslaw.load(mixed.save(tmp_path / "mixed.nc"))

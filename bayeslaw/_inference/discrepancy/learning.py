@@ -165,13 +165,14 @@ def learn(
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
     ends = np.cumsum(sizes)
     # the last columns are the rows' stated errors, which are not part of a misfit
-    weights, *effects = np.split(linear[:, : ends[-1]], ends[:-1], axis=1)
+    # Single precision suffices for both, and halves the file.
+    kept = linear[:, : ends[-1]].astype(np.float32)
+    weights, *effects = np.split(kept, ends[:-1], axis=1)
     draws_of_scales = np.exp(scales[which])
     named = {name: draws_of_scales[:, i] for i, name in enumerate(problem.names)}
     return Misfit(
         process,
-        # single precision suffices for weights and halves the file
-        weights.astype(np.float32),
+        weights,
         sigma=named.pop("sigma"),
         dof=_draw_dof(problem, mode, draws, rng),
         tau={kind: named.pop(tau_name(kind)) for kind in rows.groups},

@@ -8,7 +8,8 @@ beyond the data (`bayeslaw._inference.discrepancy.drift`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import compress, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,18 +36,19 @@ from bayeslaw._inference.discrepancy.learning import TRIES
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.modes import start_near_mode
-from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.noise import CHANGE, RunNoise
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
+    label_effects,
     learn_misfit,
     with_misfit,
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
-from bayeslaw._posteriors.posterior import LogLoss
+from bayeslaw._posteriors.posterior import Effects, Member
 from bayeslaw._tables.holdouts import HoldOut
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class Judged:
 
     law: Law
     process: Process | None
-    values: dict[str, Float[np.ndarray, "draw ..."]]
+    values: Mapping[str, Float[np.ndarray, "draw ..."]]
     tau: Float[np.ndarray, "scale_draw side"]
     drift_prior: DriftPrior
     training_range: Range
@@ -123,6 +125,7 @@ class Judged:
     ess: float
     divergences: int
     draws: int
+    effects: Effects = field(default_factory=dict)
 
     def mean_score(self, name: str, of: Callable = np.asarray) -> float:
         """Average a field of `HeldOutScore`, or ``of`` it, over all held-out runs."""
@@ -159,7 +162,7 @@ def judge(
         effort: PosteriorEffort,
         starts: tuple[list[dict], float] | None = None,
         power: float | None = None,
-    ) -> tuple[Refit, LogLoss, dict[str, Float[np.ndarray, "draw ..."]]]:
+    ) -> tuple[Refit, Member]:
         """Draw the law's posterior given some rows, and learn its misfit from them."""
         drawn = draw_posterior(
             law, table, x, weights * rows, starts, setting.seed, effort
@@ -168,11 +171,16 @@ def judge(
         if setting.discrepancy:
             options = {"power": power, "seed": setting.seed, "tries": effort.tries}
             misfit = learn_misfit(law, drawn.values, training, rows, **options)
-        process = None if misfit is None else misfit.process
-        return drawn, LogLoss(law, process), with_misfit(drawn.values, misfit)
+        process, effects = None, {}
+        if misfit is not None:
+            process = misfit.process
+            shared = training.sharing.only(rows)
+            effects = label_effects(misfit, runs[rows], shared)
+        values = with_misfit(drawn.values, misfit)
+        return drawn, Member(law, 1.0, process, None, values, effects)
 
-    whole, formula, values = fit_rows(fitted, OF_THE_TABLE)
-    process = formula.process
+    whole, member = fit_rows(fitted, OF_THE_TABLE)
+    process = member.process
     power = process.fading.power if process and process.fading else None
     tick()
     # Fits without a stage start from three draws of the whole table's posterior, which
@@ -184,10 +192,10 @@ def judge(
         kept, held = np.zeros((2, len(runs)), bool)
         kept[fitted] = stage.is_kept(runs[fitted])
         held[fitted] = stage.is_held(runs[fitted])
-        below, formula, draws = fit_rows(kept, OF_A_STAGE, starts, power)
+        below, of_stage = fit_rows(kept, OF_A_STAGE, starts, power)
         if below.note["rhat"] > MAX_RHAT:
             failed.append(stage.name)
-        forecasts.append(_forecast_stage(formula, draws, training, kept, held))
+        forecasts.append(_forecast_stage(of_stage, runs[held], training, kept, held))
         tick()
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = generator(setting.seed)
@@ -197,7 +205,7 @@ def judge(
     return Judged(
         law,
         process,
-        values,
+        member.values,
         tau,
         prior,
         trained,
@@ -205,6 +213,7 @@ def judge(
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
         **whole.note,
+        effects=member.effects,
     )
 
 
@@ -239,57 +248,64 @@ def draw_posterior(
 
 
 class Forecast(NamedTuple):
-    """Forecast of a held-out stage: ``mean`` log loss without noise and drift; ``draws``,
-    all leaves; ``away``, distances beyond the training runs; ``groups``, each run's group
-    by kind; ``y``, measured log loss; ``size`` of a run's error
-    relative to the longest run; ``row_sd``, standard errors that the table states.
+    """Forecast of a held-out stage: ``mean`` log loss without drift, noise and the
+    effects of new groups; ``draws``, all leaves; ``away``, distances beyond the training
+    runs; ``groups``, each run's group by kind; ``y``, measured log loss; ``size`` of a
+    run's error relative to the longest run; ``row_sd``, standard errors that the table
+    states; ``known``, whether the effect of a run's group was learned, by kind.
     """
 
     mean: Float[np.ndarray, "draw run"]
-    draws: dict[str, Float[np.ndarray, "draw ..."]]
+    draws: Mapping[str, Float[np.ndarray, "draw ..."]]
     away: Float[np.ndarray, "run side"]
     groups: Mapping[str, Int[np.ndarray, " run"]]
     y: Float[np.ndarray, " run"]
     size: Float[np.ndarray, " run"]
     row_sd: Float[np.ndarray, " run"]
     tokens: Float[np.ndarray, " run"] | None = None
+    known: Mapping[str, Bool[np.ndarray, " run"]] = {}
 
 
 def _forecast_stage(
-    formula: LogLoss,
-    values: dict[str, Float[np.ndarray, "draw ..."]],
+    member: Member,
+    runs: pd.DataFrame,
     training: TrainingRuns,
     kept: Bool[np.ndarray, " run"],
     held: Bool[np.ndarray, " run"],
 ) -> Forecast:
-    """Evaluate law and misfit, learned without a left-out stage, at its runs."""
+    """Evaluate a law, its misfit and effects, learned without a left-out stage, at its
+    ``runs``.
+    """
     x = training.covariates
     rows = {c: v[held] for c, v in x.items()}
-    piece = formula.piece(values)
-    mean = piece.at(rows)
+    piece = member.piece
     trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
-    away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
     groups = {k: code[held] for k, code in training.sharing.groups.items()}
-    size = np.broadcast_to(piece.error_size(rows), mean.shape[1])
+    known = {
+        kind: np.isin(groups[kind], training.sharing.groups[kind][kept])
+        for kind in member.effects
+    }
+    size = np.broadcast_to(piece.error_size(rows), len(runs))
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
-        mean,
-        values,
-        away,
+        piece.at(rows) + member.known_effects(runs, list(known)),
+        member.values,
+        np.broadcast_to(away, (len(runs), away.shape[1])),
         groups,
         training.y[held],
         size,
         row_sd[held],
         rows.get("D"),
+        known,
     )
 
 
 def measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance (posterior, noise and
-    effects of groups), in the directions in which drifts move the runs.
+    effects of new groups), in the directions in which drifts move the runs.
     """
-    mean, draws, away, groups, y, size, row_sd, _ = forecast
+    mean, draws, away, groups, y, size, row_sd, _, known = forecast
     basis = directions(away)
     residual = without_outliers(y - mean.mean(0))
     own = np.median(RunNoise.of(draws).capped_variance) * size**2 + row_sd**2
@@ -298,7 +314,9 @@ def measure_miss(forecast: Forecast) -> Miss:
     sized = pd.DataFrame((basis.T * size).T)
     for kind, code in groups.items():
         if f"tau_{kind}" in draws:
-            of_groups = sized.groupby(code).sum().to_numpy()
+            is_known = known.get(kind, np.zeros(len(y), bool))
+            left = sized.mul(np.where(is_known, CHANGE, 1.0), axis=0)
+            of_groups = left.groupby(code).sum().to_numpy()
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
             covariance = covariance + variance * of_groups.T @ of_groups
     return Miss(basis.T @ residual, covariance, basis.T @ away)
@@ -311,15 +329,21 @@ def score_stage(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
-    mean, draws, away, groups, y, size, row_sd, tokens = forecast
+    mean, draws, away, groups, y, size, row_sd, tokens, known = forecast
     centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
-    noise = RunNoise.of(draws).of_new_run()
-    size = noise.size_with(size, row_sd)
-    # The predictive density is the mean of the draws' densities.
-    densities = noise.density((y - centre) / size) / size
-    new = centre + size * noise.draw(len(y), rng)
+    new, densities = np.empty_like(centre), np.empty_like(centre)
+    is_known = np.reshape([*known.values()], (len(known), len(y))).T
+    for pattern in product((False, True), repeat=len(known)):
+        rows = np.flatnonzero((is_known == np.array(pattern, bool)).all(axis=1))
+        kinds = [*compress(known, pattern)]
+        noise = RunNoise.of(draws).given(kinds).of_new_run()
+        scale = noise.size_with(size[rows], row_sd[rows])
+        error = (y[rows] - centre[:, rows]) / scale
+        densities[:, rows] = noise.density(error) / scale
+        new[:, rows] = centre[:, rows] + scale * noise.draw(len(rows), rng)
     low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     return HeldOutScore(
+        # The predictive density is the mean of the draws' densities.
         density=np.log(np.mean(densities, axis=0) + 1e-300),
         inside=(low <= y) & (y <= high),
         error=np.exp(middle - y) - 1,

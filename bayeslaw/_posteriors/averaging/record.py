@@ -26,6 +26,7 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
+from bayeslaw._posteriors.fits.misfit import add_short_names
 from bayeslaw._posteriors.posterior import LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 
@@ -215,7 +216,16 @@ class Average(LawPosterior):
                 for name, v in member.values.items()
             }
             assert member.training_range is not None
+            labels = {}
+            for kind, of_kind in member.effects.items():
+                # short names of a group have its array
+                names = {id(of_kind[name]): name for name in reversed([*of_kind])}
+                labels[kind] = [*reversed(names.values())]
+                draws = np.stack([of_kind[name] for name in labels[kind]], axis=-1)
+                dimensions = ("chain", "draw", kind)
+                arrays[artifact.NAMES.effects + kind] = (dimensions, draws[None])
             recipe = recipe_of(member.law) | {
+                "groups": labels,
                 "weight": member.weight,
                 "known": member.training_range._asdict(),
                 "process": process_to_dict(member.process),
@@ -236,24 +246,32 @@ class Average(LawPosterior):
     ) -> Average:
         """Read an average from the netCDF file's groups; raises as `load` does."""
         with artifact.readable(path):
-            members = []
+            members, runs = [], artifact.runs_of(tree)
             matches = {name: GROUP.match(name) for name in tree.children}
             numbers = {name: int(match[1]) for name, match in matches.items() if match}
             for name in sorted(numbers, key=lambda name: numbers[name]):
                 node = tree[name]
                 recipe = json.loads(node.attrs["member"])
+                draws = {str(k): v.to_numpy()[0] for k, v in node.data_vars.items()}
+                prefix = artifact.NAMES.effects
+                effects = {
+                    kind: dict(zip(labels, draws.pop(prefix + kind).T, strict=True))
+                    # averages of earlier versions kept none
+                    for kind, labels in recipe.get("groups", {}).items()
+                }
                 member = Member(
                     artifact.law_from_recipe(recipe, path, trust_law_file),
                     recipe["weight"],
                     process_from_dict(recipe["process"]),
                     of_saved(recipe["known"]),
-                    {str(k): v.to_numpy()[0] for k, v in node.data_vars.items()},
+                    draws,
+                    add_short_names(effects, runs),
                 )
                 artifact.check_draws(member.values, member.law)
                 members.append(member)
             table = pd.DataFrame(json.loads(tree.attrs["table"]))
             table = table.astype({"rhat": float}).rename_axis("name")
             attrs = json.loads(tree.attrs["average"])
-            average = cls(tuple(members), table, artifact.runs_of(tree), attrs)
+            average = cls(tuple(members), table, runs, attrs)
             _ = average.diagnostics  # raises if the table lacks a law
         return average

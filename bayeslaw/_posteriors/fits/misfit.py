@@ -26,11 +26,14 @@ from bayeslaw._inference.discrepancy.process import (
 )
 from bayeslaw._inference.noise import NOISE
 from bayeslaw._inference.table import (
+    OF_CHECKPOINT,
     RUN_LENGTH,
     SharedError,
     Sharing,
     group_labels,
     index_groups,
+    join_names,
+    labels,
     row_weights,
     shared_error,
     sharing,
@@ -38,7 +41,13 @@ from bayeslaw._inference.table import (
 from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.artifact import NAMES
-from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws, without_prefix
+from bayeslaw._posteriors.posterior import (
+    WEIGHTS,
+    Effects,
+    LogLoss,
+    over_draws,
+    without_prefix,
+)
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -163,6 +172,43 @@ def with_misfit(
     if misfit.along_run:
         noise["run_length"] = np.full(len(misfit.sigma), RUN_LENGTH)
     return of_law | noise | {WEIGHTS: misfit.weights}
+
+
+def label_effects(misfit: Misfit, runs: pd.DataFrame, shared: Sharing) -> Effects:
+    """Name the learned effects of the models and checkpoints of rows: by kind and label,
+    shape (draw,).
+    """
+    effects = {}
+    for kind in OF_CHECKPOINT:
+        if kind in misfit.effects:
+            names, code = labels(kind, runs), shared.groups[kind]
+            assert names is not None, "the rows have groups of the kind"
+            groups = dict(zip(names, code, strict=True))
+            by_group = misfit.effects[kind]
+            effects[kind] = {name: by_group[:, i] for name, i in groups.items()}
+    return effects
+
+
+def add_short_names(effects: Effects, runs: pd.DataFrame) -> Effects:
+    """Find effects of checkpoints also by what is left of their names: a row that names
+    neither checkpoint nor seed is of the only one of its size, or of its size and stage,
+    and one that names the seed of the only one of these.
+    """
+    named = {kind: dict(of_kind) for kind, of_kind in effects.items()}
+    for kind in named.keys() & {*OF_CHECKPOINT}:
+        unnamed = runs.drop(columns=[kind, "seed"], errors="ignore")
+        short, full = labels(kind, unnamed), labels(kind, runs)
+        if short is None or full is None or short.equals(full):
+            continue
+        seeded = short
+        if kind == "checkpoint" and "seed" in runs:
+            seeded = join_names(runs.assign(short=short), ["short", "seed"])
+        for names in (short, seeded):
+            groups = full.groupby(names).unique()
+            only = groups[groups.map(len) == 1].explode()
+            by_name = only.map(effects[kind]).dropna()
+            named[kind] |= {str(name): effect for name, effect in by_name.items()}
+    return named
 
 
 # -- in a saved fit --------------------------------------------------------------------

@@ -19,12 +19,11 @@ from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import NOISE
-from bayeslaw._inference.table import OF_CHECKPOINT, join_names, labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness, narrowed
-from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
+from bayeslaw._posteriors.fits.misfit import add_short_names, from_dataset, with_misfit
 from bayeslaw._posteriors.posterior import DRIFT, LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 
@@ -139,21 +138,7 @@ class Fit(LawPosterior):
             kind: dict(zip(map(str, groups.to_numpy()), by_draw.T, strict=True))
             for kind, (groups, by_draw) in learned.items()
         }
-        # a row that names neither checkpoint nor seed is of the only one of its size,
-        # or of its size and stage; one that names the seed is of the only one of these
-        for kind in effects.keys() & {*OF_CHECKPOINT}:
-            unnamed = self.runs.drop(columns=[kind, "seed"], errors="ignore")
-            short, full = labels(kind, unnamed), labels(kind, self.runs)
-            if short is None or full is None or short.equals(full):
-                continue
-            seeded = short
-            if kind == "checkpoint" and "seed" in self.runs:
-                seeded = join_names(self.runs.assign(short=short), ["short", "seed"])
-            for names in (short, seeded):
-                groups = full.groupby(names).unique()
-                only = groups[groups.map(len) == 1].explode()
-                by_name = only.map(effects[kind]).dropna()
-                effects[kind] |= {str(name): effect for name, effect in by_name.items()}
+        effects = add_short_names(effects, self.runs)
         process = None if misfit is None else misfit.process
         beyond = None
         if self.drift is not None:
