@@ -470,8 +470,8 @@ class LawPosterior:
         """Draw the log loss, shape (draw, run): of the laws, or with ``noise`` of a new
         run.
 
-        Rows of one checkpoint or run share its effect: the learned one if the posterior
-        keeps it (a `Fit` does), else a new one.
+        Rows of one checkpoint or run share its effect: of a fitted one what was learned
+        (of runs only by a `Fit`), and what may differ in a new run; else a new one.
 
         Raises
         ------

@@ -47,8 +47,8 @@ class DeparturePriors:
     level: tuple[float, float] = (0.004, 1.0)  # at the end of the run, in log loss
     slope: tuple[float, float] = (0.005, 1.0)  # in log loss per e-fold of tokens
     wander: tuple[float, float] = (0.006, 1.0)  # at the end of the run, in log loss
-    length: tuple[float, float] = (3.0, 0.7)  # of the wander, in e-folds of tokens
-    noise: tuple[float, float] = (0.0015, 0.8)  # at the end of the run, in log loss
+    length: tuple[float, float] = (2.0, 0.7)  # of the wander, in e-folds of tokens
+    noise: tuple[float, float] = (0.00225, 0.8)  # at the end of the run, in log loss
     # equally probable powers p in tokens^-p, by which noise and wander shrink
     fading: tuple[float, ...] = (0.0, 0.5, 1.0)
     waning: tuple[float, ...] = (0.4, 0.8)

@@ -83,10 +83,9 @@ class Foreseen:
 def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
     """Evaluate rows that a posterior has not seen, under its draws.
 
-    If a `Fit` has seen a row's checkpoint or run, the row gets the learned effect. An
-    `Average` keeps no effects, so all effects are drawn anew. A new point shares the
-    effect of its run with the run's old points; any further correlation with the last
-    old point is ignored.
+    If the posterior has seen a row's checkpoint (a `Fit`: or its run), the row gets the
+    learned effect. A new point shares the effect of its run with the run's old points;
+    any further correlation with the last old point is ignored.
     """
     parts = all_draws(posterior.pieces())
     along = [c for c in ("run", "step", "D") if c in rows]
