@@ -24,6 +24,7 @@ import audit
 import campaigns
 import drift_prior
 import handful
+import known_checkpoints
 import learned_scales
 import measured_mixtures
 import measured_plans
@@ -405,6 +406,7 @@ MOVES = {
     "d59a6960": "drift was learned in its own directions",
     "6b4170b9": "laws of a checkpoint's losses drifted upwards at more tokens per parameter",
     "0c2628e6": "laws of the target read the stage",
+    "0a91734c": "averages knew the checkpoints that they were fitted to",
 }
 
 
@@ -541,6 +543,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "drift_adaptation": Kept("drift_adaptation.csv", by_rows(drift_prior.markdown)),
     "measured_plans": Kept("measured_plans.csv", by_rows(measured_plans.markdown)),
     "new_sizes": Kept("new_sizes.csv", by_rows(new_sizes.markdown)),
+    "known_checkpoints": Kept(
+        "known_checkpoints.csv", by_rows(known_checkpoints.markdown)
+    ),
     "prefix": Kept("prefix.csv", by_rows(prefix.markdown)),
     "repeats_laws": Kept("repeats_laws.csv", by_rows(repeats.markdown)),
     "new_sizes_before": Kept("new_sizes_before.csv", by_rows(new_sizes.markdown)),
