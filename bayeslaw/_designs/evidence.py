@@ -200,7 +200,7 @@ def learned_effects(
             for row, effect in by_row.items():
                 learned[part.rows, row] += effect
             share = np.ones(len(table))
-            share[[*by_row]] = CHANGE**2
+            share[[*by_row]] = CHANGE[kind] ** 2
             square = np.sum(np.square(values[f"tau_{kind}"]))
             variances += square * np.stack([share, np.ones(len(table))])
     left, whole = variances

@@ -215,10 +215,11 @@ def _make_absent() -> Float[np.ndarray, " 1"]:
     return np.zeros(1)
 
 
-# Sd, relative to that of an effect, by which a learned effect of a checkpoint or model is
-# another one for a new run, of other replay or tokens (docs/state_laws.md). At 0 forecasts
-# of stages and replays left out are narrower and hold up to a tenth less than stated.
-CHANGE = 0.7
+# By kind, the sd, relative to that of an effect, by which a learned effect of a group is
+# another one for its new run, of other replay or tokens (docs/state_laws.md). At 0 forecasts
+# of stages and replays left out are narrower and hold up to a tenth less than stated. Runs
+# of a setting are alike but in their seed.
+CHANGE = {"model": 0.7, "checkpoint": 0.7, "run": 0.7, "setting": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,8 +274,8 @@ class RunNoise:
 
     def given(self, known: Collection[str]) -> RunNoise:
         """Reduce the effects of kinds of groups to their changes, because they are known."""
-        scales = {f"tau_{kind}": getattr(self, f"tau_{kind}") for kind in known}
-        return replace(self, **{name: CHANGE * tau for name, tau in scales.items()})
+        left = {f"tau_{k}": CHANGE[k] * getattr(self, f"tau_{k}") for k in known}
+        return replace(self, **left)
 
     # -- of a new run ------------------------------------------------------------------
 
@@ -382,7 +383,7 @@ class RunNoise:
             effects = draw_new_effects(scale, len(groups), rng)[:, code]
             learned = find_learned(known, kind, rows, columns)
             for row, effect in learned.items():
-                effects[:, row] = effect + CHANGE * effects[:, row]
+                effects[:, row] = effect + CHANGE[kind] * effects[:, row]
             total += effects
         return total
 

@@ -315,7 +315,7 @@ def measure_miss(forecast: Forecast) -> Miss:
     for kind, code in groups.items():
         if f"tau_{kind}" in draws:
             is_known = known.get(kind, np.zeros(len(y), bool))
-            left = sized.mul(np.where(is_known, CHANGE, 1.0), axis=0)
+            left = sized.mul(np.where(is_known, CHANGE[kind], 1.0), axis=0)
             of_groups = left.groupby(code).sum().to_numpy()
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
             covariance = covariance + variance * of_groups.T @ of_groups
