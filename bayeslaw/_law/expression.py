@@ -5,7 +5,6 @@ sqrt; parsed safely into trees (`_base.grammar`), evaluated, and written in LaTe
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -44,6 +43,12 @@ def _parse(text: str) -> ast.expr:
     except grammar.NotUnderstoodError as error:
         if error.too_deep:
             raise LawError("the formula is nested more than 100 deep") from None
+        if error.part:
+            excerpt = error.part if len(error.part) <= 60 else f"{error.part[:60]}..."
+            raise LawError(
+                f"a formula cannot contain {excerpt!r}: "
+                "only numbers, names, + - * / ^ ( ), exp, log, sqrt"
+            ) from None
         raise LawError(
             f"formula {text!r} is not understood; "
             'write it like "E + A/N^alpha + B/D^beta"'
@@ -72,35 +77,13 @@ class _WithoutUnits(ast.NodeTransformer):
         return node.value
 
 
-def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
-    """List the parts of a node of a formula; refuse all other nodes."""
+def _list_parts(node: ast.AST) -> Iterable[ast.AST] | None:
     match node:
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return left, right
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            return (operand,)
-        case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if (
-            function in FUNCTIONS
-        ):
-            return (argument,)
-        case ast.Constant(value=int() | float() as value) if (
-            not isinstance(value, bool) and abs(value) <= sys.float_info.max
-        ):
-            return ()
-        case ast.Name(id=name) if name not in FUNCTIONS:
-            return ()
         case ast.Subscript(
             value=ast.Name(), slice=ast.Name() | ast.BinOp() | ast.Constant()
         ):  # a column with its unit
             return ()
-    text = type(node).__name__
-    if isinstance(node, ast.expr):
-        text = ast.unparse(node)
-    excerpt = text if len(text) <= 60 else f"{text[:60]}..."
-    raise LawError(
-        f"a formula cannot contain {excerpt!r}: "
-        "only numbers, names, + - * / ^ ( ), exp, log, sqrt"
-    )
+    return grammar.list_parts(node, FUNCTIONS, OPERATORS)
 
 
 def names(node: ast.AST) -> set[str]:
