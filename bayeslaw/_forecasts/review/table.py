@@ -43,7 +43,6 @@ from bayeslaw._tables.holdouts import FEW, default_axes, largest_stages
 from bayeslaw._tables.parts import find_misplaced, find_parts
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
-    Alike,
     alike_but_settings,
     at_commonest,
     cells_of,
@@ -96,18 +95,36 @@ def review_table(
             words.append(f"--reference {column}={format_count(value)}")
         return " ".join([*words, "-o", shlex.quote(f"{label or 'fit'}.nc")])
 
-    runs, warned = _read(table)
-    findings = [_review_contents(runs)]
-    passed = "every cell is a number, and no row is there twice"
-    todo = f"mend the table, then: bayeslaw review {name_rows()}"
-    findings.append(judged("reading", passed, "; ".join(warned), todo))
-    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
-    todo = (
-        "rescale the column (--column D=yours*1e9), then: bayeslaw review "
-        f"{name_rows()}"
-    )
+    # the table is checked again; warnings with findings of their own are left out
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RunTableWarning)
+        warnings.simplefilter("ignore", PastMinimumWarning)
+        runs = read_with_notes(table).runs
+    lines, told = [str(one.message) for one in caught], suspicions(runs, "units")
+    warned = "; ".join(line for line in lines if line not in told)
+    if len(runs) == len(table):
+        # rows keep the numbers that they have in their file
+        runs = runs.set_axis(table.index)
     odd = "; ".join(suspicions(runs, "units"))
-    findings.append(judged("units", passed, odd, todo))
+
+    domains = ""
+    if "domain" in runs:
+        counts = runs["domain"].astype(str).value_counts()
+        domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
+    columns = ", ".join(map(str, runs.columns))
+    reason = f"{format_many(len(runs), 'row')}{domains}; columns {columns}"
+    contents = Finding("table", "pass", reason)
+    try:
+        fitting.losses(runs)
+    except RunTableError as error:
+        todo = "name the column: --column loss=YOURS"
+        contents = Finding("table", "fail", str(error), todo)
+    again = f"then: bayeslaw review {name_rows()}"
+    passed = "every cell is a number, and no row is there twice"
+    reading = judged("reading", passed, warned, f"mend the table, {again}")
+    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
+    todo = f"rescale the column (--column D=yours*1e9), {again}"
+    findings = [contents, reading, judged("units", passed, odd, todo)]
     if "loss" not in runs:
         return findings
     parts = fitting.by_domain(runs)
@@ -119,37 +136,6 @@ def review_table(
     if several:
         findings.append(_review_plan(parts))
     return findings
-
-
-def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Check the table again, and collect the warnings without findings of their own."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RunTableWarning)
-        warnings.simplefilter("ignore", PastMinimumWarning)
-        runs = read_with_notes(table).runs
-    told = suspicions(runs, "units")
-    if len(runs) == len(table):
-        # rows keep the numbers that they have in their file
-        runs = runs.set_axis(table.index)
-    lines = [str(warning.message) for warning in caught]
-    return runs, [line for line in lines if line not in told]
-
-
-def _review_contents(runs: pd.DataFrame) -> Finding:
-    """Check that the table has losses, and list its rows, domains and columns."""
-    try:
-        fitting.losses(runs)
-    except RunTableError as error:
-        todo = "name the column: --column loss=YOURS"
-        return Finding("table", "fail", str(error), todo)
-    domains = ""
-    if "domain" in runs:
-        counts = runs["domain"].astype(str).value_counts()
-        domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
-    columns = ", ".join(map(str, runs.columns))
-    return Finding(
-        "table", "pass", f"{format_many(len(runs), 'row')}{domains}; columns {columns}"
-    )
 
 
 # -- one domain ------------------------------------------------------------------------
@@ -218,7 +204,7 @@ def _review_domain(
 
     smooth = Surface.of(runs, columns)
     findings += [_review_noise(runs), _review_outliers(runs, smooth)]
-    lines = [*find_misplaced(runs, columns), *find_parts(runs, columns)]
+    lines = [*find_misplaced(smooth), *find_parts(smooth)]
     passed = "no part of the rows lies apart from the rest at like settings"
     todo = (
         "look what else differs between those rows, and mend or select them (--where)"
@@ -227,7 +213,19 @@ def _review_domain(
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
     alike = alike_but_settings(runs, columns)
     if alike is not None:
-        todo = _choose_setting(runs, alike, write_fit, most)
+        # the most frequent setting, unless hardly a run of each cell has it, or fewer
+        # rows than a law has parameters
+        query = at_commonest(runs, alike.columns)
+        kept = select(runs, query)
+        cells, kept_cells = (len(np.unique(cells_of(rows))) for rows in (runs, kept))
+        todo = write_fit(query)
+        if len(kept) < most or 2 * kept_cells < cells:
+            todo = (
+                f"hold {', '.join(alike.columns)} at the levels that you will use, by "
+                f"--where (the most frequent levels together keep {len(kept)} of "
+                f"{len(runs)} rows), and leave out columns that are no settings: bayeslaw "
+                "table RUNS -o FILE"
+            )
         findings.append(Finding("settings", "look", alike.sentence(), todo))
     elif read := tell_read(runs, [law.name for law in laws if law.tuned]):
         findings.append(Finding("settings", "pass", read))
@@ -262,24 +260,6 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
         return usable, Finding("laws", "pass", reason, command)
     todo = " ".join([command, *(f"--law {law.name}" for law in usable)])
     return usable, Finding("laws", "look", f"{reason}, but {refused[0]}", todo)
-
-
-def _choose_setting(
-    runs: pd.DataFrame, alike: Alike, write_fit: Callable[..., str], most: int
-) -> str:
-    """Write the command that fits the most frequent setting; if that leaves hardly a
-    run of each cell, or fewer rows than a law has parameters (``most``), what to do.
-    """
-    query = at_commonest(runs, alike.columns)
-    kept = select(runs, query)
-    cells = len(np.unique(cells_of(runs)))
-    if len(kept) >= most and 2 * len(np.unique(cells_of(kept))) >= cells:
-        return write_fit(query)
-    return (
-        f"hold {', '.join(alike.columns)} at the levels that you will use, by --where "
-        f"(the most frequent levels together keep {len(kept)} of {len(runs)} rows), and "
-        "leave out columns that are no settings: bayeslaw table RUNS -o FILE"
-    )
 
 
 def _review_noise(runs: pd.DataFrame) -> Finding:
@@ -404,18 +384,7 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    """Check that D grows along each run, and losses fall unless forgotten."""
-    if {"run", "step", "D"} <= set(runs):
-        along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
-        falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
-        if falls.any():
-            reason = (
-                "D is less than at an earlier step of the same run "
-                f"({named_rows(along.index[falls])}): an integer that overflowed, a count "
-                "that began anew, or two runs of one name?"
-            )
-            todo = "write D as all tokens seen so far, in 64 bits"
-            return Finding("tokens", "look", reason, todo)
+    """Check that losses fall with D unless forgotten."""
     domain = _name_domain(runs)
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
