@@ -255,7 +255,9 @@ def _rescale(whole: Surface) -> Iterator[_Way]:
         if below is None and name == "D" and "N" in columns:
             # if budgets are proportional to size, D has no gap but D / N does
             below = _select_below_gap(values / runs["N"].to_numpy(float), 5.0)
-        for factor in (1e3, 1e6, 1e9) if below is not None else ():
+        if below is None:
+            continue
+        for factor in (1e3, 1e6, 1e9):
             scaled = runs.assign(**{name: np.where(below, factor * values, values)})
             usual = Surface.of(scaled, columns).usual
             what = f"with {name!r} times {factor:g}"

@@ -217,22 +217,23 @@ def named_words(name: str) -> list[str]:
 
 def likeness(words: list[str], wanted: list[str]) -> int:
     """Tell how well a name has the wanted words: 3 if it begins with them, 2 if it has
-    them, 1 if it has each in another form, else 0.
+    them, 1 if it has each, in the singular or plural, or in a compound
+    (``trainingstoken``), else 0.
     """
     if words[: len(wanted)] == wanted:
         return 3
     if set(wanted) <= set(words):
         return 2
-    return int(all(any(_is_word(word, one) for word in words) for one in wanted))
-
-
-def _is_word(word: str, wanted: str) -> bool:
-    """Tell whether a word of a name is the wanted one, in the singular or plural, or
-    ends in it as compounds do: ``trainingstoken``.
-    """
-    stem, wanted_stem = word.removesuffix("s"), wanted.removesuffix("s")
-    is_long = len(wanted_stem) > 3
-    return word == wanted or (is_long and stem.endswith(wanted_stem))
+    stems = [(one, one.removesuffix("s")) for one in wanted]
+    return int(
+        all(
+            any(
+                word == one or (len(stem) > 3 and word.removesuffix("s").endswith(stem))
+                for word in words
+            )
+            for one, stem in stems
+        )
+    )
 
 
 def quoted(name: str) -> str:
