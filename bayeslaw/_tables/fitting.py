@@ -62,23 +62,21 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: table[domain == name] for name in names}
 
 
-def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of a fit's domains; all runs if either names none."""
+def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
+    """Select the runs of a fit's domains, and refuse runs of other domains only; all
+    runs if either names none.
+    """
     if table is None:
         return runs
     if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
         return runs
-    return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
-
-
-def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select as `of_fitted_domains` does, and refuse runs of other domains only."""
-    rows = of_fitted_domains(table, runs)
-    if table is not None and rows.empty and len(runs):
-        name = " and ".join(dict.fromkeys(table["domain"].astype(str)))
-        there = ", ".join(map(str, runs["domain"].unique()[:5]))
+    fitted = table["domain"].astype(str)
+    rows = runs[runs["domain"].astype(str).isin(fitted)]
+    if rows.empty and len(runs):
+        name, there = " and ".join(fitted.unique()), runs["domain"].unique()[:5]
         raise RunTableError(
-            f"the table has no rows of domain {name}, which was fitted; it has: {there}"
+            f"the table has no rows of domain {name}, which was fitted; it has: "
+            f"{', '.join(map(str, there))}"
         )
     return rows
 
@@ -98,22 +96,33 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
         )
 
 
-def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
+def covariates(
+    law: Law, runs: pd.DataFrame, *, with_settings: bool = False
+) -> dict[str, Float[np.ndarray, " run"]]:
     """Take the columns a law reads, each of shape (run,). Those of tuned settings may be
-    absent; a column that may be meant by one gives a warning.
+    absent, but for ``with_settings``; a column that may be meant by one gives a warning.
     """
     columns = {}
-    for name in law.tuned:
-        similar = "" if name in runs else _propose_similar(name, runs)
-        if similar:
-            warn(
-                f"law {law.name!r} reads {name!r}, which the table lacks{similar}: its "
-                f"runs are taken to have the best {name}"
-            )
-    for name in law.columns_in(runs):
-        if name not in runs:
-            raise _lacks_column(law, name, runs)
+    for name in law.covariates:
         is_tuned = name in law.tuned
+        if name not in runs:
+            similar = _propose_similar(name, runs)
+            if not is_tuned or with_settings:
+                forecast = (
+                    "; a fit of other checkpoints may forecast it for a forecast "
+                    "(--before, docs/howto/chains.md)"
+                ) * (name in LOSSES_BEFORE)
+                raise RunTableError(
+                    f"law {law.name!r} needs column {name!r} "
+                    f"({NUMERIC.get(name, 'covariate')}), which the table lacks{similar}; "
+                    f"{it_has(runs)}{forecast}"
+                )
+            if similar:
+                warn(
+                    f"law {law.name!r} reads {name!r}, which the table lacks{similar}: "
+                    f"its runs are taken to have the best {name}"
+                )
+            continue
         left_out = ", leave the column out (runs then have the best)" * is_tuned
         check_full(runs, name, f"law {law.name!r} needs", f"fill it{left_out}")
         try:
@@ -124,20 +133,6 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " ru
             ) from None
         check_values(runs, [name], positive=law.tuned)
     return columns
-
-
-def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
-    """Build the error about a missing column, with one that may be meant by it."""
-    forecast = ""
-    if name in LOSSES_BEFORE:
-        forecast = (
-            "; a fit of other checkpoints may forecast it for a forecast (--before, "
-            "docs/howto/chains.md)"
-        )
-    return RunTableError(
-        f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
-        f"which the table lacks{_propose_similar(name, runs)}; {it_has(runs)}{forecast}"
-    )
 
 
 def _propose_similar(name: str, runs: pd.DataFrame) -> str:
@@ -193,12 +188,8 @@ def sds_of_log_loss(
     """
     if LOSS_SD not in runs:
         return None
-    check_full(
-        runs,
-        LOSS_SD,
-        "a table with standard errors needs",
-        "write 0 where the loss is exact",
-    )
+    do = "write 0 where the loss is exact"
+    check_full(runs, LOSS_SD, "a table with standard errors needs", do)
     check_values(runs, [LOSS_SD])
     return runs[LOSS_SD].to_numpy(float) / nats
 
@@ -210,29 +201,24 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     """
     if "N" not in runs:
         return {}
-    # parameters of the reference run of the laws that come with this
+    # the reference run of the laws that come with this has a billion parameters
     if not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
     return {c: float(f"{np.exp(np.log(x).mean()):.0e}") for c, x in positive.items()}
 
 
-def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
-    """Tell whether all models are over ``far`` times larger or smaller than the
-    reference run, so that priors in nats may not suit.
+def _are_far(low: float, high: float, reference: float) -> bool:
+    """Tell whether all models are over 100 times larger or smaller than the reference
+    run, so that priors in nats may not suit.
     """
-    return bool(low > far * reference or high < reference / far)
-
-
-def warn_domains(runs: pd.DataFrame) -> None:
-    """Warn of two domains in one table, since one law can only average their losses."""
-    line = domains_mixed(runs)
-    if line is not None:
-        warn(line)
+    return bool(low > 100 * reference or high < reference / 100)
 
 
 def domains_mixed(runs: pd.DataFrame) -> str | None:
-    """Write the warning of two domains in one table; None for one domain."""
+    """Write the warning of two domains in one table, since one law can only average
+    their losses; None for one domain.
+    """
     if "domain" not in runs:
         return None
     rows = runs.groupby(runs["domain"].astype(str)).groups
@@ -283,21 +269,18 @@ def check_fittable(
 
     Exponents of a column with one level keep their priors, at any number of rows.
     ``requested`` names the exponents whose prior the user set: no warning concerns
-    them. With ``one_domain``, runs of several domains give a warning. A ``handful`` of
-    runs may be fewer than the parameters. Rows that differ in a column of ``apart``
+    them. With ``one_domain``, runs of several domains give a warning. With ``handful``, up
+    to `HANDFUL` runs may be fewer than the parameters. Rows that differ in a column of ``apart``
     belong to different domains and are not taken for different settings of one domain.
     """
-    for name in law.tuned:
-        if name not in runs:
-            raise _lacks_column(law, name, runs)
-    x, rows = covariates(law, runs), len(runs)
+    x, rows = covariates(law, runs, with_settings=True), len(runs)
     nats, free = losses(runs), law.free_priors
 
     # rows for the parameters; for a handful of runs, priors decide the rest
     if rows < len(free):
         count = format_many(rows, "row")
         few = f"{count} for the {len(free)} parameters of law {law.name!r}"
-        if handful:
+        if handful and rows <= HANDFUL:
             warn(
                 f"{few}: what the runs do not narrow is as the priors say "
                 "(fit.narrowed() tells which)"
@@ -307,8 +290,8 @@ def check_fittable(
             raise RunTableError(
                 f"{few}: add runs, or take a smaller law{alone * (rows <= HANDFUL)}"
             )
-    if one_domain:
-        warn_domains(runs)
+    if one_domain and (mixed := domains_mixed(runs)):
+        warn(mixed)
 
     # models far from the reference run, at which priors in nats are stated
     if "N" in law.covariates:
@@ -367,9 +350,9 @@ def check_fittable(
         levels, names = np.unique(x[column]), tied[column]
         words = " and ".join(map(format_count, levels[:2]))
         if len(levels) == 1:
-            several = len(names) > 1
-            which = "exponents" if several else "exponent"
-            keep = "keep their priors" if several else "keeps its prior"
+            which, keep = "exponent", "keeps its prior"
+            if len(names) > 1:
+                which, keep = "exponents", "keep their priors"
             warn(
                 f"column {column!r} has one level only ({words}): {which} "
                 f"{', '.join(names)} of law {law.name!r} {keep}; add runs at another "

@@ -338,7 +338,8 @@ RULES: dict[Rule, str] = {
     ),
     Rule("progress", "run step D", _find_fewer_tokens, (0, inf), "read", by="max"): (
         "{odd} of {n} rows (row {row}) have fewer tokens D than an earlier step of their "
-        "run: counted anew after a resume? D is the tokens since the run's start"
+        "run: counted anew after a resume, an integer that overflowed, or two runs of one "
+        "name? D is the tokens since the run's start"
     ),
     Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
     Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,

@@ -247,7 +247,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     """List by domain the laws that `fit` takes by default, with reasons for refusals."""
     from bayeslaw._law.find import find_law
     from bayeslaw._posteriors.fits.candidates import default_laws
-    from bayeslaw._tables.fitting import HANDFUL, by_domain, check_fittable
+    from bayeslaw._tables.fitting import by_domain, check_fittable
 
     suited: dict[str, list[str]] = {}
     for domain, rows in by_domain(runs).items():
@@ -258,7 +258,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
                 warnings.simplefilter("ignore", RunTableWarning)
                 for name in names:
                     law = find_law(name, rows)
-                    check_fittable(law, rows, handful=len(rows) <= HANDFUL)
+                    check_fittable(law, rows, handful=True)
         except BayeslawError as error:
             return suited, str(error)
         suited[domain] = names

@@ -437,7 +437,7 @@ def test_several_domains_are_told_before_the_work_and_once(
     def works(runs, *_, **options):
         print("the work")
         for part in (runs, runs[runs["N"] < 2e9]):  # all runs, and those of a fold
-            fitting.warn_domains(part)
+            assert fitting.domains_mixed(part) is None
         raise bayeslaw.LawError("no more of it")
 
     monkeypatch.setattr(bayeslaw, "average", works, raising=False)

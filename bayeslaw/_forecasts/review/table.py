@@ -248,8 +248,7 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
         warnings.simplefilter("ignore", RunTableWarning)
         for law in laws:
             try:
-                is_handful = len(runs) <= fitting.HANDFUL
-                fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
+                fitting.check_fittable(law, runs, one_domain=False, handful=True)
                 usable.append(law)
             except RunTableError as error:
                 refused.append(str(error))

@@ -299,9 +299,9 @@ def compare_part(
     reference = settings.reference or {}
     chosen = _choose_laws(table, laws, reference, settings.experience)
     # one law needs no stages to be left out, so priors may decide for it
-    is_handful = len(chosen) == 1 and len(table) <= fitting.HANDFUL
+    is_alone = len(chosen) == 1
     for law in chosen:
-        fitting.check_fittable(law, table, handful=is_handful)
+        fitting.check_fittable(law, table, handful=is_alone)
     named = settings.hold_out or default_axes(table)
     axes = [named] if isinstance(named, str) else list(named)
     missing = [c for axis in axes for c in powers_of(axis) if c not in table]
