@@ -183,57 +183,47 @@ def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " 
     return levels[is_new]
 
 
-def _cut(
-    x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
-) -> tuple[Float[np.ndarray, " level"], bool]:
-    """Find the levels of an axis, and tell whether they are true levels. If there are
-    more than ``most``, the starts of ``bins`` groups of equal counts are returned
-    instead.
+def _cut(x: Float[np.ndarray, " run"]) -> tuple[Float[np.ndarray, " level"], bool]:
+    """Find the levels of an axis, and tell whether they are true levels: of more than
+    twelve, the starts of six groups of equal counts are returned instead.
     """
     x = x[np.isfinite(x)]
     levels = np.unique(x)
-    if len(levels) <= most:
+    if len(levels) <= 12:
         return levels, True
-    return np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)[:-1])), False
+    return np.unique(np.quantile(x, np.linspace(0, 1, 7)[:-1])), False
 
 
 # -- stages of one table ---------------------------------------------------------------
 
 
 def largest_stages(
-    runs: pd.DataFrame,
-    axes: Iterable[str],
-    parameters: int = 0,
-    least_share: float = 0.3,
+    runs: pd.DataFrame, axes: Iterable[str], parameters: int = 0
 ) -> list[HoldOut]:
     """Leave out the largest level of each axis, if enough rows are left to fit the
-    parameters: at least ``least_share`` of the rows.
+    parameters: at least three in ten.
 
     On a single curve the largest level is one point, one level beyond the others. It
     shows little of the errors farther on, so the two and the three largest levels are
     left out, too.
     """
-    enough = max(parameters, MIN_ROWS, least_share * len(runs))
+    enough = max(parameters, MIN_ROWS, 0.3 * len(runs))
 
-    def leave_out(axes: Iterable[str], most: int) -> list[HoldOut]:
-        """Leave out a number of the largest levels of each axis."""
-        stages: dict[bytes, HoldOut] = {}
-        for axis in axes:
-            x = axis_values(runs, axis)
-            levels, _ = _cut(x)
-            if len(levels) <= most:
-                continue
-            is_held = x >= levels[-most]
-            if (~is_held).sum() >= enough:
-                # of axes that leave out the same runs, the first
-                stage = HoldOut.at(axis, x, levels[-most])
-                stages.setdefault(is_held.tobytes(), stage)
-        return list(stages.values())
+    def leave_out(axis: str, most: int) -> list[HoldOut]:
+        """Leave out a number of the largest levels of an axis, if that can be."""
+        x = axis_values(runs, axis)
+        levels, _ = _cut(x)
+        stage = [HoldOut.at(axis, x, levels[-most])] if len(levels) > most else []
+        return [one for one in stage if one.is_kept(runs).sum() >= enough]
 
-    stages = leave_out(axes, 1)
+    # of axes that leave out the same runs, the first
+    by_rows: dict[bytes, HoldOut] = {}
+    for axis in axes:
+        for stage in leave_out(axis, 1):
+            by_rows.setdefault(stage.is_held(runs).tobytes(), stage)
+    stages = [*by_rows.values()]
     if len(stages) == 1 and stages[0].is_held(runs).sum() == 1:
-        axis = stages[0].axis
-        stages += leave_out([axis], 2) + leave_out([axis], 3)
+        stages += [one for most in (2, 3) for one in leave_out(stages[0].axis, most)]
     return stages
 
 
@@ -268,18 +258,15 @@ def stages_in_direction(
     Stages of tokens are ignored, because they hold only the ends of runs.
     """
     axes = {name: name.partition(FROM)[0] for name in names}
-    stages = {
-        name: axis
-        for name, axis in axes.items()
-        if "D" not in powers_of(axis) and has_axis(run, axis)
-    }
-    beyond = [
-        name
-        for name, axis in stages.items()
-        if axis_values(run.head(1), axis)[0]
-        > (1 + TOLERANCE) * axis_values(table, axis).max()
-    ]
-    return beyond or list(stages)
+    stages, beyond = [], []
+    for name, axis in axes.items():
+        if "D" in powers_of(axis) or not has_axis(run, axis):
+            continue
+        stages.append(name)
+        most = axis_values(table, axis).max()
+        if axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most:
+            beyond.append(name)
+    return beyond or stages
 
 
 # -- what tests a plan -----------------------------------------------------------------
@@ -329,7 +316,17 @@ def hold_outs(
         return None
 
     if named is not None:
-        _check_axis(tables, named, fewest[named])
+        for runs in (runs for runs in tables if not has_axis(runs, named)):
+            missing = next(column for column in powers_of(named) if column not in runs)
+            raise RunTableError(
+                f"cannot hold out column {missing!r}; the table has: "
+                f"{', '.join(map(str, runs.columns))}"
+            )
+        if fewest[named] < 2:
+            raise RunTableError(
+                f"column {named!r} has one level only: nothing to hold out; "
+                "name another (--hold-out)"
+            )
         main = leave_out(named)
     # the axes by how far the plan lies beyond the table, farthest first
     beyond = {}
@@ -361,21 +358,6 @@ def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
     if len(places) == 2:
         places["N*ptpp"] = places["N"] * places["ptpp"]
     return {axis: float(np.max(x)) for axis, x in places.items()}
-
-
-def _check_axis(tables: Iterable[pd.DataFrame], axis: str, fewest: int) -> None:
-    for runs in tables:
-        missing = [column for column in powers_of(axis) if column not in runs]
-        if missing:
-            raise RunTableError(
-                f"cannot hold out column {missing[0]!r}; the table has: "
-                f"{', '.join(map(str, runs.columns))}"
-            )
-    if fewest < 2:
-        raise RunTableError(
-            f"column {axis!r} has one level only: nothing to hold out; "
-            "name another (--hold-out)"
-        )
 
 
 def untested(
