@@ -7,8 +7,6 @@ term. All other parameters are exponents.
 from __future__ import annotations
 
 import ast
-import itertools
-import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -130,22 +128,21 @@ def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
     once = {name for name in used if used.count(name) == 1} - set(columns)
     terms = []
     for sign, summand in _iterate_summands(tree):
-        signed = list(_iterate_factors(summand))
-        sign *= math.prod(s for s, _, _ in signed)
-        factors = [(factor, above) for _, factor, above in signed if factor is not None]
-        coefficients = [
-            factor.id
-            for factor, above in factors
-            if above and isinstance(factor, ast.Name) and factor.id in once
-        ]
+        coefficients, factors = [], []
+        for factor_sign, factor, above in _iterate_factors(summand):
+            sign *= factor_sign
+            if above and isinstance(factor, ast.Name) and factor.id in once:
+                coefficients.append(factor.id)
+            elif factor is not None:
+                factors.append((factor, above))
         if len(coefficients) > 1:
             raise LawError(
                 f"{' and '.join(coefficients)} only occur as a product, "
                 "which no data can split; write one of them"
             )
-        name = coefficients[0] if coefficients else None
-        is_basis = [not (isinstance(f, ast.Name) and f.id == name) for f, _ in factors]
-        basis = Product(tuple(itertools.compress(factors, is_basis)))
+        basis = Product(tuple(factors))
         exponents = frozenset(basis.names - set(columns))
-        terms.append(FormulaTerm(sign, name, basis, exponents))
+        terms.append(
+            FormulaTerm(sign, next(iter(coefficients), None), basis, exponents)
+        )
     return tuple(terms)
