@@ -49,9 +49,8 @@ def as_names(cells: pd.Series) -> pd.Series:
 
 
 def _write_name(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
-        return str(int(cell))
-    return str(cell).strip()
+    is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15
+    return str(int(cell)) if is_whole else str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
@@ -144,7 +143,15 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
     keys = [c for c in runs if c in SET_BEFORE or str(c).endswith(LOSS_BEFORE)]
-    keys += _find_own_settings(runs, keys)
+    # columns outside the schema with one value along each curve
+    along = {"D", "step", *LOSSES, "cost", "lr", *COLUMNS, *keys}
+    own = []
+    for column in (c for c in runs if c not in along and runs[c].nunique() > 1):
+        points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
+        # if the column changed from point to point, there would be no long curves
+        if points.max() >= CURVE and points.median() >= CURVE:
+            own.append(column)
+    keys += own
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
@@ -157,17 +164,3 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
         keys.remove("domain")
         curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     return Curves("curve " + (curve + 1).astype(str), bool(are_runs))
-
-
-def _find_own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
-    """Find columns outside the schema with one value along each curve."""
-    settings = []
-    along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
-    for column in runs:
-        if column in (*keys, *along) or runs[column].nunique() < 2:
-            continue
-        points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
-        # if the column changed from point to point, there would be no long curves
-        if points.max() >= CURVE and points.median() >= CURVE:
-            settings.append(column)
-    return settings

@@ -101,22 +101,29 @@ def alike_but_settings(
         **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
     )
     alike = runs.groupby(keys, dropna=False, sort=False)
-    group = alike.ngroup()
-    levels = alike[settings].nunique()
+    group, levels = alike.ngroup().to_numpy(), alike[settings].nunique()
     differ = [c for c in settings if (levels[c] > 1).any()]
     if not differ:
         return None
-    group = group.to_numpy()
-    mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
+    mixed = (levels[differ].max(axis=1) > 1).to_numpy()[group]
     # a new index, because joined tables repeat labels
     logs = pd.Series(np.log(runs["loss"].to_numpy(float)[mixed]))
     of_cells = logs.groupby(group[mixed])
     apart = float(np.expm1((of_cells.max() - of_cells.min()).max()))
     away = logs - of_cells.transform("mean")
     spread = float(np.sqrt(np.sum(away**2) / (len(away) - of_cells.ngroups)))
-    tunable = tuple(str(c) for c in differ if _can_be_tuned(runs, c))[:1]
+    # settings of numbers above 0 with enough levels in two cells
+    cells = runs.groupby(cells_of(runs))
+    can_be_tuned = [
+        str(c)
+        for c in runs
+        if c in {*settings, "lr"}
+        and are_levels(runs[c])
+        and (cells[c].nunique() >= NEEDED).sum() >= 2
+    ]
+    tunable = tuple(str(c) for c in differ if str(c) in can_be_tuned)[:1]
     further = swept_beside(runs, tunable)
-    tunable += tuple(c for c in further if _can_be_tuned(runs, c))
+    tunable += tuple(c for c in further if c in can_be_tuned)
     beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, spread, tunable, beside)
@@ -153,14 +160,6 @@ def are_levels(cells: pd.Series) -> bool:
         return False
     values = pd.to_numeric(cells, errors="coerce")
     return bool((np.isfinite(values) & (values > 0)).all())
-
-
-def _can_be_tuned(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether a column of numbers above 0 has enough levels in two cells."""
-    if not are_levels(runs[column]):
-        return False
-    levels = pd.Series(runs[column].to_numpy()).groupby(cells_of(runs)).nunique()
-    return int((levels >= NEEDED).sum()) >= 2
 
 
 def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]:
@@ -239,15 +238,11 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     """Tell whether a column has few levels, constant along runs, and no losses."""
-    levels = runs[column].nunique()
     # a column with more levels is a name or a measurement
-    if not 1 < levels <= max(2, len(runs) / 2):
+    if not 1 < runs[column].nunique() <= max(2, len(runs) / 2):
         return False
-    if "loss" in str(column).lower() or is_name(column):
+    name = str(column)
+    if "loss" in name.lower() or is_name(column) or NOT_SET & {*name_words(name)}:
         return False
-    if NOT_SET & {*name_words(str(column))}:
-        return False
-    if "run" not in runs:
-        return True
     # a column that changes along a run is not a setting
-    return bool((runs.groupby("run")[column].nunique() <= 1).all())
+    return "run" not in runs or bool((runs.groupby("run")[column].nunique() <= 1).all())
