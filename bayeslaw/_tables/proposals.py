@@ -20,16 +20,15 @@ from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.cells import read_numbers
 from bayeslaw._tables.rows.naming import LOSSES
+from bayeslaw._tables.sources.points import step_factors
 from bayeslaw._tables.words import (
     BATCH,
     BITS,
     CORPORA,
     EVALUATION,
     FACTORS,
-    LENGTH,
     NOT_MEASURED,
     OF_A_TOKEN,
-    PER_STEP,
     PERPLEXITY,
     SCORES,
     SHARES,
@@ -37,6 +36,7 @@ from bayeslaw._tables.words import (
     START,
     STEP,
     UNITS,
+    WHOLE_BATCH,
     Spelling,
     in_nats,
     in_nats_per_token,
@@ -121,9 +121,9 @@ def losses_hint(runs: pd.DataFrame) -> str:
 
 def _propose_columns(columns: Columns) -> dict[str, Meant]:
     meant = _propose_covariates(columns) | _propose_losses(columns)
-    per_step = columns.last_called(PER_STEP)
-    if columns.step and per_step and "D" not in {*columns.names, *meant}:
-        meant["D"] = Meant(f"{columns.step}*{per_step}")
+    factors = step_factors(columns.rows)
+    if columns.step and len(factors) == 1 and "D" not in {*columns.names, *meant}:
+        meant["D"] = Meant(f"{columns.step}*{factors[0]}")
     mixture = _propose_mixture(columns, meant)
     # a mixture's losses of sets stand in place of those of target and source
     has_sets = any(ours.startswith("loss_") for ours in mixture)
@@ -410,13 +410,11 @@ def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
     """Explain choices between columns, other units, and what lacks a proposal."""
     words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
-        batch = columns.last_called((*BATCH, "batch"))
-        length = columns.last_called(LENGTH)
-        option = f'--column "D={columns.step}*TOKENS_OF_A_STEP"'
-        if batch and length:
-            option = _write_option("D", f"{columns.step}*{batch}*{length}")
-            if not ("global" in batch or "total" in batch):
-                option += " (times devices and accumulated batches, if several)"
+        factors = step_factors(columns.rows, (*BATCH, "batch"))
+        product = "*".join([columns.step, *(factors or ["TOKENS_OF_A_STEP"])])
+        option = _write_option("D", product)
+        if len(factors) == 2 and last_part(factors[0]) not in WHOLE_BATCH:
+            option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
     read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
     bits = [(n, o) for o, names in read.items() for n in names if words[n] & BITS]

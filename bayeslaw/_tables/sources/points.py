@@ -191,17 +191,8 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
                     rows["step"], steps, counts, left=np.nan, right=np.nan
                 )
         return table.assign(D=tokens), f"D is what {counters[0]!r} counted"
-    per_step = _find_setting(table, PER_STEP)
-    batch, length = _find_setting(table, BATCH), _find_setting(table, LENGTH)
-    if per_step:
-        factors = [per_step]
-    elif batch and length:
-        factors = [batch, length]
-        # a batch per device is multiplied by devices and by accumulated batches
-        if last_part(batch) not in WHOLE_BATCH:
-            settings = [_find_setting(table, names) for names in (ACCUMULATED, DEVICES)]
-            factors += filter(None, settings)
-    else:
+    factors = step_factors(table)
+    if not factors:
         return table, None
     tokens = table[factors].astype(float).prod(axis=1, skipna=False)
     text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
@@ -212,14 +203,26 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return table.assign(D=table["step"] * tokens), how
 
 
-def _find_setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """Find the column of the first of these names that holds a number in all rows."""
-    for name in names:
-        called = [str(c) for c in table if last_part(c) == name]
-        # all rows need a number: a cell may be empty, or "auto"
-        full = [
-            c for c in called if (pd.to_numeric(table[c], errors="coerce") > 0).all()
-        ]
-        if len(full) == 1:
-            return full[0]
-    return None
+def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[str]:
+    """List the settings whose product is the tokens of a step: one that says so, else
+    batch and length, a batch per device times devices and accumulated batches; empty if
+    there are none.
+    """
+
+    def find(*names: str) -> list[str]:
+        """Find the column of the first of these names that holds a number in all rows:
+        a cell may be empty, or "auto".
+        """
+        for name in names:
+            called = [str(c) for c in table if last_part(c) == name]
+            numbers = (pd.to_numeric(table[c], errors="coerce") for c in called)
+            full = [c for c, x in zip(called, numbers, strict=True) if (x > 0).all()]
+            if len(full) == 1:
+                return full
+        return []
+
+    batch, length = find(*batches), find(*LENGTH)
+    factors = batch + length if batch and length else []
+    if factors and last_part(batch[0]) not in WHOLE_BATCH:
+        factors += find(*ACCUMULATED) + find(*DEVICES)
+    return find(*PER_STEP) or factors
