@@ -17,7 +17,6 @@ from bayeslaw._base.terminal import printable
 from bayeslaw._tables.beyond import (
     AXES,
     INSIDE,
-    Distance,
     distances,
     replay_outside,
 )
@@ -183,15 +182,32 @@ def review_reach(
         lines.append(replay)
         verdicts.append("look")
     if not reached:
-        axes = ", ".join(AXES)
-        reason = f"the goal has none of {axes} in common with the runs"
+        reason = f"the goal has none of {', '.join(AXES)} in common with the runs"
         return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
     if not lines:
         reason = f"inside the runs' range of {', '.join(reached)}"
         return Finding("extrapolation", "pass", reason)
-    verdict = worst(verdicts)
-    todo = "" if verdict == "pass" else _advise_runs(outside, fit)
-    return Finding("extrapolation", verdict, "; ".join(lines), todo)
+    verdict, reason = worst(verdicts), "; ".join(lines)
+    if verdict == "pass":
+        return Finding("extrapolation", "pass", reason)
+    # runs half-way to the goal, in logs; with a fit, as `anchors --offer` names them
+    names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
+    offers = []
+    for axis, place in outside.items():
+        if axis in names:
+            end = place.high if place.is_above else place.low
+            middle = format_count(math.sqrt(end * place.value))
+            offers.append(f"{names[axis]}={middle}")
+    todo = "measure runs nearer to it"
+    if offers and fit is None:
+        todo = f"measure runs on the way, at {', '.join(offers)}"
+    elif offers:
+        options = " ".join(f"--offer {offer}" for offer in offers)
+        todo = (
+            f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget "
+            "FLOPS"
+        )
+    return Finding("extrapolation", verdict, reason, todo)
 
 
 def told_range(runs: pd.DataFrame, fit: str) -> Finding:
@@ -201,23 +217,3 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
     reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
     todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
     return Finding("extrapolation", "pass", reason, todo)
-
-
-def _advise_runs(outside: Mapping[str, Distance], fit: str | None) -> str:
-    """Advise runs half-way to the goal, in logs; with a fit, as `anchors` takes it."""
-    # name of an axis in `anchors --offer`
-    names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
-    offers = []
-    for axis, place in outside.items():
-        if axis in names:
-            end = place.high if place.is_above else place.low
-            middle = format_count(math.sqrt(end * place.value))
-            offers.append(f"{names[axis]}={middle}")
-    if not offers:
-        return "measure runs nearer to it"
-    if fit is None:
-        return f"measure runs on the way, at {', '.join(offers)}"
-    options = " ".join(f"--offer {offer}" for offer in offers)
-    return (
-        f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget FLOPS"
-    )

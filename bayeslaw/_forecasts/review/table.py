@@ -75,17 +75,17 @@ def review_table(
     forecast.
     """
 
+    read_with = table.attrs.get("read_with", [])
+    options = [*zip(read_with[::2], read_with[1::2], strict=True)]
+    where = [query for option, query in options if option == "--where"]
+    columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
+
     def name_rows(*parts: str) -> str:
         """Write path and options of the rows that all queries in ``parts`` select."""
-        read_with = table.attrs.get("read_with", [])
-        options = [*zip(read_with[::2], read_with[1::2], strict=True)]
-        queries = [query for option, query in options if option == "--where"]
-        if parts:
-            queries = [" and ".join([*(f"({query})" for query in queries), *parts])]
-        columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
-        return " ".join(
-            [shlex.quote(path), *columns, *(f"--where {quote(q)}" for q in queries)]
-        )
+        query = " and ".join([*(f"({query})" for query in where), *parts])
+        queries = [query] if parts else where
+        chosen = [f"--where {quote(query)}" for query in queries]
+        return " ".join([shlex.quote(path), *columns, *chosen])
 
     def write_fit(runs: pd.DataFrame, label: str, *parts: str) -> str:
         """Write the command that fits the rows of a domain that all ``parts`` select."""
@@ -111,8 +111,8 @@ def review_table(
     if "domain" in runs:
         counts = runs["domain"].astype(str).value_counts()
         domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
-    columns = ", ".join(map(str, runs.columns))
-    reason = f"{format_many(len(runs), 'row')}{domains}; columns {columns}"
+    names = ", ".join(map(str, runs.columns))
+    reason = f"{format_many(len(runs), 'row')}{domains}; columns {names}"
     contents = Finding("table", "pass", reason)
     try:
         fitting.losses(runs)
@@ -267,65 +267,61 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
     before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
     of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
     alike = [
-        column
-        for column in runs
-        if column not in of_a_run
+        runs[c]
+        for c in runs
         # a name or a date that differs in every row is not a setting
-        and (
-            column in NUMERIC or is_share(column) or runs[column].nunique() < len(runs)
-        )
+        if c not in of_a_run
+        and (c in NUMERIC or is_share(c) or runs[c].nunique() < len(runs))
     ]
     log_loss = runs["loss"].map(np.log)
-    groups = log_loss.groupby([runs[c] for c in alike], dropna=False)
-    sizes = groups.transform("size").to_numpy()
-    several = sizes > 1
+    groups = log_loss.groupby(alike, dropna=False)
+    sizes = groups.transform("size")
+    several = (sizes > 1).to_numpy()
     if not several.any():
         reason = "no two runs are alike, so noise is told from misfit by how it varies"
         todo = "repeat the cheapest run with another seed"
         return Finding("noise", "pass", reason, todo)
-    away = (log_loss - groups.transform("mean")).to_numpy()[several]
     # rows lie nearer to their own mean than to the true mean, by the factor
-    # sqrt((n - 1) / n)
-    away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
-    # the sd of a normal from its median absolute deviation
-    sd = 1.4826 * median_distance(away)
+    # sqrt((n - 1) / n); the sd of a normal from its median absolute deviation
+    away = (log_loss - groups.transform("mean")) * np.sqrt(sizes / (sizes - 1))
+    sd = 1.4826 * median_distance(away.to_numpy()[several])
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
-    if sd == 0:
-        todo = "look whether one run was exported twice, or the seed changes nothing"
-        return Finding("noise", "look", f"{reason}: the losses are equal", todo)
     trouble = f"{reason}, where seeds differ by .05-.6%" if sd > LARGE_MISS else None
     todo = "look for what else differs between them, and make it a column"
+    if sd == 0:
+        trouble = f"{reason}: the losses are equal"
+        todo = "look whether one run was exported twice, or the seed changes nothing"
     return judged("noise", reason, trouble, todo)
 
 
 def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
     """Check for rows far off a smooth surface, single or a part of the table."""
-    misses = smooth.misses
-    off = np.abs(np.expm1(misses))
+    off = np.abs(np.expm1(smooth.misses))
     if off.max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
     half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
-    part = outliers(misses, 8.0, 0.03, in_part=True)
+    # a surface is rougher than a law, for which `fit` uses 8
+    part, far = outliers(smooth.misses, 8.0, 0.03, in_part=True), None
     if part.any():
         rows = named_rows(runs.index[part])
-        reason = (
+        far = (
             f"{int(part.sum())} of {len(runs)} rows lie over "
             f"{off[part].min():.1%} off, where {half}: more than single "
             "mistakes, so another unit, setting or domain in a part of the rows?"
         )
         todo = f"look what {rows} have in common, and mend or select them (--where)"
-        return Finding("outliers", "look", reason, todo)
-    # a surface is rougher than a law, for which `fit` uses 8
-    far = outliers(misses, 12.0)
-    rows, lie = named_rows(runs.index[far]), "lies" if far.sum() == 1 else "lie up to"
-    most = off[far].max(initial=0.0)
-    trouble = f"{rows} {lie} {most:.1%} off, where {half}" if far.any() else None
+        return Finding("outliers", "look", far, todo)
+    single = outliers(smooth.misses, 12.0)
+    rows, lie = named_rows(runs.index[single]), "lie up to"
+    if single.any():
+        lie = "lies" if single.sum() == 1 else lie
+        far = f"{rows} {lie} {off[single].max():.1%} off, where {half}"
     todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
-    return judged("outliers", f"{half}, and none far off it", trouble, todo)
+    return judged("outliers", f"{half}, and none far off it", far, todo)
 
 
 def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
@@ -439,15 +435,13 @@ def _review_copies(runs: pd.DataFrame) -> Finding | None:
     if np.ptp(np.log(loss)) == 0:
         reason = f"all {len(loss)} losses are {loss[0]:g}"
         return Finding("copies", "fail", reason, "look where the losses come from")
-    coarse = 1000 * loss
-    fine = np.abs(coarse - np.round(coarse)) > 1e-6
+    fine = np.abs(1000 * loss - np.round(1000 * loss)) > 1e-6
     settings = [c for c in numeric_columns(runs) if "loss" not in c]
-    if fine.mean() < 0.5 or not settings:
-        return None
     apart = runs[[*settings, "loss"]].drop_duplicates()
     again = apart["loss"].duplicated(keep=False)
     by_chance = len(apart) ** 2 / (1e4 * float(np.ptp(loss)) + 1)
-    if again.sum() < max(0.05 * len(apart), 3 * by_chance + 3):
+    least = max(0.05 * len(apart), 3 * by_chance + 3)
+    if fine.mean() < 0.5 or not settings or again.sum() < least:
         return None
     reason = (
         f"{int(again.sum())} rows have the loss of another setting to the last digit "
@@ -478,9 +472,9 @@ def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
             "plan can choose it"
         )
     todo = "mend that before a plan"
-    measured = target.get(SOURCE_LOSS_BEFORE), source.get(LOSS_BEFORE)
-    measured += (source.get(SOURCE_LOSS_BEFORE),)
-    if not doubts and not any(c is not None and c.notna().all() for c in measured):
+    known = [target.get(SOURCE_LOSS_BEFORE), source.get(SOURCE_LOSS_BEFORE)]
+    known.append(source.get(LOSS_BEFORE))
+    if not doubts and not any(c is not None and c.notna().all() for c in known):
         doubts = [
             f"no column {SOURCE_LOSS_BEFORE}: forgetting has no baseline, and laws of the "
             "checkpoint's state, which forecast best where we measured, cannot be used"
