@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -13,15 +12,8 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.sources.files import read_table_file, sheet_of
 from bayeslaw._tables.sources.points import points
+from bayeslaw._tables.sources.trackers import TRACKERS
 
-# scheme -> module of this folder that reads the store
-TRACKERS = {
-    "tensorboard": "tensorboard",
-    "mlflow": "mlflow",
-    "trackio": "trackio",
-    "wandb": "wandb",
-    "hf": "trainer",
-}
 FORMATS = "CSV, JSON lines, Parquet or Excel"
 
 
@@ -43,7 +35,18 @@ def read_source(
     try:
         if is_store:
             return _read_store(str(source))
-        _check_is_file(source)
+        name = str(source).lower()
+        if not sheet_of(source)[0].is_file():
+            if name in law_names():
+                raise RunTableError(
+                    f"{str(source)!r} is a law, not a table of runs; the table comes "
+                    f"first: fit(runs, {name!r}), and at the command line fit RUNS --law "
+                    f"{name}"
+                )
+            raise RunTableError(
+                f"{source}: no such file; give a table of runs as {FORMATS}, or a "
+                f"tracker's store as {':..., '.join(TRACKERS)}:..."
+            )
         return read_table_file(Path(source), grows=grows, names=names)
     except RunTableError:
         raise
@@ -61,31 +64,14 @@ def _read_store(source: str) -> pd.DataFrame:
     scheme, _, place = source.partition(":")
     if not place:
         raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
-    reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
     with warnings.catch_warnings():
         # trackers' libraries warn of their own dependencies
         warnings.simplefilter("ignore")
         try:
-            runs = reader.read(place)
+            runs = TRACKERS[scheme](place)
         except RunTableError as error:
             # that of a file or folder in the store names its path
             of_part = str(error).startswith(place)
             where = f"{scheme}:" if of_part else f"{source}: "
             raise RunTableError(f"{where}{error}") from None
         return points(runs, source)
-
-
-def _check_is_file(source: str | Path) -> None:
-    path, _ = sheet_of(source)
-    if path.is_file():
-        return
-    name = str(source).lower()
-    if name in law_names():
-        raise RunTableError(
-            f"{str(source)!r} is a law, not a table of runs; the table comes first: "
-            f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
-        )
-    raise RunTableError(
-        f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
-        f"store as {':..., '.join(TRACKERS)}:..."
-    )
