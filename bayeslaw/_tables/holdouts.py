@@ -17,6 +17,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import axis_product, is_share, powers_of
 from bayeslaw._tables.beyond import INSIDE
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 
 if TYPE_CHECKING:
@@ -138,6 +139,15 @@ def _format_edge(level: float) -> str:
 def has_axis(runs: pd.DataFrame, axis: str) -> bool:
     """Tell whether a table has the columns that an axis is made of."""
     return set(powers_of(axis)) <= set(runs)
+
+
+def check_axis(runs: pd.DataFrame, axis: str) -> None:
+    """Refuse a table without the columns that an axis to hold out by is made of."""
+    for column in powers_of(axis):
+        if column not in runs:
+            raise RunTableError(
+                f"column {column!r} to hold out by is not in the table; {it_has(runs)}"
+            )
 
 
 def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
@@ -316,12 +326,8 @@ def hold_outs(
         return None
 
     if named is not None:
-        for runs in (runs for runs in tables if not has_axis(runs, named)):
-            missing = next(column for column in powers_of(named) if column not in runs)
-            raise RunTableError(
-                f"cannot hold out column {missing!r}; the table has: "
-                f"{', '.join(map(str, runs.columns))}"
-            )
+        for runs in tables:
+            check_axis(runs, named)
         if fewest[named] < 2:
             raise RunTableError(
                 f"column {named!r} has one level only: nothing to hold out; "

@@ -56,9 +56,8 @@ from bayeslaw._tables.rows.shares import (
     share_columns,
     with_shares,
 )
-from bayeslaw._tables.sources.files import melt_wide
+from bayeslaw._tables.sources.files import FORMATS, is_tracker, melt_wide, read_source
 from bayeslaw._tables.sources.points import with_tokens
-from bayeslaw._tables.sources.source import FORMATS, is_tracker, read_source
 from bayeslaw._tables.suspicions import PastMinimumWarning, past_minimum, suspicions
 from bayeslaw._tables.where import select
 

@@ -44,7 +44,7 @@ def with_file(options: Options, table: Path | None) -> Options:
     LawError
         The file cannot be read, or has an unknown key or a value of the wrong type.
     """
-    from bayeslaw._tables.sources.source import is_tracker
+    from bayeslaw._tables.sources.files import is_tracker
 
     if table is None or is_tracker(table):
         return options
@@ -209,7 +209,7 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
     LawError
         There is no mapping, no folder for it, or a file with other content.
     """
-    from bayeslaw._tables.sources.source import is_tracker
+    from bayeslaw._tables.sources.files import is_tracker
 
     if is_tracker(table):
         raise LawError(f"--remember: {table} is no file to write {FILE} beside")

@@ -1,5 +1,5 @@
-"""Read files of tables into columns and cells, before any number is parsed: CSV, Excel,
-JSON records and Parquet; wide tables as a row for each loss.
+"""Read what a user names as a table into columns and cells, before any number is parsed: a
+tracker's store as ``SCHEME:PLACE``, or a file (CSV, Excel, JSON records, Parquet).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gzip
 import json
 import lzma
 import re
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Collection
@@ -22,13 +23,71 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.rows.naming import check_repeated, is_name
 from bayeslaw._tables.sources.layout import sheet_of_rows, with_decimal_points
-from bayeslaw._tables.sources.points import imported
+from bayeslaw._tables.sources.points import LoggedRun, imported, points
+from bayeslaw._tables.sources.trackers import TRACKERS
 from bayeslaw._tables.words import STEP, last_part
 
+FORMATS = "CSV, JSON lines, Parquet or Excel"
 EXCEL = (".xlsx", ".xlsm")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def is_tracker(source: object) -> bool:
+    """Tell whether a source names a tracker's store, not a file."""
+    if not isinstance(source, str | Path):
+        return False
+    scheme, colon, _ = str(source).partition(":")
+    return bool(colon) and scheme in TRACKERS
+
+
+def read_source(
+    source: str | Path, *, grows: bool = False, names: Collection[str] = ()
+) -> pd.DataFrame:
+    """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
+    under their own names. Every error is a `RunTableError` of one line.
+    """
+    scheme, _, place = str(source).partition(":")
+    do = f"give {FORMATS}"
+    try:
+        if is_tracker(source):
+            do = "see that it is whole and can be reached"
+            return points(_read_store(scheme, place), str(source))
+        if sheet_of(source)[0].is_file():
+            return read_table_file(Path(source), grows=grows, names=names)
+    except RunTableError:
+        raise
+    except Exception as error:  # every codec, parser and tracker raises its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunTableError(
+            f"{source}: cannot be read as a table ({reason}); {do}"
+        ) from None
+    name = str(source).lower()
+    if name in law_names():
+        raise RunTableError(
+            f"{str(source)!r} is a law, not a table of runs; the table comes first: "
+            f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
+        )
+    raise RunTableError(
+        f"{source}: no such file; {do}, or a tracker's store as "
+        f"{':..., '.join(TRACKERS)}:..."
+    )
+
+
+def _read_store(scheme: str, place: str) -> list[LoggedRun]:
+    if not place:
+        raise RunTableError(f"{scheme}:: of which store? write {scheme}:PLACE")
+    with warnings.catch_warnings():
+        # trackers' libraries warn of their own dependencies
+        warnings.simplefilter("ignore")
+        try:
+            return TRACKERS[scheme](place)
+        except RunTableError as error:
+            # that of a file or folder in the store names its path
+            where = "" if str(error).startswith(place) else f"{place}: "
+            raise RunTableError(f"{scheme}:{where}{error}") from None
 
 
 def read_table_file(
