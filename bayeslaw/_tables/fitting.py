@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
 from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
 from bayeslaw._tables.proposals import it_has, losses_hint
@@ -364,6 +365,20 @@ def check_fittable(
                 "fitted: laws bend along it as their priors say, and so do forecasts "
                 f"along {column}; a third level would tell"
             )
+
+
+def list_refusals(laws: Iterable[Law], runs: pd.DataFrame) -> dict[str, str]:
+    """List by name the laws that cannot be fitted to a table, and why not."""
+    refused = {}
+    with warnings.catch_warnings():
+        # a review reports what the warnings say
+        warnings.simplefilter("ignore", RunTableWarning)
+        for law in laws:
+            try:
+                check_fittable(law, runs, one_domain=False, handful=True)
+            except RunTableError as error:
+                refused[law.name] = str(error)
+    return refused
 
 
 def check_finite(

@@ -312,19 +312,6 @@ def hold_outs(
         edge = levels[axis][first]
         return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
 
-    def leave_out_enough(axis: str) -> HoldOut | None:
-        """Hold out the fewest of the largest levels that have enough rows in every
-        domain and leave enough rows to fit; None if that is impossible.
-        """
-        for first in range(len(levels[axis]) - 1, 0, -1):
-            hold_out = leave_out(axis, first)
-            held = [hold_out.is_held(runs) for runs in tables]
-            if min(np.sum(~of_domain) for of_domain in held) < MIN_ROWS:
-                return None
-            if min(map(np.sum, held)) >= FEW:
-                return hold_out
-        return None
-
     if named is not None:
         for runs in tables:
             check_axis(runs, named)
@@ -335,13 +322,24 @@ def hold_outs(
             )
         main = leave_out(named)
     # the axes by how far the plan lies beyond the table, farthest first
-    beyond = {}
+    beyond = {axis: 0.0 for axis in axes}
     for axis in axes:
-        times = places.get(axis, 0.0) / levels[axis][-1] if len(levels[axis]) else 0.0
-        beyond[axis] = times if times > INSIDE else 0.0
+        if axis in places and len(levels[axis]):
+            times = places[axis] / levels[axis][-1]
+            beyond[axis] = times if times > INSIDE else 0.0
     order = sorted(beyond, key=lambda axis: -beyond[axis])
-    held = [leave_out_enough(axis) for axis in order if fewest[axis] >= 2]
-    possible = [hold_out for hold_out in held if hold_out is not None]
+    # of each, the fewest of the largest levels that have enough rows in every domain, if
+    # they leave enough rows to fit
+    possible = []
+    for axis in (axis for axis in order if fewest[axis] >= 2):
+        for first in range(len(levels[axis]) - 1, 0, -1):
+            hold_out = leave_out(axis, first)
+            held = [hold_out.is_held(runs) for runs in tables]
+            if min(np.sum(~of_domain) for of_domain in held) < MIN_ROWS:
+                break
+            if min(map(np.sum, held)) >= FEW:
+                possible.append(hold_out)
+                break
     if named is None:
         # two levels left to fit; if there are few rows or levels, any level
         main = next((one for one in possible if fewest[one.axis] > 2), None)

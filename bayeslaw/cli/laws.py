@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.arguments import argument, command, option
-from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import (
@@ -247,20 +246,17 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     """List by domain the laws that `fit` takes by default, with reasons for refusals."""
     from bayeslaw._law.find import find_law
     from bayeslaw._posteriors.fits.candidates import default_laws
-    from bayeslaw._tables.fitting import by_domain, check_fittable
+    from bayeslaw._tables.fitting import by_domain, list_refusals
 
     suited: dict[str, list[str]] = {}
     for domain, rows in by_domain(runs).items():
         try:
             names = default_laws(rows)
-            with warnings.catch_warnings():
-                # a review reports oddities
-                warnings.simplefilter("ignore", RunTableWarning)
-                for name in names:
-                    law = find_law(name, rows)
-                    check_fittable(law, rows, handful=True)
+            refused = list_refusals([find_law(name, rows) for name in names], rows)
         except BayeslawError as error:
             return suited, str(error)
+        if refused:
+            return suited, next(iter(refused.values()))
         suited[domain] = names
     return suited, None
 

@@ -242,23 +242,15 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
     except LawError as error:
         todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)
-    usable, refused = [], []
-    with warnings.catch_warnings():
-        # other checks report what these warnings say
-        warnings.simplefilter("ignore", RunTableWarning)
-        for law in laws:
-            try:
-                fitting.check_fittable(law, runs, one_domain=False, handful=True)
-                usable.append(law)
-            except RunTableError as error:
-                refused.append(str(error))
+    refused = fitting.list_refusals(laws, runs)
+    usable, why = [law for law in laws if law.name not in refused], [*refused.values()]
     if not usable:
-        return [], Finding("laws", "fail", refused[0], "mend that, and review again")
+        return [], Finding("laws", "fail", why[0], "mend that, and review again")
     reason = f"{', '.join(law.name for law in usable)} can be fitted"
     if not refused:
         return usable, Finding("laws", "pass", reason, command)
     todo = " ".join([command, *(f"--law {law.name}" for law in usable)])
-    return usable, Finding("laws", "look", f"{reason}, but {refused[0]}", todo)
+    return usable, Finding("laws", "look", f"{reason}, but {why[0]}", todo)
 
 
 def _review_noise(runs: pd.DataFrame) -> Finding:
