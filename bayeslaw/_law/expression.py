@@ -29,7 +29,6 @@ OPERATORS = {**grammar.OPERATORS, ast.Pow: _raise_to_power}
 
 
 def parse(text: str, most_characters: int = 1000) -> ast.expr:
-    """Parse a formula into its tree."""
     if len(text) > most_characters:
         raise LawError(
             f"the formula has {len(text)} characters; at most {most_characters}"
@@ -87,7 +86,6 @@ def _list_parts(node: ast.AST) -> Iterable[ast.AST] | None:
 
 
 def names(node: ast.AST) -> set[str]:
-    """List the covariates and parameters of a formula."""
     return grammar.names_in(node, FUNCTIONS)
 
 
@@ -109,8 +107,6 @@ def symbol(name: str) -> str:
 
 
 def latex(node: ast.expr) -> str:
-    """Write a checked formula in LaTeX."""
-
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return rf"\frac{{{latex(left)}}}{{{latex(right)}}}"

@@ -139,7 +139,6 @@ def _find_formula_moves(
 
 
 def _find_law_moves(law: Law, term: Term) -> dict[str, int]:
-    """Tell how a term of a law moves, at the medians of its exponents' priors."""
     return _find_moves(
         term.basis, term.sign, law.reference, _take_medians(law.exponents)
     )
@@ -247,7 +246,6 @@ def _guess_scale_prior(name: str, where: ast.expr, at: Values) -> Prior:
 
 
 def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> None:
-    """Warn of guessed priors, with their values."""
     priors = {t.site: t.prior for t in terms} | {e.name: e.prior for e in exponents}
     guessed = [
         f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")

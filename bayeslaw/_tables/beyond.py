@@ -46,7 +46,6 @@ class Distance(NamedTuple):
 
     @property
     def is_above(self) -> bool:
-        """Tell whether the value is above the fitted range."""
         return self.times > 1
 
     @property

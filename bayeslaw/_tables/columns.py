@@ -44,9 +44,7 @@ BOTH = {"target": "target_loss", "source": "source_loss"}
 
 
 def renamed(
-    table: pd.DataFrame,
-    pairs: Sequence[tuple[str, str]],
-    schema: Collection[str],
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], schema: Collection[str]
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
@@ -236,7 +234,6 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
 def _no_column(
     table: pd.DataFrame, theirs: str, ours: str, schema: Collection[str]
 ) -> RunTableError:
-    """Build the error about a missing column, with the likely name or the right order."""
     there = [str(c) for c in table.columns]
     close = difflib.get_close_matches(theirs, there, 1, 0.6)
     hint = f" (did you mean {close[0]!r}?)" if close else ""

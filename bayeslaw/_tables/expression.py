@@ -97,7 +97,6 @@ class Expression:
         return values
 
     def _take(self, name: str, values: Any) -> Any:
-        """Apply a function; refuse numbers that it does not take."""
         function, is_taken, what = FUNCTIONS[name]
         if not np.all(is_taken(values, 0) | np.isnan(values)):
             raise RunTableError(
@@ -144,7 +143,6 @@ def parse(text: str, names: Collection[str]) -> Expression | None:
 
 
 def first_name(text: str) -> str:
-    """Take the text before the first factor."""
     return re.split(rf"\s*[*/]\s*(?={NUMBER})", text, maxsplit=1)[0].strip()
 
 

@@ -83,7 +83,6 @@ def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
-    """Warn if a fit of one domain is asked about runs of another."""
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
         return
     domains = table["domain"].astype(str).unique()
@@ -137,7 +136,6 @@ def covariates(
 
 
 def _propose_similar(name: str, runs: pd.DataFrame) -> str:
-    """Propose a column that may be meant by a missing one; empty if there is none."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     # names and descriptions are compared: lr is described as a learning rate
     words = (name.casefold(), NUMERIC.get(name, name).casefold())
@@ -177,7 +175,6 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 
 
 def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-    """Take the logarithms of `losses`, shape (run,)."""
     return np.log(losses(runs))
 
 
@@ -210,9 +207,6 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
 
 
 def _are_far(low: float, high: float, reference: float) -> bool:
-    """Tell whether all models are over 100 times larger or smaller than the reference
-    run, so that priors in nats may not suit.
-    """
     return bool(low > 100 * reference or high < reference / 100)
 
 

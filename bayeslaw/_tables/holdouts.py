@@ -76,7 +76,6 @@ class HoldOut:
 
     @property
     def words(self) -> str:
-        """Describe the left-out levels."""
         level = describe_level(self.axis, self.edge)
         return level if self.edge == self.top else f"{level} and more"
 
@@ -122,14 +121,12 @@ class HoldOut:
 
 
 def describe_level(axis: str, level: float) -> str:
-    """Format a level along an axis, with its unit."""
     if axis in WORDS:
         return WORDS[axis].format(format_count(level))
     return f"{axis} {format_level(axis, float(level))}"
 
 
 def _format_edge(level: float) -> str:
-    """Format a level in a stage's name; compute in powers of ten."""
     return f"{level:.2g}" if level >= 1e15 else format_count(level)
 
 
@@ -137,12 +134,10 @@ def _format_edge(level: float) -> str:
 
 
 def has_axis(runs: pd.DataFrame, axis: str) -> bool:
-    """Tell whether a table has the columns that an axis is made of."""
     return set(powers_of(axis)) <= set(runs)
 
 
 def check_axis(runs: pd.DataFrame, axis: str) -> None:
-    """Refuse a table without the columns that an axis to hold out by is made of."""
     for column in powers_of(axis):
         if column not in runs:
             raise RunTableError(

@@ -192,7 +192,6 @@ class Columns:
         return next((last[name] for name in names if name in last), None)
 
     def middle(self, name: str, unit: str = "") -> float | None:
-        """Compute the median of a column in this unit; None without numbers."""
         values = self.values.get(name, np.zeros(0))
         return float(np.median(values)) * UNITS[unit] if len(values) else None
 
@@ -407,7 +406,6 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
 
 
 def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
-    """Explain choices between columns, other units, and what lacks a proposal."""
     words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
         factors = step_factors(columns.rows, (*BATCH, "batch"))

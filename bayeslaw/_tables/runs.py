@@ -11,11 +11,7 @@ import pandas as pd
 from pandas.api.types import is_scalar
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import (
-    LARGEST_COUNT,
-    MULTIPLES_OF_COUNTS,
-    format_count,
-)
+from bayeslaw._base.numbers import LARGEST_COUNT, MULTIPLES_OF_COUNTS, format_count
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
     LOSS_SD,
@@ -24,13 +20,7 @@ from bayeslaw._law.columns import (
     is_share,
 )
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
-from bayeslaw._tables.columns import (
-    BOTH,
-    melt_losses,
-    pairs_of,
-    renamed,
-    replaced,
-)
+from bayeslaw._tables.columns import BOTH, melt_losses, pairs_of, renamed, replaced
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import (
@@ -333,7 +323,6 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """Name learning curves as runs, if no column names them."""
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
@@ -424,7 +413,6 @@ def as_design(source: object) -> pd.DataFrame:
 
 
 def frame_of(source: object) -> pd.DataFrame:
-    """Return a DataFrame, or make one of a row, of columns, or of rows."""
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
         if levels > 1:

@@ -111,7 +111,6 @@ class Surface:
         return float(np.median(np.abs(self.misses)))
 
     def misses_at(self, at: pd.DataFrame) -> Float[np.ndarray, " row"]:
-        """Measure how far the log losses of other rows lie above the surface."""
         foreseen = surface_terms(self.runs, self.columns, at) @ self.coefficients
         return np.log(at["loss"].to_numpy(float)) - foreseen
 
@@ -168,9 +167,7 @@ def outliers(
 
 
 def rise_along(
-    runs: pd.DataFrame,
-    column: str,
-    other_columns: Collection[str],
+    runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[str, float] | None:
     """Find the first part of a table in which losses clearly rise with a column, given
     the other columns, by over 1% of the loss.

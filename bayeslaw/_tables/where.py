@@ -78,14 +78,12 @@ class _Query(NamedTuple):
         return tuple(map(str, self.runs.columns))
 
     def refusal(self, reason: str) -> RunTableError:
-        """Build the error about this query, with the reason and the columns."""
         return RunTableError(
             f"where {self.text!r} is not a query of this table ({reason}); "
             f"columns: {', '.join(self.columns)}"
         )
 
     def parse(self) -> str:
-        """Translate the query to Python, after checking every node of its tree."""
         if len(self.text) > MOST_CHARACTERS:
             raise self.refusal(f"it has more than {MOST_CHARACTERS} characters")
 
@@ -173,7 +171,6 @@ class _Query(NamedTuple):
         ]
 
     def _check_name(self, name: str) -> None:
-        """Refuse a name that is no column, with the likely name."""
         # ``index`` and ``row`` are names of the row numbers
         if name in (*self.columns, *self.placeholders.values(), "index", "row"):
             return

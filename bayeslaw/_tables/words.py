@@ -237,7 +237,6 @@ def likeness(words: list[str], wanted: list[str]) -> int:
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name for a query."""
     return name if name.isidentifier() else f"`{name}`"
 
 

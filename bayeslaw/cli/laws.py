@@ -10,14 +10,7 @@ from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
-from bayeslaw.cli.options import (
-    AsJson,
-    BestOf,
-    Runs,
-    RunsOptions,
-    Seed,
-    complete_law,
-)
+from bayeslaw.cli.options import AsJson, BestOf, Runs, RunsOptions, Seed, complete_law
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
 from bayeslaw.cli.parsing import assignments, best_of, columns_of
 

@@ -14,12 +14,7 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.shown import InJson, paragraphs, table_html
 from bayeslaw._base.terminal import printable
-from bayeslaw._tables.beyond import (
-    AXES,
-    INSIDE,
-    distances,
-    replay_outside,
-)
+from bayeslaw._tables.beyond import AXES, INSIDE, distances, replay_outside
 from bayeslaw._tables.holdouts import HoldOut
 
 Verdict = Literal["pass", "look", "fail"]

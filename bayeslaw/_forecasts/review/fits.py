@@ -55,7 +55,6 @@ class Evidence(NamedTuple):
 def review_fits(
     posteriors: Mapping[str, Fit | Average], evidence: Evidence
 ) -> list[Finding]:
-    """Review posteriors by their paths, and the plan that several could make."""
     several = len(posteriors) > 1
     findings: list[Finding] = []
     for name, posterior in posteriors.items():
@@ -69,7 +68,6 @@ def review_fits(
 def _review_fit(
     posterior: Fit | Average, path: str, evidence: Evidence
 ) -> list[Finding]:
-    """Review one posterior: diagnostics, fit, misfit, calibration, and its goal."""
     runs, goal = posterior.runs, evidence.goal
     findings = [_review_diagnostics(posterior)]
 
@@ -211,7 +209,6 @@ def _review_calibration(
 def _review_held_out(
     posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
 ) -> tuple[pd.DataFrame, Finding]:
-    """Judge as `check` does, on the held-out rows of the fit's own domain."""
     try:
         rows = own_rows(posterior.runs, held_out)
     except RunTableError as error:
@@ -296,7 +293,6 @@ def _plan_command(
     posteriors: Mapping[str, Posterior],
     goal: pd.DataFrame | None,
 ) -> str:
-    """Write the command that makes the plan, with blanks in capitals."""
     words = [f"bayeslaw plan --target {shlex.quote(target)}"]
     for i, (name, source) in enumerate(sources.items(), start=1):
         # several sources have names

@@ -49,13 +49,7 @@ from bayeslaw._tables.rows.settings import (
     tell_read,
 )
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
-from bayeslaw._tables.surface import (
-    CLEAR,
-    Surface,
-    outliers,
-    partial_slope,
-    rise_along,
-)
+from bayeslaw._tables.surface import CLEAR, Surface, outliers, partial_slope, rise_along
 from bayeslaw._tables.suspicions import (
     PastMinimumWarning,
     describe_unjudged_units,
@@ -236,7 +230,6 @@ def _review_domain(
 
 
 def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """Find the laws compared by default that can be fitted, with the finding."""
     try:
         laws = [find_law(name, runs) for name in candidate_laws(runs)]
     except LawError as error:
@@ -254,7 +247,6 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
 
 
 def _review_noise(runs: pd.DataFrame) -> Finding:
-    """Estimate noise from runs that differ only in their seed."""
     # columns that may differ between runs with different seeds only
     before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
     of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
@@ -290,7 +282,6 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
 
 
 def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check for rows far off a smooth surface, single or a part of the table."""
     off = np.abs(np.expm1(smooth.misses))
     if off.max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
@@ -317,7 +308,6 @@ def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
 
 
 def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check how much of the losses' variation a smooth surface explains."""
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = smooth.design.shape
@@ -357,7 +347,6 @@ def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
 
 
 def _review_size(runs: pd.DataFrame) -> Finding:
-    """Check whether losses fall with N everywhere."""
     trouble = rise_with_size(runs)
     somewhere = None if trouble else rise_along(runs, "N", ("D", "replay", "ptpp"))
     if somewhere is not None:
@@ -371,7 +360,6 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    """Check that losses fall with D unless forgotten."""
     domain = _name_domain(runs)
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")

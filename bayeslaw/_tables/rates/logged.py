@@ -169,7 +169,6 @@ def _compute_curve(
     split: float | None,
     lr_power: float,
 ) -> Float[np.ndarray, "row area"]:
-    """Compute the areas at a curve's rows, its rate filled in at every step."""
     steps, logged = curve["step"].to_numpy(float), curve["lr"].to_numpy(float)
     rates = fill_in(steps, logged, warmup=warmup, where=name)
     # after each step, from step 0; without a split there is no adaptation

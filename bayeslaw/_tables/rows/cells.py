@@ -68,7 +68,6 @@ def _holds_anything(kind: Any) -> bool:
 
 
 def is_of_numbers(kind: Any) -> bool:
-    """Tell whether a column of this type holds real numbers."""
     types = pd.api.types
     is_other = types.is_bool_dtype(kind) or types.is_complex_dtype(kind)
     return types.is_numeric_dtype(kind) and not is_other

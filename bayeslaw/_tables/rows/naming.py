@@ -54,7 +54,6 @@ def _write_name(cell: Any) -> str:
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
-    """Refuse two columns with the same name."""
     times = Counter(names)
     for name, count in times.items():
         if count > 1 and name != "":

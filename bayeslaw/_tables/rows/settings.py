@@ -48,7 +48,6 @@ class Alike(NamedTuple):
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
-        """Describe the rows, their losses' spread, and what to do in a fit."""
         line = (
             f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "
@@ -73,7 +72,6 @@ class Alike(NamedTuple):
         )
 
     def describe(self, same: str) -> str:
-        """Describe the rows, which are alike in ``same``."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in {same}, and up to {self.apart:.1%} apart "
@@ -184,7 +182,6 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
 def _is_beside(
     runs: pd.DataFrame, cells: Int[np.ndarray, " row"], setting: str, other: Any
 ) -> bool:
-    """Tell whether another setting is swept beside ``setting`` in some cell."""
     level = pd.to_numeric(runs[setting]).to_numpy(float)
     value = pd.Series(runs[other].factorize(sort=False)[0])
     if (value.groupby([cells, level]).nunique() > 1).any():

@@ -409,7 +409,6 @@ def _find_lowest(
 def _solve(
     basis: Float[np.ndarray, "row product"], y: Float[np.ndarray, " row"]
 ) -> tuple[Float[np.ndarray, " product"], float]:
-    """Solve least squares; the coefficients, and the sum of squares left."""
     coefficients, *_ = np.linalg.lstsq(basis, y)
     return coefficients, float(((y - basis @ coefficients) ** 2).sum())
 

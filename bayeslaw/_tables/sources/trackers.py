@@ -291,7 +291,6 @@ def _drop_internal(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_offline(file: Path) -> LoggedRun:
-    """Read an offline run from its records: name, settings, and metrics by step."""
     messages = imported("wandb.proto.wandb_internal_pb2", "wandb")
     name, config, logged = file.stem, {}, []
     for content in _read_records(file):
