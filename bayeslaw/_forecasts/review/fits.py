@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,37 +38,37 @@ from bayeslaw._tables.fitting import losses, own_rows
 from bayeslaw._tables.holdouts import FEW, HoldOut, stages_named
 
 
-class Evidence(NamedTuple):
-    """Further evidence for a review of posteriors.
-
-    ``goal``: runs to forecast; ``held_out``: measured runs that no posterior has seen;
-    ``refit``: whether to leave stages out and fit again if the posterior keeps no such
-    forecasts.
-    """
-
-    goal: pd.DataFrame | None = None
-    held_out: pd.DataFrame | None = None
-    refit: bool = False
-    seed: int = 0
-
-
 def review_fits(
-    posteriors: Mapping[str, Fit | Average], evidence: Evidence
+    posteriors: Mapping[str, Fit | Average],
+    goal: pd.DataFrame | None = None,
+    **options: Any,
 ) -> list[Finding]:
+    """Review posteriors by their paths, and the plan that several could make. ``goal``:
+    runs to forecast. ``options``: those of `_review_fit`.
+    """
     several = len(posteriors) > 1
     findings: list[Finding] = []
     for name, posterior in posteriors.items():
-        of_fit = _review_fit(posterior, shlex.quote(name), evidence)
+        of_fit = _review_fit(posterior, shlex.quote(name), goal, **options)
         findings += labelled(of_fit, name if several else "")
     if several:
-        findings.append(_review_plan(posteriors, evidence.goal))
+        findings.append(_review_plan(posteriors, goal))
     return findings
 
 
 def _review_fit(
-    posterior: Fit | Average, path: str, evidence: Evidence
+    posterior: Fit | Average,
+    path: str,
+    goal: pd.DataFrame | None,
+    *,
+    held_out: pd.DataFrame | None,
+    refit: bool,
+    seed: int,
 ) -> list[Finding]:
-    runs, goal = posterior.runs, evidence.goal
+    """Review one posterior. ``held_out``: measured runs that it has not seen. ``refit``:
+    whether to leave stages out and fit again if it keeps no such forecasts.
+    """
+    runs = posterior.runs
     findings = [_review_diagnostics(posterior)]
 
     # how well the law by itself fits its own runs
@@ -107,19 +107,17 @@ def _review_fit(
     if isinstance(posterior, Average):
         laws, stages = posterior.table, left_out_stages(posterior)
         laws = laws[laws["weight"] > 0]
-    elif evidence.refit:
-        smooth, seed = posterior.misfit is not None, evidence.seed
+    elif refit:
+        smooth = posterior.misfit is not None
         compared = compare(runs, [posterior.law], discrepancy=smooth, seed=seed)
         laws, stages = compared.table, stages_named(runs, compared.folds)
     # held-out runs test the forecast of a goal only up to the distance at which they lie
     # beyond the other runs
     times = times_tested(stages)
-    if evidence.held_out is None:
+    if held_out is None:
         findings.append(_review_calibration(posterior, laws, stages, path))
     else:
-        held_out, calibration = _review_held_out(
-            posterior, evidence.held_out, path, evidence.seed
-        )
+        held_out, calibration = _review_held_out(posterior, held_out, path, seed)
         findings.append(calibration)
         for axis in AXES:
             new, fitted = (values_along(rows, axis) for rows in (held_out, runs))
@@ -129,7 +127,7 @@ def _review_fit(
     if goal is None:
         return [*findings, told_range(runs, path)]
     reach = review_reach(runs, goal, times, path)
-    return [*findings, reach, _review_forecast(posterior, goal, path, evidence.seed)]
+    return [*findings, reach, _review_forecast(posterior, goal, path, seed)]
 
 
 def _review_diagnostics(posterior: Fit | Average) -> Finding:

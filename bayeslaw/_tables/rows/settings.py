@@ -111,13 +111,13 @@ def alike_but_settings(
     away = logs - of_cells.transform("mean")
     spread = float(np.sqrt(np.sum(away**2) / (len(away) - of_cells.ngroups)))
     # settings of numbers above 0 with enough levels in two cells
-    cells = runs.groupby(cells_of(runs))
+    cells = cells_of(runs)
     can_be_tuned = [
         str(c)
         for c in runs
         if c in {*settings, "lr"}
         and are_levels(runs[c])
-        and (cells[c].nunique() >= NEEDED).sum() >= 2
+        and (runs[c].groupby(cells).nunique() >= NEEDED).sum() >= 2
     ]
     tunable = tuple(str(c) for c in differ if str(c) in can_be_tuned)[:1]
     further = swept_beside(runs, tunable)
