@@ -182,25 +182,6 @@ def replaced(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[str]
     return [ours for _, ours in pairs if ours in names and ours not in inputs]
 
 
-def is_there(
-    theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
-) -> bool:
-    """Tell whether `renamed` can make ``ours`` from ``theirs``, in a table with columns
-    ``names`` and computed columns ``products``. If the table has ``ours`` already, a
-    number or a product of computed columns does not replace it.
-    """
-    if theirs in names:
-        return True
-    if shared_number(theirs) is not None:
-        return ours not in names
-    inputs = columns_read(theirs, {*names, *products})
-    # Users may pass a table that `renamed` has returned. Its columns must not be
-    # computed a second time.
-    return bool(inputs) and not (
-        set(inputs) <= set(products) | {ours} and ours in names
-    )
-
-
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
     bits per byte or a perplexity as nats per token.

@@ -190,12 +190,18 @@ def table(options: TableOptions) -> None:
     suited, trouble = _suited(selection)
     write_table(selection, options.output)
     remembered = write_columns(options.runs, typed) if options.remember else None
+    columns = {}
+    for name, column in selection.items():
+        counts = {"levels": int(column.nunique()), "empty": int(column.isna().sum())}
+        is_number = column.dtype.kind in "iufb"
+        ends = {"low": column.min(), "high": column.max()} if is_number else {}
+        columns[str(name)] = {end: float(x) for end, x in ends.items()} | counts
     written = options.output
     record = {
         "source": str(options.runs),
         "rows": len(selection),
         "runs": int(selection["run"].nunique()) if "run" in selection else None,
-        "columns": {str(name): _range(selection[name]) for name in selection},
+        "columns": columns,
         "left_out": left_out,
         "proposal": mapping_hint(runs).removeprefix("; ") or None,
         "notes": notes,
@@ -254,22 +260,20 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     return suited, None
 
 
-def _range(column: pd.Series) -> dict[str, Any]:
-    """Find the range of a column of numbers, its number of levels, and its empty cells."""
-    import pandas as pd
-
-    counted = {"levels": int(column.nunique()), "empty": int(column.isna().sum())}
-    if not pd.api.types.is_numeric_dtype(column):
-        return counted
-    return {"low": float(column.min()), "high": float(column.max())} | counted
-
-
 def _print_table_record(record: dict[str, Any]) -> None:
-    several = "" if record["runs"] == 1 else "s"
-    runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
+    from bayeslaw._base.numbers import format_count, format_many
+
+    runs = "" if record["runs"] is None else f", {format_many(record['runs'], 'run')}"
     say(f"{record['source']}: {record['rows']} rows{runs}")
     for name, of in record["columns"].items():
-        say(f"  {name:10} {_range_text(name, of)}")
+        shown = format_many(of["levels"], "level")
+        if "low" in of:
+            is_count = name in ("N", "D", "U", "step", "cost")
+            write = format_count if is_count else "{:.4g}".format
+            ends = dict.fromkeys((write(of["low"]), write(of["high"])))
+            shown = f"{' to '.join(ends)}, {shown}"
+        empty = f", {of['empty']} empty" if of["empty"] else ""
+        say(f"  {name:10} {shown}{empty}")
     for note in record["notes"]:
         say(f"note: {note}")
     if record["left_out"]:
@@ -286,17 +290,3 @@ def _print_table_record(record: dict[str, Any]) -> None:
         say("nothing was written: -o runs.csv keeps it")
     elif record["output"] is not None:
         say(f"-> {record['output']}; next: {record['next']}")
-
-
-def _range_text(name: str, of: dict[str, Any]) -> str:
-    from bayeslaw._base.numbers import format_count, format_many
-
-    levels = format_many(of["levels"], "level")
-    empty = f", {of['empty']} empty" if of["empty"] else ""
-    if "low" not in of:
-        return levels + empty
-    is_count = name in ("N", "D", "U", "step", "cost")
-    format_end = format_count if is_count else "{:.4g}".format
-    low, high = format_end(of["low"]), format_end(of["high"])
-    span = low if low == high else f"{low} to {high}"
-    return f"{span}, {levels}{empty}"
