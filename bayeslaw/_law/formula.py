@@ -6,7 +6,6 @@ Columns of a run table are covariates; all other names are parameters.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -145,13 +144,13 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
                 f"formula {text!r} reads column {name!r} of the table, which is not "
                 "numbers; write its cells as numbers, or rename the parameter"
             )
-        values = [v for v in runs[name].astype(float) if 0 < v < math.inf]
-        if not values:
+        positive = runs[name][(runs[name] > 0) & (runs[name] < math.inf)]
+        if positive.empty:
             raise LawError(
                 f"formula {text!r} reads column {name!r} of the table, which has no "
                 "number above 0"
             )
-        columns[name] = float(f"{statistics.median(values):.3g}")
+        columns[name] = float(f"{positive.median():.3g}")
     return columns
 
 

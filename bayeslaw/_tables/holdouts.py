@@ -164,10 +164,8 @@ def stage_axis(runs: pd.DataFrame) -> str:
     levels = []
     for axis in ("N*ptpp", "ptpp"):
         x = axis_values(runs, axis)
-        positive = x[np.isfinite(x) & (x > 0)]
         # three digits, as budgets are written
-        size = 10.0 ** (np.floor(np.log10(positive)) - 2)
-        levels.append(len(np.unique(np.round(positive / size) * size)))
+        levels.append(len({f"{v:.3g}" for v in x[np.isfinite(x) & (x > 0)]}))
     return "N*ptpp" if 1 < levels[0] < levels[1] else "ptpp"
 
 

@@ -211,8 +211,7 @@ def read_with_notes(
     # the table under the schema's names
     of_names = {theirs for theirs, ours in pairs if ours in NAMES}
     table = load_table(source, grows=grows, names=of_names)
-    if is_store:
-        # if `columns` maps another column to a metric's name, the metric is dropped
+    if is_store:  # a metric of whose name `columns` makes another column is dropped
         table = table.drop(columns=replaced(table, pairs))
     runs = _with_names(renamed(table, pairs, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
@@ -292,8 +291,8 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
             for key, cell in runs[keys][rows].iloc[0].items()
         )
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
-        numbers = row_numbers(runs)[rows]
-        refuse(numbers, "loss", f"different losses for one {point}", do)
+        what = f"different losses for one {point}"
+        refuse(row_numbers(runs)[rows], "loss", what, do)
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -421,25 +420,26 @@ def frame_of(source: object) -> pd.DataFrame:
                 "table.columns = ['_'.join(map(str, c)) for c in table.columns]"
             )
         return source
-    if isinstance(source, pd.Series) and {*source.index} & {*NUMERIC}:
-        return frame_of(source.to_dict())
-    if isinstance(source, Mapping) and source and all(map(is_scalar, source.values())):
-        return pd.DataFrame([dict(source)])
-    if isinstance(source, Mapping) and source:
-        try:
-            return pd.DataFrame(dict(source))
-        except ValueError as error:  # columns of several lengths
-            raise RunTableError(f"a table of runs: {error}") from None
-    records = source if isinstance(source, list) else []
-    if records and all(isinstance(record, Mapping) for record in records):
-        return pd.DataFrame(records)
     do = "make it one by pandas.DataFrame(...)"
     if isinstance(source, pd.Series):
         do = "give the table of which it is a column, or a row with named values"
+        source = source.to_dict() if {*source.index} & {*NUMERIC} else source
     elif hasattr(source, "log_loss") or hasattr(source, "latex"):
         do = (
             "the table comes second where a fit comes first, and first where a law does"
         )
+    if isinstance(source, Mapping) and source:
+        is_row = all(map(is_scalar, source.values()))
+        try:
+            return pd.DataFrame([source] if is_row else dict(source))
+        except ValueError as error:  # columns of several lengths
+            raise RunTableError(f"a table of runs: {error}") from None
+    if (
+        isinstance(source, list)
+        and source
+        and all(isinstance(record, Mapping) for record in source)
+    ):
+        return pd.DataFrame(source)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
         f"{type(source).__name__}: {do}"

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._tables.rows.naming import is_name
+from bayeslaw._tables.rows.naming import check_repeated, is_name
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -42,19 +42,14 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
         if not (is_record.any() and (is_record | cells.isna()).all()):
             columns[name] = cells.map(_flatten)
             continue
-        rows = [
-            {field: _flatten(cell) for field, cell in leaves(record, f"{name}.")}
-            if isinstance(record, Mapping)
-            else {}
-            for record in records
-        ]
-        for field in dict.fromkeys(field for row in rows for field in row):
-            if field in columns or field in table:
-                raise RunTableError(
-                    f"2 columns are called {field!r}; rename or drop all but one"
-                )
-            values = pd.Series([row.get(field) for row in rows], cells.index)
-            columns[field] = values.infer_objects()
+        fields: dict[str, list[Any]] = {}
+        for row, record in enumerate(records):
+            inside = leaves(record, f"{name}.") if is_record[row] else ()
+            for field, cell in inside:
+                fields.setdefault(field, [None] * len(records))[row] = _flatten(cell)
+        check_repeated([*{*columns, *table}, *fields])
+        for field, values in fields.items():
+            columns[field] = pd.Series(values, cells.index).infer_objects()
     return pd.DataFrame(columns, index=table.index)
 
 

@@ -38,10 +38,10 @@ def with_common_levels(
     columns = list(dict.fromkeys(columns))
     both = pd.concat([left[columns], right[columns]], ignore_index=True)
     both = with_levels(both, of_design=True)
-    values = {column: both[column].to_numpy() for column in columns}
+    of_left, of_right = both.iloc[: len(left)], both.iloc[len(left) :]
     return (
-        left.assign(**{column: x[: len(left)] for column, x in values.items()}),
-        right.assign(**{column: x[len(left) :] for column, x in values.items()}),
+        left.assign(**{c: of_left[c].to_numpy() for c in columns}),
+        right.assign(**{c: of_right[c].to_numpy() for c in columns}),
     )
 
 
@@ -57,10 +57,8 @@ def number_alike(
         return f"{cell:.10g}" if isinstance(cell, int | float) else str(cell)
 
     both = pd.concat(with_common_levels(left, right, [*columns]), ignore_index=True)
-    texts = [both[column].map(write) for column in columns]
-    numbers, _ = pd.factorize(pd.Series([*zip(*texts, strict=True)], dtype=object))
-    if not texts:
-        numbers = np.zeros(len(both), int)
+    texts = [both[column].map(write) for column in columns] or [np.zeros(len(both))]
+    numbers = both.groupby(texts, sort=False).ngroup().to_numpy()
     return numbers[: len(left)], numbers[len(left) :]
 
 

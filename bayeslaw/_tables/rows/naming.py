@@ -73,33 +73,30 @@ def named_rows(rows: Iterable[object], most: int = 3) -> str:
     return text
 
 
-def find_run_column(
-    runs: pd.DataFrame, few: float = 0.1
-) -> tuple[str | None, str | None]:
+def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
     """Find the column that names the runs under another name; None if there is a column
     ``run``, or if no column or several name runs.
 
-    Also describes a column with a usual name for the run's that cannot be it, because at
-    most a share ``few`` of its names contradict it; None if there is none.
+    Also describes a column with a usual name for the run's that cannot be it, because up
+    to a tenth of its names contradict it; None if there is none.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None, None
     for spellings in (RUN, PERHAPS_RUN):
         called = [str(c) for c in runs if _spell(c) in spellings]
         columns = [c for c in called if _names_runs(runs, c)]
-        # the column with most different names; of several, the one that `RUN` lists
-        # first
+        # the one with most different names; of several, the one that is listed first
         columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spell(c))))
         if columns:
             return columns[0], None
     for column in (c for c in runs if _spell(c) in RUN):
         names = as_names(runs[column])
         empty = names.isna()
-        if 0 < empty.mean() < few:
+        if 0 < empty.mean() < 0.1:
             return None, f"column {column!r} is empty in {empty.sum()} rows"
         repeated = names[names.duplicated(keep=False) & ~empty]
         # no column of these names its runs, or it would have been found
-        if 0 < repeated.nunique() <= max(1, few * names.nunique()):
+        if 0 < repeated.nunique() <= max(1, 0.1 * names.nunique()):
             rows = f"names rows {repeated.iloc[0]!r} that differ"
             return None, f"column {column!r} {rows}"
     return None, None
