@@ -167,8 +167,7 @@ def own_beyond(
             times = np.abs(x - (low + high) / 2) / half
         worst = int(np.argmax(times))
         if times[worst] > FAR:
-            unit = (units or {}).get(name)
-            value = f"{x[worst]:g} {unit}" if unit else f"{x[worst]:g}"
+            value = f"{x[worst]:g} {(units or {}).get(name, '')}".rstrip()
             lines.append(
                 f"{name} = {value} (a column of your own) lies {times[worst]:.3g} {how} "
                 f"beyond the runs that were fitted ({low:g} to {high:g})"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 # how W&B, MLflow and TensorBoard name columns in their tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # the unit in brackets at the end of a name: tokens (B), Trainingstoken [Mrd.]
-BRACKETS = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*")
+BRACKETS = re.compile(r"^(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*$")
 # units that the first or last word of a name may state, as they are written in an
 # expression; and their factors
 FACTORS = {
@@ -206,8 +206,7 @@ def last_part(name: object) -> str:
 
 def without_unit(name: str) -> str:
     """Drop the unit in brackets at the end of a column's name."""
-    bracketed = BRACKETS.fullmatch(name)
-    return bracketed[1] if bracketed else name
+    return BRACKETS.sub(r"\1", name)
 
 
 def named_words(name: str) -> list[str]:

@@ -25,7 +25,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.rows.naming import check_repeated, is_name
-from bayeslaw._tables.sources.layout import sheet_of_rows, with_decimal_points
+from bayeslaw._tables.sources.layout import split_sheet, with_decimal_points
 from bayeslaw._tables.sources.points import LoggedRun, imported, points
 from bayeslaw._tables.sources.trackers import TRACKERS
 from bayeslaw._tables.words import STEP, last_part
@@ -122,10 +122,11 @@ def read_table_file(
     rows = [fields for fields in reader if any(map(str.strip, fields))]
     if not rows:
         raise ValueError("it is empty")
-    sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
-    check_repeated([name.strip() for name in sheet.names], f"{path}: ")
-    width = len(sheet.names)
-    odd = {i: len(row) for i, row in enumerate(sheet.rows, 1) if len(row) != width}
+    header, below = split_sheet(rows, str(path))
+    below = with_decimal_points(header, below, str(path))
+    check_repeated([name.strip() for name in header], f"{path}: ")
+    width = len(header)
+    odd = {i: len(row) for i, row in enumerate(below, 1) if len(row) != width}
     if odd:
         first, fields = next(iter(odd.items()))
         more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
@@ -135,7 +136,7 @@ def read_table_file(
             "row (a comma too many, or in a number without quotes?)"
         )
     written = StringIO()
-    csv.writer(written, lineterminator="\n").writerows([sheet.names, *sheet.rows])
+    csv.writer(written, lineterminator="\n").writerows([header, *below])
     written.seek(0)
     # read all digits of numbers, as pandas 3 does by default
     precision = "round_trip" if pd.__version__.startswith("2.") else None
@@ -143,7 +144,7 @@ def read_table_file(
     for i, name in enumerate(table):
         if is_name(name) or str(name).strip() in names:
             # pandas reads NA as empty and 1.10 as 1.1
-            cells = pd.Series([row[i].strip() for row in sheet.rows])
+            cells = pd.Series([row[i].strip() for row in below])
             table[name] = cells.mask(cells == "")
     return table
 
@@ -223,14 +224,14 @@ def _read_excel(path: Path) -> pd.DataFrame:
     cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if cells.empty:
         return pd.DataFrame()
-    found = sheet_of_rows(cells.to_numpy(object).tolist(), str(file))
-    if not all(found.names):
+    header, below = split_sheet(cells.to_numpy(object).tolist(), str(file))
+    if not all(header):
         raise RunTableError(
             f"{file}: a column has cells but no name in the first row; name all columns, "
             "and begin the sheet with their names"
         )
-    check_repeated(found.names, f"{file}: ")
-    return pd.DataFrame(found.rows, columns=found.names, dtype=object).infer_objects()
+    check_repeated(header, f"{file}: ")
+    return pd.DataFrame(below, columns=header, dtype=object).infer_objects()
 
 
 # -- JSON ------------------------------------------------------------------------------
