@@ -102,20 +102,16 @@ class Review(InJson):
             lines.append(f"{check.verdict:4}  {check.name:{width}}  {check.reason}")
             if check.next:
                 lines.append(f"{'':4}  {'':{width}}  -> {check.next}")
-        return "\n".join(map(printable, [*lines, self._write_headline()]))
-
-    def _write_headline(self) -> str:
-        counts = [
-            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
-            for verdict in VERDICTS
-        ]
-        return f"{self.verdict.upper()}: {self.subject}: {', '.join(counts)}"
+        verdicts = [check.verdict for check in self.checks]
+        counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS)
+        lines.append(f"{self.verdict.upper()}: {self.subject}: {counts}")
+        return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
-        return f"Review({self._write_headline()})"
+        return f"Review({self.sentence().splitlines()[-1]})"
 
     def _repr_html_(self) -> str:
-        return paragraphs(self._write_headline()) + table_html(self.table())
+        return paragraphs(self.sentence().splitlines()[-1]) + table_html(self.table())
 
 
 def worst(verdicts: Any) -> Verdict:
