@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
 from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
-from bayeslaw._tables.proposals import it_has, losses_hint
+from bayeslaw._tables.proposals import check_columns, it_has, losses_hint
 from bayeslaw._tables.rows.levels import number_alike
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import alike_but_settings
@@ -234,11 +234,7 @@ def names_by(runs: pd.DataFrame, by: str, what: str) -> pd.Series:
     RunTableError
         There is no such column, or it is empty somewhere or the same everywhere.
     """
-    if by not in runs:
-        raise RunTableError(
-            f"the table has no column {by!r} that names {what}s; "
-            f"it has: {', '.join(map(str, runs.columns))}"
-        )
+    check_columns(runs, [by], f", which names {what}s")
     if runs[by].isna().any():
         row = runs.index[runs[by].isna()][0]
         raise RunTableError(f"row {row}, column {by!r}: empty; name every run's {what}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,6 +64,15 @@ class Meant(NamedTuple):
 def it_has(runs: pd.DataFrame) -> str:
     """List the table's columns, and how to map them, at the end of an error."""
     return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
+
+
+def check_columns(
+    table: pd.DataFrame, names: Iterable[str], why: str = "", what: str = "the table"
+) -> None:
+    """Refuse a table without one of these columns. ``why`` says for what it is needed."""
+    for name in names:
+        if name not in table:
+            raise RunTableError(f"{what} lacks column {name!r}{why}; {it_has(table)}")
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:

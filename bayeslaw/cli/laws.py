@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.arguments import argument, command, option
-from bayeslaw._base.errors import BayeslawError, RunTableError
+from bayeslaw._base.errors import BayeslawError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import AsJson, BestOf, Runs, RunsOptions, Seed, complete_law
@@ -223,15 +223,11 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
     RunTableError
         A requested column is missing.
     """
+    from bayeslaw._tables.proposals import check_columns
     from bayeslaw._tables.rows.settings import alike_but_settings
     from bayeslaw._tables.runs import TEXT, numeric_columns
 
-    unknown = [name for name in more if name not in runs]
-    if unknown:
-        raise RunTableError(
-            f"--keep {unknown[0]}: no such column; there are: "
-            f"{', '.join(map(str, runs.columns))}"
-        )
+    check_columns(runs, more, " of --keep")
     schema = [*(name for name in TEXT if name in runs), *numeric_columns(runs)]
     # without their settings, rows of one cell would be runs of one setting
     alike = alike_but_settings(runs)

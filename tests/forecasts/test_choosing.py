@@ -146,7 +146,7 @@ def test_further_seeds_are_new_runs_also_where_the_table_names_its_runs():
 @pytest.mark.parametrize(
     ("table", "by", "at", "says"),
     [
-        (two_optimizers(), "corpus", GOAL, "no column 'corpus' that names recipes"),
+        (two_optimizers(), "corpus", GOAL, "lacks column 'corpus', which names recipes"),
         (two_optimizers().head(24), "optimizer", GOAL, "one recipe only"),
         (
             two_optimizers(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
 from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells
 from bayeslaw._tables.rows.naming import check_repeated
@@ -67,11 +68,7 @@ def areas_from_table(
     >>> bayeslaw.areas_from_table(logged)["S1_pt"].round(4).tolist()
     [0.0, 0.0101, 0.02]
     """
-    missing = [c for c in ("step", "lr") if c not in table]
-    if missing:
-        raise RunTableError(
-            f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}"
-        )
+    check_columns(table, ("step", "lr"), ": areas need 'step' and 'lr'")
     check_repeated(table.columns)
     if table.empty:
         raise RunTableError("areas need rows: the table has none")
