@@ -251,7 +251,6 @@ def check_fittable(
     law: Law,
     runs: pd.DataFrame,
     requested: Collection[str] = (),
-    one_domain: bool = True,
     handful: bool = False,
     apart: Collection[str] = (),
 ) -> None:
@@ -260,9 +259,9 @@ def check_fittable(
 
     Exponents of a column with one level keep their priors, at any number of rows.
     ``requested`` names the exponents whose prior the user set: no warning concerns
-    them. With ``one_domain``, runs of several domains give a warning. With ``handful``, up
-    to `HANDFUL` runs may be fewer than the parameters. Rows that differ in a column of ``apart``
-    belong to different domains and are not taken for different settings of one domain.
+    them. With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
+    differ in a column of ``apart`` belong to different domains; without one, runs of
+    several domains give a warning.
     """
     x, rows = covariates(law, runs, with_settings=True), len(runs)
     nats, free = losses(runs), law.free_priors
@@ -281,7 +280,7 @@ def check_fittable(
             raise RunTableError(
                 f"{few}: add runs, or take a smaller law{alone * (rows <= HANDFUL)}"
             )
-    if one_domain and (mixed := domains_mixed(runs)):
+    if not apart and (mixed := domains_mixed(runs)):
         warn(mixed)
 
     # models far from the reference run, at which priors in nats are stated
@@ -365,7 +364,7 @@ def list_refusals(laws: Iterable[Law], runs: pd.DataFrame) -> dict[str, str]:
         warnings.simplefilter("ignore", RunTableWarning)
         for law in laws:
             try:
-                check_fittable(law, runs, one_domain=False, handful=True)
+                check_fittable(law, runs, handful=True)
             except RunTableError as error:
                 refused[law.name] = str(error)
     return refused

@@ -360,7 +360,7 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    domain = _name_domain(runs)
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
     somewhere = rise_along(runs, "D", ("N", "replay", "ptpp"))
@@ -379,15 +379,11 @@ def _review_tokens(runs: pd.DataFrame) -> Finding:
     return judged("tokens", passed, trouble, todo)
 
 
-def _name_domain(runs: pd.DataFrame) -> str:
-    return str(runs["domain"].iloc[0]) if "domain" in runs else ""
-
-
 def _review_replay(runs: pd.DataFrame) -> Finding | None:
     """Check whether losses of target and source move with replay as they should, but for
     moves of less than half a percent; None if domain or replay is unknown.
     """
-    domain = _name_domain(runs)
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain not in ("target", "source") or "replay" not in runs:
         return None
     slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
