@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._law.expression import latex, names, parse, units
-from bayeslaw._law.formula_parts import REFERENCE, Offset, split
+from bayeslaw._law.expression import (
+    REFERENCE,
+    Offset,
+    latex,
+    names,
+    parse,
+    split,
+    units,
+)
 from bayeslaw._law.formula_priors import exponents_of, spelled, term_of, warn_guessed
 from bayeslaw._law.law import NATS, Law, as_arrays, check_parameter_name
 

@@ -13,8 +13,14 @@ import jax.numpy as jnp
 
 from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.catalogue import laws
-from bayeslaw._law.expression import evaluate, latex, names, symbol
-from bayeslaw._law.formula_parts import REFERENCE, FormulaTerm
+from bayeslaw._law.expression import (
+    REFERENCE,
+    FormulaTerm,
+    evaluate,
+    latex,
+    names,
+    symbol,
+)
 from bayeslaw._law.law import (
     NATS,
     Basis,
