@@ -231,24 +231,30 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         rows = rows[~(rows["loss"] > rows[LOSS_BEFORE])]
     rows = rows[rows[along].notna()]
     points = rows.groupby([*keys, along], dropna=False)["loss"].median()
-    points = points.map(np.log).rename("log").reset_index()
+    points = points.reset_index()
+    logs = np.log(points["loss"].to_numpy())
+    of_run = points.groupby(keys, dropna=False).ngroup().to_numpy()
     risen = []  # the rise to the end of runs that passed their minimum, and their points
-    for _, run in points.groupby(keys, dropna=False):
-        losses = run["log"].to_numpy()
+    for run in np.split(np.arange(len(points)), np.flatnonzero(np.diff(of_run)) + 1):
+        losses = logs[run]
         if len(losses) <= 3:
             continue
-        parts = np.array_split(losses, min(len(losses), 12))
-        course = np.array([np.median(part) for part in parts])
+        course = losses
+        if len(losses) > 12:
+            course = np.array([np.median(p) for p in np.array_split(losses, 12)])
+        rise = np.median(course[-3:]) - course.min()
+        if course.argmin() >= len(course) - 3 or rise <= 0.005:
+            continue
         # second differences are free of a trend; those of noise have six times its
         # variance
         noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
-        rise = np.median(course[-3:]) - course.min()
-        if course.argmin() < len(parts) - 3 and rise > max(0.005, 4 * noise):
+        if rise > 4 * noise:
             risen.append((losses[-1] - losses.min(), run))
     if not risen:
         return None
-    rise, worst = max(risen, key=lambda one: one[0])
-    lowest = worst[along].iloc[worst["log"].argmin()]
+    rise, run = max(risen, key=lambda one: one[0])
+    worst = points.iloc[run]
+    lowest = worst[along].iloc[logs[run].argmin()]
     shown = [
         f"{column} {format_level(column, worst[column].iloc[0])}" for column in keys
     ]
