@@ -235,9 +235,9 @@ def names_by(runs: pd.DataFrame, by: str, what: str) -> pd.Series:
         There is no such column, or it is empty somewhere or the same everywhere.
     """
     check_columns(runs, [by], f", which names {what}s")
-    if runs[by].isna().any():
-        row = runs.index[runs[by].isna()][0]
-        raise RunTableError(f"row {row}, column {by!r}: empty; name every run's {what}")
+    empty = runs[by].isna()
+    if empty.any():
+        refuse(runs.index[empty], by, "empty", f"name every run's {what}")
     names = runs[by].astype(str)
     if names.nunique() < 2:
         raise RunTableError(

@@ -181,12 +181,10 @@ def _review_domain(
     # a stage with enough runs that can be left out, so that forecasts can be tested; as
     # in `average`, enough rows must be left for the largest law
     stages = largest_stages(runs, default_axes(runs), most)
-    counts = [int(stage.is_held(runs).sum()) for stage in stages]
-    names = "; ".join(
-        f"{stage.name} ({count})" for stage, count in zip(stages, counts, strict=True)
-    )
+    counts = {stage.name: int(stage.is_held(runs).sum()) for stage in stages}
+    names = "; ".join(f"{name} ({count})" for name, count in counts.items())
     trouble = None
-    if not any(count >= FEW for count in counts):
+    if max(counts.values(), default=0) < FEW:
         too_few = f" but too few rows to tell by ({names})" if stages else ""
         trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"

@@ -8,7 +8,7 @@ import importlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,15 +63,7 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """
     if not runs:
         raise RunTableError(f"{where}: no runs")
-    # of runs with the same name the first keeps it, since a query may use it
-    times: Counter[str] = Counter()
-    logged = []
-    for run in runs:
-        if run.history:
-            times[run.name] += 1
-            count = times[run.name]
-            name = run.name if count == 1 else f"{run.name}#{count}"
-            logged.append(replace(run, name=name))
+    logged = [run for run in runs if run.history]
     if not logged:
         names = ", ".join(run.name for run in runs[:3])
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
@@ -79,14 +71,19 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     # a setting may name the loss that is minimised; it is not a measured loss
     reserved = {"run", "step", *LOSSES, *metrics}
     rows = []
+    times: Counter[str] = Counter()
     for run in logged:
+        # of runs with the same name the first keeps it, since a query may use it
+        times[run.name] += 1
+        count = times[run.name]
+        called = run.name if count == 1 else f"{run.name}#{count}"
         settings = {
             (f"config.{name}" if name in reserved else name): value
             for name, value in leaves(run.config)
             if isinstance(value, str | bool | int | float)
         }
         for step in sorted(run.history):
-            point = {"run": run.name, "step": step}
+            point = {"run": called, "step": step}
             rows.append(settings | dict(run.history[step]) | point)
     table = pd.DataFrame(rows)
     first = ["run", "step", *sorted(metrics - {"run", "step"})]

@@ -39,12 +39,11 @@ def read_tensorboard(place: str) -> list[LoggedRun]:
         # `add_hparams` writes the settings to a folder below that of the run
         if config and at.parent in logs:
             continue
-        settings: dict[str, Any] = {}
-        for place_below, (settings_below, _) in logs.items():
-            if place_below.parent == at:
-                settings |= settings_below
-        name = name_below(folder, at)
-        runs.append(LoggedRun(name, settings | config, history))
+        below = [
+            of_folder for place, (of_folder, _) in logs.items() if place.parent == at
+        ]
+        settings = {name: x for one in [*below, config] for name, x in one.items()}
+        runs.append(LoggedRun(name_below(folder, at), settings, history))
     return runs
 
 
