@@ -17,7 +17,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import axis_product, is_share, powers_of
 from bayeslaw._tables.beyond import INSIDE
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 
 if TYPE_CHECKING:
@@ -138,11 +138,7 @@ def has_axis(runs: pd.DataFrame, axis: str) -> bool:
 
 
 def check_axis(runs: pd.DataFrame, axis: str) -> None:
-    for column in powers_of(axis):
-        if column not in runs:
-            raise RunTableError(
-                f"column {column!r} to hold out by is not in the table; {it_has(runs)}"
-            )
+    check_columns(runs, powers_of(axis), ", by which to hold out")
 
 
 def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:

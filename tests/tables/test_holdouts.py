@@ -112,7 +112,7 @@ def test_a_named_axis_is_held_out_whatever_the_plan(parts):
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("lr", "column 'lr' to hold out by is not in the table"),
+        ("lr", "lacks column 'lr', by which to hold out"),
         ("replay", "one level only"),
     ],
 )

@@ -199,12 +199,3 @@ def review_reach(
             "FLOPS"
         )
     return Finding("extrapolation", verdict, reason, todo)
-
-
-def told_range(runs: pd.DataFrame, fit: str) -> Finding:
-    """Report the runs' range if no goal was named."""
-    places = distances(runs, runs, AXES, above=0)
-    ends = [f"{axis} {place.ends}" for axis, place in places.items()]
-    reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
-    todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
-    return Finding("extrapolation", "pass", reason, todo)
