@@ -26,7 +26,6 @@ ONLY = {
 BY_NAME = {  # files that import what no test can read off them, and why
     "bayeslaw._law.catalogue": "finds laws, which import the engine, by the names of their files",
     "bayeslaw._tables.sources.points": "imports trackers' own libraries",
-    "bayeslaw._tables.sources.source": "imports a tracker's file beside it by the scheme of a place",
 }  # fmt: skip
 PROTOCOL = {  # what rooms above the posteriors may know of them
     "bayeslaw._posteriors.posterior", "bayeslaw._posteriors.draws", "bayeslaw._posteriors.chain",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -20,43 +21,71 @@ OPERATORS: dict[type[ast.operator], Callable] = {
 
 
 class NotUnderstoodError(Exception):
-    """A text is no expression of the language, or (``too_deep``) nested too deep."""
+    """A text is no expression of the language. ``part``: the first part of it that is not
+    allowed; empty if Python cannot parse it, or (``too_deep``) it is nested too deep.
+    """
 
-    too_deep = False
+    def __init__(self, part: str = "", too_deep: bool = False) -> None:
+        super().__init__(part)
+        self.part, self.too_deep = part, too_deep
+
+
+def list_parts(
+    node: ast.AST,
+    functions: Collection[str],
+    operators: Collection[type[ast.operator]] = OPERATORS,
+) -> Iterable[ast.AST] | None:
+    """List the parts of a node of arithmetic, which all languages have: numbers, names,
+    operators, signs, and functions of one argument; None for other nodes.
+    """
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in operators:
+            return left, right
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            return (operand,)
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if (
+            name in functions
+        ):
+            return (argument,)
+        case ast.Constant(value=int() | float() as value) if (
+            not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        ):
+            return ()
+        case ast.Name(id=name) if name not in functions:
+            return ()
+    return None
 
 
 def parse(
     text: str,
-    parts: Callable[[Any], Iterable[ast.AST]],
+    parts: Callable[[Any], Iterable[ast.AST] | None],
     *,
     most_deep: int = 1000,
 ) -> ast.expr:
     """Parse an expression into its tree.
 
     ``parts``: the language, which returns the parts of a node that are to be checked
-    next, and raises for a node that is not allowed.
+    next, and None for a node that is not allowed.
     """
-    refused = NotUnderstoodError(text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
-        raise refused from None
+        raise NotUnderstoodError from None
     except (RecursionError, MemoryError):
-        refused.too_deep = True
-        raise refused from None
+        raise NotUnderstoodError(too_deep=True) from None
     unchecked: list[tuple[ast.AST, int]] = [(tree, 0)]
-    # the language may write a node into its refusal, which fails where it is too deep
+    # a node that is refused is written down, which fails where it is too deep
     try:
         while unchecked:
             node, depth = unchecked.pop()
             if depth > most_deep:
-                refused.too_deep = True
-                raise refused
-            inside = [(part, depth + 1) for part in parts(node)]
-            unchecked += reversed(inside)
+                raise NotUnderstoodError(too_deep=True)
+            inside = parts(node)
+            if inside is None:
+                raise NotUnderstoodError(ast.unparse(node))
+            unchecked += reversed([(part, depth + 1) for part in inside])
     except RecursionError:
-        refused.too_deep = True
-        raise refused from None
+        raise NotUnderstoodError(too_deep=True) from None
     return tree
 
 

@@ -22,6 +22,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.before import of_source
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -178,12 +179,7 @@ def cost_of_forgetting(
 
 
 def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
-    missing = [c for c in ("N", "D", "loss") if c not in curves]
-    if missing:
-        raise RunTableError(
-            f"the curves of pre-training have no column {missing[0]!r}; "
-            "they need N, D and loss"
-        )
+    check_columns(curves, ("N", "D", "loss"), what="the table of pre-training's curves")
     points = curves[np.isclose(curves["N"], size, rtol=1e-6)].sort_values("D")
     if len(points) < 2:
         sizes = ", ".join(format_count(n) for n in np.unique(curves["N"]))

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
+from bayeslaw._base.errors import warn
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import OFTEN, compiled
@@ -123,7 +124,8 @@ def point_fit(
     delta = checked("delta", delta, POSITIVE)
     runs = as_runs(runs)
     law = as_law(law, runs)
-    fitting.warn_domains(runs)
+    if mixed := fitting.domains_mixed(runs):
+        warn(mixed)
     covariates = fitting.covariates(law, runs)
     fitting.check_finite(law, runs, covariates)
     runtime.start()

@@ -6,23 +6,24 @@ Columns of a run table are covariates; all other names are parameters.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._law.expression import latex, names, parse, units
-from bayeslaw._law.formula_parts import REFERENCE, Offset, split
-from bayeslaw._law.formula_priors import (
-    exponents_of,
-    spelled,
-    term_of,
-    warn_guessed,
+from bayeslaw._law.expression import (
+    REFERENCE,
+    Offset,
+    latex,
+    names,
+    parse,
+    split,
+    units,
 )
-from bayeslaw._law.law import NATS, Law, Term, as_arrays, check_parameter_name
+from bayeslaw._law.formula_priors import exponents_of, spelled, term_of, warn_guessed
+from bayeslaw._law.law import NATS, Law, as_arrays, check_parameter_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,17 @@ def law_from_formula(
     own_columns = columns or {}
     for word in sorted(names(tree) - set(own_columns)):
         _check_name(word)
-    _check_units(text, own_columns)
+    for column, unit in units(text).items():
+        if column in REFERENCE:
+            raise LawError(
+                f"{column}[{unit}]: the unit of {column} is the schema's; convert your "
+                f'column (--column "{column}=yours*1e9")'
+            )
+        if column not in own_columns:
+            raise LawError(
+                f"{column}[{unit}]: a unit belongs to a column of your table, and "
+                f"{column!r} is none"
+            )
     at_reference = {**REFERENCE, **own_columns}
     reference = {c: value for c, value in at_reference.items() if c in names(tree)}
     if not reference:
@@ -85,7 +96,14 @@ def law_from_formula(
         for i, p in enumerate(parts)
         if p.is_free
     )
-    _check_identified(text, terms)
+    if not terms:
+        raise LawError(f"formula {text!r} has no parameter to learn")
+    floors = [t.coefficient for t in terms if t.is_floor]
+    if len(floors) > 1:
+        raise LawError(
+            f"{' and '.join(floors)} are both constants, which no data can split; "
+            "write one of them"
+        )
     warn_guessed(terms, exponents)
     offset = tuple((p.sign, p.basis) for p in parts if not p.is_free)
     # fixed coefficients of terms without a coefficient in the formula
@@ -133,13 +151,13 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
                 f"formula {text!r} reads column {name!r} of the table, which is not "
                 "numbers; write its cells as numbers, or rename the parameter"
             )
-        values = [v for v in runs[name].astype(float) if 0 < v < math.inf]
-        if not values:
+        positive = runs[name][(runs[name] > 0) & (runs[name] < math.inf)]
+        if positive.empty:
             raise LawError(
                 f"formula {text!r} reads column {name!r} of the table, which has no "
                 "number above 0"
             )
-        columns[name] = float(f"{statistics.median(values):.3g}")
+        columns[name] = float(f"{positive.median():.3g}")
     return columns
 
 
@@ -158,40 +176,15 @@ def units_of(law: Law) -> dict[str, str]:
     return units(text) if kind == "formula" else {}
 
 
-def _check_units(text: str, own_columns: Collection[str]) -> None:
-    for name, unit in units(text).items():
-        if name in REFERENCE:
-            raise LawError(
-                f"{name}[{unit}]: the unit of {name} is the schema's; convert your column "
-                f'(--column "{name}=yours*1e9")'
-            )
-        if name not in own_columns:
-            raise LawError(
-                f"{name}[{unit}]: a unit belongs to a column of your table, and {name!r} "
-                "is none"
-            )
-
-
 def _check_name(name: str) -> None:
     if name in NO_COVARIATES or name.endswith(NATS):
         why = NO_COVARIATES.get(name, "that name has a meaning of its own")
         raise LawError(f"a formula cannot use {name!r} as a name: {why}")
-    columns = {"n": "N", "d": "D", "r": "replay", "p": "replay"}
-    columns |= {"P": "ptpp", "PTPP": "ptpp", "atpp": "D/N"}
+    columns = {"n": "N", "d": "D", "r": "replay", "p": "replay", "P": "ptpp"}
+    columns |= {"PTPP": "ptpp", "atpp": "D/N"}
     if name in columns:
         raise LawError(
             f"{name!r} is no column of a run table; write {columns[name]}, "
             "or name the parameter otherwise"
         )
     check_parameter_name(name)
-
-
-def _check_identified(text: str, terms: tuple[Term, ...]) -> None:
-    if not terms:
-        raise LawError(f"formula {text!r} has no parameter to learn")
-    floors = [t.coefficient for t in terms if t.is_floor]
-    if len(floors) > 1:
-        raise LawError(
-            f"{' and '.join(floors)} are both constants, which no data can split; "
-            "write one of them"
-        )

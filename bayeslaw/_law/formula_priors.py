@@ -13,8 +13,14 @@ import jax.numpy as jnp
 
 from bayeslaw._base.errors import FitWarning, LawError, warn
 from bayeslaw._law.catalogue import laws
-from bayeslaw._law.expression import evaluate, latex, names, symbol
-from bayeslaw._law.formula_parts import REFERENCE, FormulaTerm
+from bayeslaw._law.expression import (
+    REFERENCE,
+    FormulaTerm,
+    evaluate,
+    latex,
+    names,
+    symbol,
+)
 from bayeslaw._law.law import (
     NATS,
     Basis,
@@ -28,10 +34,6 @@ from bayeslaw._law.law import (
 from bayeslaw._law.priors import Prior, fixed, lognormal
 
 NUMBER = lognormal(1.0, 1.0, "guessed")
-
-
-def _sort_by_similarity(columns: Collection[str]) -> list[Law]:
-    return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
 
 def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
@@ -60,30 +62,62 @@ def term_of(
     ``equal_law``: law of the catalogue that equals the formula.
     """
     basis: Basis = part.basis if part.basis.factors else constant
-    written = _write_latex(part)
+    factors = [
+        latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
+        for factor, above in part.basis.factors
+    ]
     if part.coefficient is None:
         unit_prior = fixed(1.0, "the term has no coefficient of its own")
-        name = f"one{index + 1}"
+        name, written = f"one{index + 1}", r" \cdot ".join(factors)
         return Term(name, basis, unit_prior, written, part.sign, in_nats=False)
+    written = r" \cdot ".join([symbol(part.coefficient), *factors])
     size = float(basis(as_arrays(reference), medians))
     # a basis that vanishes at the reference run cannot carry a contribution in nats
     in_nats = math.isfinite(size) and size > 1e-30
+
+    # of the law that equals the formula, else of the nearest in which the coefficient has
+    # the same role: published priors apply to a term that reads columns of the schema
+    # only, and whose powers act on one column, or on several that share an exponent
+    columns = part.basis.names & set(reference)
+    bases = [
+        names(node.left) & columns
+        for factor, _ in part.basis.factors
+        for node in ast.walk(factor)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    ]
+    shared = [{e.covariate, *e.also} for law in laws() for e in law.exponents]
+    act_as_one = all(len(base) <= 1 or base in shared for base in bases)
     lenders = [equal_law] if equal_law else []
-    if _is_published(part, reference):
+    if columns <= set(REFERENCE) and act_as_one:
         lenders += _sort_by_similarity(reference)
     moves = _find_formula_moves(part, reference)
-    cited = [
-        _borrow_prior(t.prior, law)
-        for law in lenders
-        for t in law.terms
-        if t.coefficient == part.coefficient
-        and t.is_floor == (basis is constant)
-        and t.in_nats == in_nats
-        and t.prior.support == "positive"
-        and (law is equal_law or _find_law_moves(law, t) == moves)
-    ]
-    prior = cited[0] if cited else _guess_prior(basis is constant, in_nats)
+    for law in lenders:
+        for t in law.terms:
+            alike = (part.coefficient, basis is constant, in_nats)
+            if (t.coefficient, t.is_floor, t.in_nats) != alike:
+                continue
+            has_role = law is equal_law or _find_law_moves(law, t) == moves
+            if t.prior.support == "positive" and has_role:
+                prior = _borrow_prior(t.prior, law)
+                return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+    prior = NUMBER
+    if basis is constant:
+        prior = lognormal(1.6, 0.4, "guessed: floors of published laws are .8-2.5 nats")
+    elif in_nats:
+        prior = lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
     return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+
+
+def _sort_by_similarity(columns: Collection[str]) -> list[Law]:
+    return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
+
+
+def _borrow_prior(prior: Prior, law: Law) -> Prior:
+    return replace(prior, source=f"of law {law.name!r}: {prior.source}")
+
+
+def _take_medians(exponents: Iterable[Exponent]) -> Values:
+    return {e.name: jnp.asarray(e.prior.median) for e in exponents}
 
 
 def _find_moves(
@@ -106,61 +140,14 @@ def _find_formula_moves(
     part: FormulaTerm, reference: Mapping[str, float]
 ) -> dict[str, int]:
     """Tell how a formula's term moves, at exponents of usual size."""
-    usual = jnp.asarray(0.3)
-    powers = dict.fromkeys(part.basis.names - set(reference), usual)
+    powers = dict.fromkeys(part.basis.names - set(reference), jnp.asarray(0.3))
     return _find_moves(part.basis, part.sign, reference, powers)
 
 
 def _find_law_moves(law: Law, term: Term) -> dict[str, int]:
-    """Tell how a term of a law moves, at the medians of its exponents' priors."""
-    medians = _take_medians(law.exponents)
-    return _find_moves(term.basis, term.sign, law.reference, medians)
-
-
-def _take_medians(exponents: Iterable[Exponent]) -> Values:
-    return {e.name: jnp.asarray(e.prior.median) for e in exponents}
-
-
-def _guess_prior(is_floor: bool, in_nats: bool) -> Prior:
-    """Guess the prior of a coefficient that no law of the catalogue has."""
-    if is_floor:
-        source = "guessed: floors of published laws are .8-2.5 nats"
-        return lognormal(1.6, 0.4, source)
-    if in_nats:
-        return lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
-    return NUMBER
-
-
-def _borrow_prior(prior: Prior, law: Law) -> Prior:
-    return replace(prior, source=f"of law {law.name!r}: {prior.source}")
-
-
-def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
-    """Tell whether published priors can apply to a term. The term must read only
-    columns of the schema, and a power must act on one column, or on columns that share
-    an exponent in a law of the catalogue.
-    """
-    columns = part.basis.names & set(reference)
-    bases = [
-        names(node.left) & columns
-        for factor, _ in part.basis.factors
-        for node in ast.walk(factor)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
-    ]
-    shared = [{e.covariate, *e.also} for law in laws() for e in law.exponents]
-    act_as_one = all(len(base) <= 1 or base in shared for base in bases)
-    return columns <= set(REFERENCE) and act_as_one
-
-
-def _write_latex(part: FormulaTerm) -> str:
-    """Write the term without its sign, in LaTeX."""
-    factors = [
-        latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
-        for factor, above in part.basis.factors
-    ]
-    if part.coefficient is not None:
-        factors = [symbol(part.coefficient), *factors]
-    return r" \cdot ".join(factors)
+    return _find_moves(
+        term.basis, term.sign, law.reference, _take_medians(law.exponents)
+    )
 
 
 def exponents_of(
@@ -174,65 +161,49 @@ def exponents_of(
     exponents: dict[str, Exponent] = {}
     # parameters that are not powers: their priors need the medians of the powers
     scales: dict[str, tuple[ast.expr, str]] = {}
+    equal = {e.name: e.prior for e in equal_law.exponents} if equal_law else {}
     for part in parts:
         for factor, _ in part.basis.factors:
             for name in sorted(names(factor) - set(reference) - set(exponents)):
-                where, acts_on = _find_subexpression(
-                    name, part.basis.factors, reference
-                )
-                together = names(where) & set(reference)
-                prior = _find_prior_in_law(name, equal_law) or _find_cited_prior(
-                    name, together, _find_formula_moves(part, reference), reference
-                )
+                # the least subexpression with the parameter and a column
+                pieces = [
+                    node
+                    for factor, _ in part.basis.factors
+                    for node in ast.walk(factor)
+                    if isinstance(node, ast.expr)
+                    and name in names(node)
+                    and names(node) & set(reference)
+                ]
+                if not pieces:
+                    raise LawError(
+                        f"parameter {name!r} acts on no column: let it multiply a term, "
+                        "or be the power of a column"
+                    )
+                where = min(pieces, key=lambda piece: sum(1 for _ in ast.walk(piece)))
+                together = [c for c in reference if c in names(where)]
                 is_power = (
                     isinstance(where, ast.BinOp)
                     and isinstance(where.op, ast.Pow)
                     and name in names(where.right)
                 )
+                if name in equal and equal_law:
+                    prior = _borrow_prior(equal[name], equal_law)
+                else:
+                    moves = _find_formula_moves(part, reference)
+                    prior = _find_cited_prior(name, together, moves, reference)
                 if prior is None and is_power:
                     source = "guessed: exponents of published laws are .05-1"
                     prior = lognormal(0.3, 0.7, source)
                 if prior is None:
-                    scales[name] = (where, acts_on)
+                    scales[name] = (where, together[0])
                 else:
-                    exponents[name] = Exponent(name, prior, acts_on, symbol(name))
+                    exponents[name] = Exponent(name, prior, together[0], symbol(name))
     medians = _take_medians(exponents.values())
     at = {**reference, **medians, **dict.fromkeys(scales, jnp.ones(()))}
     for name, (where, acts_on) in scales.items():
         prior = _guess_scale_prior(name, where, at)
         exponents[name] = Exponent(name, prior, acts_on, symbol(name))
     return tuple(exponents.values())
-
-
-def _find_subexpression(
-    name: str,
-    factors: tuple[tuple[ast.expr, bool], ...],
-    columns: Collection[str],
-) -> tuple[ast.expr, str]:
-    """Find the least subexpression with the parameter and a column; name both."""
-    pieces = [
-        node
-        for factor, _ in factors
-        for node in ast.walk(factor)
-        if isinstance(node, ast.expr)
-        and name in names(node)
-        and names(node) & set(columns)
-    ]
-    if not pieces:
-        raise LawError(
-            f"parameter {name!r} acts on no column: let it multiply a term, "
-            "or be the power of a column"
-        )
-    smallest = min(pieces, key=lambda piece: sum(1 for _ in ast.walk(piece)))
-    return smallest, next(c for c in columns if c in names(smallest))
-
-
-def _find_prior_in_law(name: str, equal_law: Law | None) -> Prior | None:
-    """Find the exponent's prior in the law that equals the formula."""
-    if equal_law is None:
-        return None
-    priors = {e.name: e.prior for e in equal_law.exponents}
-    return _borrow_prior(priors[name], equal_law) if name in priors else None
 
 
 def _find_cited_prior(
@@ -246,23 +217,19 @@ def _find_cited_prior(
     """
     wanted = {c: moves.get(c) for c in together}
     for law in _sort_by_similarity(columns):
+        run, medians = as_arrays(law.reference), _take_medians(law.exponents)
         for e in law.exponents:
             acts_on = ({e.covariate}, {e.covariate, *e.also})
             if e.name != name or set(together) not in acts_on:
                 continue
-            for term in _find_terms(law, e):
+            moved = {**medians, name: 1.1 * medians[name]}
+            for term in law.terms:
+                if term.basis(run, medians) == term.basis(run, moved):
+                    continue
                 found = _find_law_moves(law, term)
                 if wanted == {c: found.get(c) for c in together}:
                     return _borrow_prior(e.prior, law)
     return None
-
-
-def _find_terms(law: Law, exponent: Exponent) -> list[Term]:
-    """Find the terms of a law that change with an exponent."""
-    run = as_arrays(law.reference)
-    medians = _take_medians(law.exponents)
-    moved = {**medians, exponent.name: 1.1 * medians[exponent.name]}
-    return [t for t in law.terms if t.basis(run, medians) != t.basis(run, moved)]
 
 
 def _guess_scale_prior(name: str, where: ast.expr, at: Values) -> Prior:
@@ -285,7 +252,6 @@ def _guess_scale_prior(name: str, where: ast.expr, at: Values) -> Prior:
 
 
 def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> None:
-    """Warn of guessed priors, with their values."""
     priors = {t.site: t.prior for t in terms} | {e.name: e.prior for e in exponents}
     guessed = [
         f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._law.expression import REFERENCE
 from bayeslaw._law.find import file_digest, law_from_origin
-from bayeslaw._law.formula_parts import REFERENCE
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
 from bayeslaw._law.variants.setting import base_of

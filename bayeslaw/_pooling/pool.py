@@ -435,7 +435,7 @@ def _read_domains(
             f"evaluation set by itself, fit(runs[runs[{by!r}] == {sets[0]!r}], "
             f"{law.name!r})"
         )
-    fitting.check_fittable(law, runs, requested=requested, one_domain=False, apart=[by])
+    fitting.check_fittable(law, runs, requested=requested, apart=[by])
     lines = []
     if count < 4:
         lines.append(

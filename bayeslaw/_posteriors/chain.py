@@ -34,6 +34,7 @@ from bayeslaw._posteriors.posterior import (
     map_over_draws,
     without_prefix,
 )
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
@@ -292,12 +293,7 @@ def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.Data
     ['checkpoint', 'N', 'D', 'ptpp', 'loss']
     """
     runs = as_runs(runs)
-    missing = [c for c in (*CHECKPOINT, column) if c not in runs]
-    if missing:
-        raise RunTableError(
-            f"a table of checkpoints needs column {missing[0]!r}; "
-            f"it has: {', '.join(map(str, runs))}"
-        )
+    check_columns(runs, (*CHECKPOINT, column), ", which checkpoints need")
     names = ["checkpoint"] if "checkpoint" in runs else []
     measured = runs.dropna(subset=[column])
     table = measured[[*names, *CHECKPOINT, column]].drop_duplicates()

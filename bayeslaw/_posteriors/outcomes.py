@@ -15,7 +15,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._inference.noise import GAUSSIAN, RunNoise, log_student
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -104,11 +104,8 @@ def error_sizes(
 
 def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:
     """Convert a column to numbers, shape (row,), or raise an error that names the row."""
-    if name not in table:
-        raise RunTableError(
-            f"{what} lacks column {name!r} ({NUMERIC.get(name, 'covariate')}), which "
-            f"the law reads; {it_has(table)}"
-        )
+    why = f" ({NUMERIC.get(name, 'covariate')}), which the law reads"
+    check_columns(table, [name], why, what)
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         first, how = table[~np.isfinite(values)].iloc[0], ""

@@ -66,10 +66,10 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
                 "checkpoint); their mean is taken"
             )
         before = {LOSS_BEFORE: own.transform("mean")}
-        of_source = losses.where(runs.reindex(columns=["domain"])["domain"] == "source")
-        if of_source.notna().any():
-            same = of_source.groupby([runs[key] for key in keys if key != "domain"])
-            before[SOURCE_LOSS_BEFORE] = same.transform("mean")
+        of_source = losses.where(runs["domain"] == "source") if of_domain else None
+        if of_source is not None and of_source.notna().any():
+            same = [runs[key] for key in keys if key != "domain"]
+            before[SOURCE_LOSS_BEFORE] = of_source.groupby(same).transform("mean")
         for column, values in before.items():
             values = runs[column].fillna(values) if column in runs else values
             runs = runs.assign(**{column: values})
@@ -83,10 +83,9 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     for column in (c for c in columns if c in runs):
         own_keys = keys + of_domain if column == LOSS_BEFORE else keys
         losses = runs.groupby(own_keys)[column]
-        least, most = losses.transform("min"), losses.transform("max")
         # the first value and not the mean, which can differ in the last digit
-        known = losses.transform("first").where(most <= (1 + tolerance) * least)
-        filled = runs[column].fillna(known)
+        agree = losses.transform("max") <= (1 + tolerance) * losses.transform("min")
+        filled = runs[column].fillna(losses.transform("first").where(agree))
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
             warn(

@@ -40,30 +40,12 @@ class Distance(NamedTuple):
     high: float
     times: float
 
-    @classmethod
-    def of(
-        cls,
-        values: Float[np.ndarray, " run"],
-        fitted: Float[np.ndarray, " fitted"],
-        rounding: float = SAME,
-    ) -> Distance:
-        """Measure the farthest of some values, within a tolerance for rounding."""
-        low, high = float(fitted.min()), float(fitted.max())
-        value = float(values[np.argmax(_factors(values, low, high))])
-        times = 1.0
-        if value > (1 + rounding) * high:
-            times = value / high if high > 0 else np.inf
-        elif value < (1 - rounding) * low:
-            times = value / low
-        return cls(value, low, high, float(times))
-
     @property
     def is_inside(self) -> bool:
         return self.times == 1
 
     @property
     def is_above(self) -> bool:
-        """Tell whether the value is above the fitted range."""
         return self.times > 1
 
     @property
@@ -107,13 +89,21 @@ def distances(
     above: float = -np.inf,
 ) -> dict[str, Distance]:
     """Measure where the farthest of some runs lies relative to a table, along the
-    columns of which both have values over ``above``.
+    columns of which both have values over ``above``, within a tolerance for rounding.
     """
     places = {}
     for name in columns:
         fitted, new = (values_along(rows, name, above) for rows in (table, runs))
-        if fitted is not None and new is not None:
-            places[name] = Distance.of(new, fitted)
+        if fitted is None or new is None:
+            continue
+        low, high = float(fitted.min()), float(fitted.max())
+        value = float(new[np.argmax(_factors(new, low, high))])
+        times = 1.0
+        if value > (1 + SAME) * high:
+            times = value / high if high > 0 else np.inf
+        elif value < (1 - SAME) * low:
+            times = value / low
+        places[name] = Distance(value, low, high, times)
     return places
 
 
@@ -177,8 +167,7 @@ def own_beyond(
             times = np.abs(x - (low + high) / 2) / half
         worst = int(np.argmax(times))
         if times[worst] > FAR:
-            unit = (units or {}).get(name)
-            value = f"{x[worst]:g} {unit}" if unit else f"{x[worst]:g}"
+            value = f"{x[worst]:g} {(units or {}).get(name, '')}".rstrip()
             lines.append(
                 f"{name} = {value} (a column of your own) lies {times[worst]:.3g} {how} "
                 f"beyond the runs that were fitted ({low:g} to {high:g})"

@@ -44,9 +44,7 @@ BOTH = {"target": "target_loss", "source": "source_loss"}
 
 
 def renamed(
-    table: pd.DataFrame,
-    pairs: Sequence[tuple[str, str]],
-    schema: Collection[str],
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], schema: Collection[str]
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
@@ -59,7 +57,18 @@ def renamed(
     the name without it is in the schema, not in the table, and unique.
     """
     check_repeated(table.columns)
-    table = _with_bare_names(table, pairs)
+    # names that are written without their unit in brackets lose it
+    bare = {str(name): without_unit(str(name)) for name in table}
+    full = {*bare, *(ours for _, ours in pairs)}
+    written = {n for t, _ in pairs for n in columns_read(t, full | {*bare.values()})}
+    times = Counter(bare.values())
+    table = table.rename(
+        columns={
+            name: short
+            for name, short in bare.items()
+            if short in written - full and name not in written and times[short] == 1
+        }
+    )
     there = {*map(str, table)}
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
@@ -78,20 +87,23 @@ def renamed(
 
     read: dict[str, Expression] = {}
     for theirs, ours in pairs:
-        if theirs in table:
-            if ours in NAMES and ours != theirs:
-                # keep the original: a law may read the column that names runs
-                out = _add_column(out, ours, as_names(table[theirs]))
-            continue
-        shared = shared_number(theirs)
-        if shared is not None:
-            out = _add_column(out, ours, shared)
-            continue
-        new = {name for _, name in pairs if name != ours}
-        parsed = parse(theirs, there | new)
-        if parsed is None:
-            raise _no_column(table, first_name(theirs), ours, schema)
-        read[ours] = parsed
+        # of a column that names runs the original stays: a law may read it
+        names_runs = theirs in table and ours in NAMES and ours != theirs
+        shared = None if theirs in table else shared_number(theirs)
+        if names_runs or shared is not None:
+            if ours in out:
+                raise RunTableError(
+                    f"the table has a column {ours!r} already; rename or drop it to give "
+                    "another"
+                )
+            cells = as_names(table[theirs]) if names_runs else shared
+            out = out.assign(**{ours: cells})
+        elif theirs not in table:
+            new = {name for _, name in pairs if name != ours}
+            parsed = parse(theirs, there | new)
+            if parsed is None:
+                raise _no_column(table, first_name(theirs), ours, schema)
+            read[ours] = parsed
 
     # columns that are made of others, in order of their dependence
     made = {ours: {*of.columns} & ({*read} - {ours}) for ours, of in read.items()}
@@ -114,9 +126,9 @@ def renamed(
     out = out.drop(columns=[name for name in out if name in to_drop])
     out = out.assign(**computed)
 
-    # a tracker's prefix is dropped where only one column then has a name of the schema
-    bare = {n: match[1] for n in map(str, out) if (match := EXPORTED.fullmatch(n))}
+    # a tracker's prefix is dropped where only one column then has a name of the schema;
     # config.loss is a setting (the name of the loss function), not a measurement
+    bare = {n: match[1] for n in map(str, out) if (match := EXPORTED.fullmatch(n))}
     meant = {
         name: ours
         for name, ours in bare.items()
@@ -124,37 +136,10 @@ def renamed(
         and ours not in out
         and not (is_setting(name) and ours in LOSSES)
     }
-    counts = Counter(meant.values())
-    exported = {name: ours for name, ours in meant.items() if counts[ours] == 1}
-    out = out.rename(columns=exported)
+    times = Counter(meant.values())
+    out = out.rename(columns={n: ours for n, ours in meant.items() if times[ours] == 1})
     check_repeated(out.columns)
     return out
-
-
-def _add_column(
-    table: pd.DataFrame, ours: str, values: float | pd.Series
-) -> pd.DataFrame:
-    if ours in table:
-        raise RunTableError(
-            f"the table has a column {ours!r} already; rename or drop it to give another"
-        )
-    return table.assign(**{ours: values})
-
-
-def _with_bare_names(
-    table: pd.DataFrame, pairs: Sequence[tuple[str, str]]
-) -> pd.DataFrame:
-    """Drop the unit in brackets from names that ``pairs`` write without it."""
-    bare = {str(name): without_unit(str(name)) for name in table}
-    full = {*bare, *(ours for _, ours in pairs)}
-    written = {n for t, _ in pairs for n in columns_read(t, full | {*bare.values()})}
-    counts = Counter(bare.values())
-    wanted = {
-        name: short
-        for name, short in bare.items()
-        if short in written - full and name not in written and counts[short] == 1
-    }
-    return table.rename(columns=wanted)
 
 
 def pairs_of(columns: ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
@@ -170,21 +155,18 @@ def pairs_of(columns: ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]
             for theirs, ours in columns.items()
             for name in ([ours] if isinstance(ours, str) else ours)
         ]
-    texts = [columns] if isinstance(columns, str) else columns or []
-    pairs = []
-    for text in texts:
+    pairs: list[tuple[str, str]] = []
+    read_by: dict[str, str] = {}
+    for text in [columns] if isinstance(columns, str) else columns or []:
         ours, sign, theirs = map(str.strip, text.partition("="))
         if not (ours and sign and theirs):
             raise RunTableError(
                 f"columns: {text!r} says nothing; write the schema's name "
                 'and yours, "N=n_params", or give a mapping {"n_params": "N"}'
             )
+        if any(ours == name for _, name in pairs):
+            raise RunTableError(f"columns: the name {ours} is given twice")
         pairs.append((theirs, ours))
-    names = [ours for _, ours in pairs]
-    if len(set(names)) < len(names):
-        raise RunTableError(f"columns: one name is given twice ({', '.join(names)})")
-    read_by: dict[str, str] = {}
-    for theirs, ours in pairs:
         if ours not in NAMES and read_by.setdefault(theirs, ours) != ours:
             raise RunTableError(
                 f"--column {read_by[theirs]}={theirs} and {ours}={theirs} read the same "
@@ -200,67 +182,50 @@ def replaced(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[str]
     return [ours for _, ours in pairs if ours in names and ours not in inputs]
 
 
-def is_there(
-    theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
-) -> bool:
-    """Tell whether `renamed` can make ``ours`` from ``theirs``, in a table with columns
-    ``names`` and computed columns ``products``. If the table has ``ours`` already, a
-    number or a product of computed columns does not replace it.
-    """
-    if theirs in names:
-        return True
-    if shared_number(theirs) is not None:
-        return ours not in names
-    inputs = columns_read(theirs, {*names, *products})
-    # Users may pass a table that `renamed` has returned. Its columns must not be
-    # computed a second time.
-    return bool(inputs) and not (
-        set(inputs) <= set(products) | {ours} and ours in names
-    )
-
-
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
     bits per byte or a perplexity as nats per token.
     """
     is_name, words = theirs in table, set(name_words(theirs))
-    is_tokens = words & TOKENS and not words & {"per", "ratio", "tpp", "ptpp"}
-    if ours == "ptpp" and is_tokens:
+    is_loss = "loss" in ours and is_name
+    meaning = ""
+    if (
+        ours == "ptpp"
+        and words & TOKENS
+        and not words & {"per", "ratio", "tpp", "ptpp"}
+    ):
         read = None if is_name else parse(theirs, {*map(str, table.columns), "N"})
+        factor = unit_of_name(theirs) if is_name else ""
         if read is None or not read.divides:
-            factor = unit_of_name(theirs) if is_name else ""
-            raise RunTableError(
-                f"{theirs!r} is tokens by its name, and ptpp is pre-training tokens per "
-                f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it '
-                "is per parameter)"
+            meaning = (
+                "tokens by its name, and ptpp is pre-training tokens per parameter: write "
+                f'--column "ptpp={theirs}{factor}/N" (rename it if it is per parameter)'
             )
-    if "loss" in ours and is_name and words & PERPLEXITY:
-        raise RunTableError(
-            f"{theirs!r} is a perplexity by its name, and {ours} is nats per token: "
-            f'write --column "{ours}=ln({theirs})"'
+    elif is_loss and words & PERPLEXITY:
+        meaning = (
+            f"a perplexity by its name, and {ours} is nats per token: write --column "
+            f'"{ours}=ln({theirs})"'
         )
-    if "loss" in ours and is_name and words & BITS:
-        raise RunTableError(
-            f"{theirs!r} is by its name {in_nats_per_token(theirs, ours)}"
-        )
+    elif is_loss and words & BITS:
+        meaning = f"by its name {in_nats_per_token(theirs, ours)}"
+    if meaning:
+        raise RunTableError(f"{theirs!r} is {meaning}")
 
 
 def _no_column(
     table: pd.DataFrame, theirs: str, ours: str, schema: Collection[str]
 ) -> RunTableError:
-    """Build the error about a missing column, with the likely name or the right order."""
     there = [str(c) for c in table.columns]
-    if ours in there and theirs in schema:
-        return RunTableError(
-            f"the table has no column {theirs!r} to read as {ours!r}; the other way "
-            f"round? on the command line the schema's name comes first, --column "
-            f"{theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
-        )
     close = difflib.get_close_matches(theirs, there, 1, 0.6)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
+    hint += f"; it has: {', '.join(there)}"
+    if ours in there and theirs in schema:
+        hint = (
+            "; the other way round? on the command line the schema's name comes first, "
+            f"--column {theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
+        )
     return RunTableError(
-        f"the table has no column {theirs!r} to read as {ours!r}{hint}; "
-        f"it has: {', '.join(there)}"
+        f"the table has no column {theirs!r} to read as {ours!r}{hint}"
     )
 
 
@@ -283,11 +248,9 @@ def melt_losses(
     parts = []
     for domain, column in by_domain.items():
         text = runs.index.isin(list((unread or {}).get(column, ())))
-        measured = runs[column].notna() | text
-        part = runs.assign(loss=runs[column], domain=domain)
-        part = part.drop(columns=list(by_domain.values()))
-        before = f"{domain}_loss_before"
-        if before in runs:
-            part[LOSS_BEFORE] = runs[before]
-        parts.append(part[measured])
+        part = runs.drop(columns=list(by_domain.values()))
+        part = part.assign(loss=runs[column], domain=domain)
+        if f"{domain}_loss_before" in runs:
+            part[LOSS_BEFORE] = runs[f"{domain}_loss_before"]
+        parts.append(part[runs[column].notna() | text])
     return pd.concat(parts)

@@ -11,7 +11,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ NUMBER = r"[\d.]+(?:[eE][-+]?\d+|[kKmMbBgGtT%])?"
 SIGN = r"\s+|[-+*/()]|(?:ln|sqrt)(?=\()"
 NAME_END = r"(?=\s*(?:[-+*/)]|$))"  # what may follow a name
 # a cell that states its unit: 25%, 20B
-STATED = r"[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]"
+STATED = re.compile(r"\s*[-+]?[\d.,_]+(?:e[-+]?\d+)?\s*[kmbgt%]\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,21 @@ class Expression:
     @property
     def divides(self) -> bool:
         """Whether it divides by a column."""
-        ratios = [n for n in self._find_nodes(ast.BinOp) if isinstance(n.op, ast.Div)]
-        return any(grammar.names_in(ratio.right, FUNCTIONS) for ratio in ratios)
+        return any(
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div)
+            and grammar.names_in(node.right, FUNCTIONS)
+            for node in ast.walk(self.tree)
+        )
 
     @property
     def factor(self) -> float | None:
         """The factor of the one column that is rescaled; None for other expressions."""
-        others = self._find_nodes(ast.Call, ast.Add, ast.Sub)
-        if len(self._find_nodes(ast.Name)) > 1 or others or self.divides:
+        nodes = [type(node) for node in ast.walk(self.tree)]
+        others = {ast.Call, ast.Add, ast.Sub} & {*nodes}
+        if nodes.count(ast.Name) > 1 or others or self.divides:
             return None
         return float(grammar.evaluate(self.tree, {"_0": 1.0}, {}))
-
-    def _find_nodes(self, *kinds: type) -> list[Any]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
 
     def of(self, cells: Mapping[str, pd.Series], ours: str) -> pd.Series:
         """Compute column ``ours`` from the cells of the columns that are read. Cells that
@@ -73,7 +75,19 @@ class Expression:
                     f"column {name!r} is not numbers, so nothing can be made of it"
                 )
         read = {f"_{i}": x for i, x in enumerate(numbers)}
-        read["_0"] = self._without_stated(numbers[0], written[0], ours)
+        factor, first = self.factor, written[0]
+        if factor in (1e3, 1e6, 1e9, 1e12, 0.01):
+            # a cell that states its unit, as 25% in mix/100, needs no factor of units
+            stated = first.map(
+                lambda cell: isinstance(cell, str) and bool(STATED.fullmatch(cell))
+            ).astype(bool)
+            if stated.any():
+                warn(
+                    f"{int(stated.sum())} cells of {self.columns[0]!r} state their unit "
+                    f"themselves ({first[stated].iloc[0]}): they are read as written, and "
+                    f"the factor of {ours!r} is left out there"
+                )
+            read["_0"] = numbers[0].mask(stated, numbers[0] / factor)
         functions = {name: partial(self._take, name) for name in FUNCTIONS}
         values = grammar.evaluate(self.tree, read, functions).map(drop_rounding)
         for column, x in zip(reversed(written), reversed(numbers), strict=True):
@@ -83,7 +97,6 @@ class Expression:
         return values
 
     def _take(self, name: str, values: Any) -> Any:
-        """Apply a function; refuse numbers that it does not take."""
         function, is_taken, what = FUNCTIONS[name]
         if not np.all(is_taken(values, 0) | np.isnan(values)):
             raise RunTableError(
@@ -91,30 +104,8 @@ class Expression:
             )
         return function(values)
 
-    def _without_stated(
-        self, numbers: pd.Series, cells: pd.Series, ours: str
-    ) -> pd.Series:
-        """Leave out a factor of units, with a warning, where the cell states its unit
-        itself, as ``25%`` does in ``mix/100``.
-        """
-        factor = self.factor
-        is_unit = factor in (1e3, 1e6, 1e9, 1e12, 0.01)
-        if factor is None or not is_unit or pd.api.types.is_numeric_dtype(cells):
-            return numbers
-        stated = cells.astype(str).str.strip().str.fullmatch(STATED, case=False)
-        stated = stated.fillna(False).astype(bool)
-        if stated.any():
-            warn(
-                f"{int(stated.sum())} cells of {self.columns[0]!r} state their unit "
-                f"themselves ({cells[stated].iloc[0]}): they are read as written, and the "
-                f"factor of {ours!r} is left out there"
-            )
-        return numbers.mask(stated, numbers / factor)
 
-
-def parse(
-    text: str, names: Collection[str], most_characters: int = 1000
-) -> Expression | None:
+def parse(text: str, names: Collection[str]) -> Expression | None:
     """Read an expression of the columns ``names``, of which the longest counts; None if
     the text is none, is too long, or reads no column.
     """
@@ -123,52 +114,35 @@ def parse(
     token = re.compile(rf"({named}){NAME_END}|({NUMBER})|{SIGN}")
     columns: list[str] = []
     plain, left = "", text.strip()
-    if len(left) > most_characters:
+    if len(left) > 1000:
         return None
     while left:
         match = token.match(left)
         if match is None:
             return None
         name, number = match.groups()
-        if name is not None and name not in columns:
-            columns.append(name)
-        factor = None if number is None else shared_number(number)
-        if number is not None and not _is_factor(factor):
-            raise RunTableError(
-                f"column {text!r}: {number} is no factor; write a number above 0, like "
-                f"{first_name(text)}*1e9"
-            )
         if name is not None:
+            columns += [name] * (name not in columns)
             plain += f"_{columns.index(name)}"
+        elif number is not None:
+            factor = shared_number(number)
+            if factor is None or not (factor > 0 and math.isfinite(1 / factor)):
+                raise RunTableError(
+                    f"column {text!r}: {number} is no factor; write a number above 0, "
+                    f"like {first_name(text)}*1e9"
+                )
+            plain += repr(factor)
         else:
-            plain += match[0] if factor is None else repr(factor)
+            plain += match[0]
         left = left[match.end() :]
     try:
-        tree = grammar.parse(plain, _list_parts)
+        tree = grammar.parse(plain, partial(grammar.list_parts, functions=FUNCTIONS))
     except grammar.NotUnderstoodError:
         return None
     return Expression(text, tree, tuple(columns)) if columns else None
 
 
-def _list_parts(node: ast.AST) -> Iterable[ast.AST]:
-    match node:
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in grammar.OPERATORS:
-            return left, right
-        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if (
-            name in FUNCTIONS
-        ):
-            return (argument,)
-        case ast.Name() | ast.Constant():
-            return ()
-    raise grammar.NotUnderstoodError(type(node).__name__)
-
-
-def _is_factor(number: float | None) -> bool:
-    return number is not None and number > 0 and math.isfinite(1 / number)
-
-
 def first_name(text: str) -> str:
-    """Take the text before the first factor."""
     return re.split(rf"\s*[*/]\s*(?={NUMBER})", text, maxsplit=1)[0].strip()
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
 from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._law.columns import LOSS_SD, LOSSES_BEFORE
-from bayeslaw._tables.proposals import it_has, losses_hint
+from bayeslaw._tables.proposals import check_columns, it_has, losses_hint
 from bayeslaw._tables.rows.levels import number_alike
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import alike_but_settings
@@ -62,29 +63,26 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: table[domain == name] for name in names}
 
 
-def of_fitted_domains(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of a fit's domains; all runs if either names none."""
+def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
+    """Select the runs of a fit's domains, and refuse runs of other domains only; all
+    runs if either names none.
+    """
     if table is None:
         return runs
     if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
         return runs
-    return runs[runs["domain"].astype(str).isin(table["domain"].astype(str))]
-
-
-def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select as `of_fitted_domains` does, and refuse runs of other domains only."""
-    rows = of_fitted_domains(table, runs)
-    if table is not None and rows.empty and len(runs):
-        name = " and ".join(dict.fromkeys(table["domain"].astype(str)))
-        there = ", ".join(map(str, runs["domain"].unique()[:5]))
+    fitted = table["domain"].astype(str)
+    rows = runs[runs["domain"].astype(str).isin(fitted)]
+    if rows.empty and len(runs):
+        name, there = " and ".join(fitted.unique()), runs["domain"].unique()[:5]
         raise RunTableError(
-            f"the table has no rows of domain {name}, which was fitted; it has: {there}"
+            f"the table has no rows of domain {name}, which was fitted; it has: "
+            f"{', '.join(map(str, there))}"
         )
     return rows
 
 
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
-    """Warn if a fit of one domain is asked about runs of another."""
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
         return
     domains = table["domain"].astype(str).unique()
@@ -98,22 +96,33 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
         )
 
 
-def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
+def covariates(
+    law: Law, runs: pd.DataFrame, *, with_settings: bool = False
+) -> dict[str, Float[np.ndarray, " run"]]:
     """Take the columns a law reads, each of shape (run,). Those of tuned settings may be
-    absent; a column that may be meant by one gives a warning.
+    absent, but for ``with_settings``; a column that may be meant by one gives a warning.
     """
     columns = {}
-    for name in law.tuned:
-        similar = "" if name in runs else _propose_similar(name, runs)
-        if similar:
-            warn(
-                f"law {law.name!r} reads {name!r}, which the table lacks{similar}: its "
-                f"runs are taken to have the best {name}"
-            )
-    for name in law.columns_in(runs):
-        if name not in runs:
-            raise _lacks_column(law, name, runs)
+    for name in law.covariates:
         is_tuned = name in law.tuned
+        if name not in runs:
+            similar = _propose_similar(name, runs)
+            if not is_tuned or with_settings:
+                forecast = (
+                    "; a fit of other checkpoints may forecast it for a forecast "
+                    "(--before, docs/howto/chains.md)"
+                ) * (name in LOSSES_BEFORE)
+                raise RunTableError(
+                    f"law {law.name!r} needs column {name!r} "
+                    f"({NUMERIC.get(name, 'covariate')}), which the table lacks{similar}; "
+                    f"{it_has(runs)}{forecast}"
+                )
+            if similar:
+                warn(
+                    f"law {law.name!r} reads {name!r}, which the table lacks{similar}: "
+                    f"its runs are taken to have the best {name}"
+                )
+            continue
         left_out = ", leave the column out (runs then have the best)" * is_tuned
         check_full(runs, name, f"law {law.name!r} needs", f"fill it{left_out}")
         try:
@@ -126,22 +135,7 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " ru
     return columns
 
 
-def _lacks_column(law: Law, name: str, runs: pd.DataFrame) -> RunTableError:
-    """Build the error about a missing column, with one that may be meant by it."""
-    forecast = ""
-    if name in LOSSES_BEFORE:
-        forecast = (
-            "; a fit of other checkpoints may forecast it for a forecast (--before, "
-            "docs/howto/chains.md)"
-        )
-    return RunTableError(
-        f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), "
-        f"which the table lacks{_propose_similar(name, runs)}; {it_has(runs)}{forecast}"
-    )
-
-
 def _propose_similar(name: str, runs: pd.DataFrame) -> str:
-    """Propose a column that may be meant by a missing one; empty if there is none."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     # names and descriptions are compared: lr is described as a learning rate
     words = (name.casefold(), NUMERIC.get(name, name).casefold())
@@ -181,7 +175,6 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 
 
 def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-    """Take the logarithms of `losses`, shape (run,)."""
     return np.log(losses(runs))
 
 
@@ -193,12 +186,8 @@ def sds_of_log_loss(
     """
     if LOSS_SD not in runs:
         return None
-    check_full(
-        runs,
-        LOSS_SD,
-        "a table with standard errors needs",
-        "write 0 where the loss is exact",
-    )
+    do = "write 0 where the loss is exact"
+    check_full(runs, LOSS_SD, "a table with standard errors needs", do)
     check_values(runs, [LOSS_SD])
     return runs[LOSS_SD].to_numpy(float) / nats
 
@@ -210,29 +199,21 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     """
     if "N" not in runs:
         return {}
-    # parameters of the reference run of the laws that come with this
+    # the reference run of the laws that come with this has a billion parameters
     if not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
     return {c: float(f"{np.exp(np.log(x).mean()):.0e}") for c, x in positive.items()}
 
 
-def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
-    """Tell whether all models are over ``far`` times larger or smaller than the
-    reference run, so that priors in nats may not suit.
-    """
-    return bool(low > far * reference or high < reference / far)
-
-
-def warn_domains(runs: pd.DataFrame) -> None:
-    """Warn of two domains in one table, since one law can only average their losses."""
-    line = domains_mixed(runs)
-    if line is not None:
-        warn(line)
+def _are_far(low: float, high: float, reference: float) -> bool:
+    return bool(low > 100 * reference or high < reference / 100)
 
 
 def domains_mixed(runs: pd.DataFrame) -> str | None:
-    """Write the warning of two domains in one table; None for one domain."""
+    """Write the warning of two domains in one table, since one law can only average
+    their losses; None for one domain.
+    """
     if "domain" not in runs:
         return None
     rows = runs.groupby(runs["domain"].astype(str)).groups
@@ -253,14 +234,10 @@ def names_by(runs: pd.DataFrame, by: str, what: str) -> pd.Series:
     RunTableError
         There is no such column, or it is empty somewhere or the same everywhere.
     """
-    if by not in runs:
-        raise RunTableError(
-            f"the table has no column {by!r} that names {what}s; "
-            f"it has: {', '.join(map(str, runs.columns))}"
-        )
-    if runs[by].isna().any():
-        row = runs.index[runs[by].isna()][0]
-        raise RunTableError(f"row {row}, column {by!r}: empty; name every run's {what}")
+    check_columns(runs, [by], f", which names {what}s")
+    empty = runs[by].isna()
+    if empty.any():
+        refuse(runs.index[empty], by, "empty", f"name every run's {what}")
     names = runs[by].astype(str)
     if names.nunique() < 2:
         raise RunTableError(
@@ -274,7 +251,6 @@ def check_fittable(
     law: Law,
     runs: pd.DataFrame,
     requested: Collection[str] = (),
-    one_domain: bool = True,
     handful: bool = False,
     apart: Collection[str] = (),
 ) -> None:
@@ -283,21 +259,18 @@ def check_fittable(
 
     Exponents of a column with one level keep their priors, at any number of rows.
     ``requested`` names the exponents whose prior the user set: no warning concerns
-    them. With ``one_domain``, runs of several domains give a warning. A ``handful`` of
-    runs may be fewer than the parameters. Rows that differ in a column of ``apart``
-    belong to different domains and are not taken for different settings of one domain.
+    them. With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
+    differ in a column of ``apart`` belong to different domains; without one, runs of
+    several domains give a warning.
     """
-    for name in law.tuned:
-        if name not in runs:
-            raise _lacks_column(law, name, runs)
-    x, rows = covariates(law, runs), len(runs)
+    x, rows = covariates(law, runs, with_settings=True), len(runs)
     nats, free = losses(runs), law.free_priors
 
     # rows for the parameters; for a handful of runs, priors decide the rest
     if rows < len(free):
         count = format_many(rows, "row")
         few = f"{count} for the {len(free)} parameters of law {law.name!r}"
-        if handful:
+        if handful and rows <= HANDFUL:
             warn(
                 f"{few}: what the runs do not narrow is as the priors say "
                 "(fit.narrowed() tells which)"
@@ -307,8 +280,8 @@ def check_fittable(
             raise RunTableError(
                 f"{few}: add runs, or take a smaller law{alone * (rows <= HANDFUL)}"
             )
-    if one_domain:
-        warn_domains(runs)
+    if not apart and (mixed := domains_mixed(runs)):
+        warn(mixed)
 
     # models far from the reference run, at which priors in nats are stated
     if "N" in law.covariates:
@@ -367,9 +340,9 @@ def check_fittable(
         levels, names = np.unique(x[column]), tied[column]
         words = " and ".join(map(format_count, levels[:2]))
         if len(levels) == 1:
-            several = len(names) > 1
-            which = "exponents" if several else "exponent"
-            keep = "keep their priors" if several else "keeps its prior"
+            which, keep = "exponent", "keeps its prior"
+            if len(names) > 1:
+                which, keep = "exponents", "keep their priors"
             warn(
                 f"column {column!r} has one level only ({words}): {which} "
                 f"{', '.join(names)} of law {law.name!r} {keep}; add runs at another "
@@ -381,6 +354,20 @@ def check_fittable(
                 "fitted: laws bend along it as their priors say, and so do forecasts "
                 f"along {column}; a third level would tell"
             )
+
+
+def list_refusals(laws: Iterable[Law], runs: pd.DataFrame) -> dict[str, str]:
+    """List by name the laws that cannot be fitted to a table, and why not."""
+    refused = {}
+    with warnings.catch_warnings():
+        # a review reports what the warnings say
+        warnings.simplefilter("ignore", RunTableWarning)
+        for law in laws:
+            try:
+                check_fittable(law, runs, handful=True)
+            except RunTableError as error:
+                refused[law.name] = str(error)
+    return refused
 
 
 def check_finite(

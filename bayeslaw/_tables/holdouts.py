@@ -17,6 +17,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count, format_level
 from bayeslaw._law.columns import axis_product, is_share, powers_of
 from bayeslaw._tables.beyond import INSIDE
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ class HoldOut:
 
     @property
     def words(self) -> str:
-        """Describe the left-out levels."""
         level = describe_level(self.axis, self.edge)
         return level if self.edge == self.top else f"{level} and more"
 
@@ -121,14 +121,12 @@ class HoldOut:
 
 
 def describe_level(axis: str, level: float) -> str:
-    """Format a level along an axis, with its unit."""
     if axis in WORDS:
         return WORDS[axis].format(format_count(level))
     return f"{axis} {format_level(axis, float(level))}"
 
 
 def _format_edge(level: float) -> str:
-    """Format a level in a stage's name; compute in powers of ten."""
     return f"{level:.2g}" if level >= 1e15 else format_count(level)
 
 
@@ -136,8 +134,11 @@ def _format_edge(level: float) -> str:
 
 
 def has_axis(runs: pd.DataFrame, axis: str) -> bool:
-    """Tell whether a table has the columns that an axis is made of."""
     return set(powers_of(axis)) <= set(runs)
+
+
+def check_axis(runs: pd.DataFrame, axis: str) -> None:
+    check_columns(runs, powers_of(axis), ", by which to hold out")
 
 
 def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
@@ -159,10 +160,8 @@ def stage_axis(runs: pd.DataFrame) -> str:
     levels = []
     for axis in ("N*ptpp", "ptpp"):
         x = axis_values(runs, axis)
-        positive = x[np.isfinite(x) & (x > 0)]
         # three digits, as budgets are written
-        size = 10.0 ** (np.floor(np.log10(positive)) - 2)
-        levels.append(len(np.unique(np.round(positive / size) * size)))
+        levels.append(len({f"{v:.3g}" for v in x[np.isfinite(x) & (x > 0)]}))
     return "N*ptpp" if 1 < levels[0] < levels[1] else "ptpp"
 
 
@@ -183,57 +182,47 @@ def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " 
     return levels[is_new]
 
 
-def _cut(
-    x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
-) -> tuple[Float[np.ndarray, " level"], bool]:
-    """Find the levels of an axis, and tell whether they are true levels. If there are
-    more than ``most``, the starts of ``bins`` groups of equal counts are returned
-    instead.
+def _cut(x: Float[np.ndarray, " run"]) -> tuple[Float[np.ndarray, " level"], bool]:
+    """Find the levels of an axis, and tell whether they are true levels: of more than
+    twelve, the starts of six groups of equal counts are returned instead.
     """
     x = x[np.isfinite(x)]
     levels = np.unique(x)
-    if len(levels) <= most:
+    if len(levels) <= 12:
         return levels, True
-    return np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)[:-1])), False
+    return np.unique(np.quantile(x, np.linspace(0, 1, 7)[:-1])), False
 
 
 # -- stages of one table ---------------------------------------------------------------
 
 
 def largest_stages(
-    runs: pd.DataFrame,
-    axes: Iterable[str],
-    parameters: int = 0,
-    least_share: float = 0.3,
+    runs: pd.DataFrame, axes: Iterable[str], parameters: int = 0
 ) -> list[HoldOut]:
     """Leave out the largest level of each axis, if enough rows are left to fit the
-    parameters: at least ``least_share`` of the rows.
+    parameters: at least three in ten.
 
     On a single curve the largest level is one point, one level beyond the others. It
     shows little of the errors farther on, so the two and the three largest levels are
     left out, too.
     """
-    enough = max(parameters, MIN_ROWS, least_share * len(runs))
+    enough = max(parameters, MIN_ROWS, 0.3 * len(runs))
 
-    def leave_out(axes: Iterable[str], most: int) -> list[HoldOut]:
-        """Leave out a number of the largest levels of each axis."""
-        stages: dict[bytes, HoldOut] = {}
-        for axis in axes:
-            x = axis_values(runs, axis)
-            levels, _ = _cut(x)
-            if len(levels) <= most:
-                continue
-            is_held = x >= levels[-most]
-            if (~is_held).sum() >= enough:
-                # of axes that leave out the same runs, the first
-                stage = HoldOut.at(axis, x, levels[-most])
-                stages.setdefault(is_held.tobytes(), stage)
-        return list(stages.values())
+    def leave_out(axis: str, most: int) -> list[HoldOut]:
+        """Leave out a number of the largest levels of an axis, if that can be."""
+        x = axis_values(runs, axis)
+        levels, _ = _cut(x)
+        stage = [HoldOut.at(axis, x, levels[-most])] if len(levels) > most else []
+        return [one for one in stage if one.is_kept(runs).sum() >= enough]
 
-    stages = leave_out(axes, 1)
+    # of axes that leave out the same runs, the first
+    by_rows: dict[bytes, HoldOut] = {}
+    for axis in axes:
+        for stage in leave_out(axis, 1):
+            by_rows.setdefault(stage.is_held(runs).tobytes(), stage)
+    stages = [*by_rows.values()]
     if len(stages) == 1 and stages[0].is_held(runs).sum() == 1:
-        axis = stages[0].axis
-        stages += leave_out([axis], 2) + leave_out([axis], 3)
+        stages += [one for most in (2, 3) for one in leave_out(stages[0].axis, most)]
     return stages
 
 
@@ -268,18 +257,15 @@ def stages_in_direction(
     Stages of tokens are ignored, because they hold only the ends of runs.
     """
     axes = {name: name.partition(FROM)[0] for name in names}
-    stages = {
-        name: axis
-        for name, axis in axes.items()
-        if "D" not in powers_of(axis) and has_axis(run, axis)
-    }
-    beyond = [
-        name
-        for name, axis in stages.items()
-        if axis_values(run.head(1), axis)[0]
-        > (1 + TOLERANCE) * axis_values(table, axis).max()
-    ]
-    return beyond or list(stages)
+    stages, beyond = [], []
+    for name, axis in axes.items():
+        if "D" in powers_of(axis) or not has_axis(run, axis):
+            continue
+        stages.append(name)
+        most = axis_values(table, axis).max()
+        if axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most:
+            beyond.append(name)
+    return beyond or stages
 
 
 # -- what tests a plan -----------------------------------------------------------------
@@ -315,30 +301,34 @@ def hold_outs(
         edge = levels[axis][first]
         return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
 
-    def leave_out_enough(axis: str) -> HoldOut | None:
-        """Hold out the fewest of the largest levels that have enough rows in every
-        domain and leave enough rows to fit; None if that is impossible.
-        """
+    if named is not None:
+        for runs in tables:
+            check_axis(runs, named)
+        if fewest[named] < 2:
+            raise RunTableError(
+                f"column {named!r} has one level only: nothing to hold out; "
+                "name another (--hold-out)"
+            )
+        main = leave_out(named)
+    # the axes by how far the plan lies beyond the table, farthest first
+    beyond = {axis: 0.0 for axis in axes}
+    for axis in axes:
+        if axis in places and len(levels[axis]):
+            times = places[axis] / levels[axis][-1]
+            beyond[axis] = times if times > INSIDE else 0.0
+    order = sorted(beyond, key=lambda axis: -beyond[axis])
+    # of each, the fewest of the largest levels that have enough rows in every domain, if
+    # they leave enough rows to fit
+    possible = []
+    for axis in (axis for axis in order if fewest[axis] >= 2):
         for first in range(len(levels[axis]) - 1, 0, -1):
             hold_out = leave_out(axis, first)
             held = [hold_out.is_held(runs) for runs in tables]
             if min(np.sum(~of_domain) for of_domain in held) < MIN_ROWS:
-                return None
+                break
             if min(map(np.sum, held)) >= FEW:
-                return hold_out
-        return None
-
-    if named is not None:
-        _check_axis(tables, named, fewest[named])
-        main = leave_out(named)
-    # the axes by how far the plan lies beyond the table, farthest first
-    beyond = {}
-    for axis in axes:
-        times = places.get(axis, 0.0) / levels[axis][-1] if len(levels[axis]) else 0.0
-        beyond[axis] = times if times > INSIDE else 0.0
-    order = sorted(beyond, key=lambda axis: -beyond[axis])
-    held = [leave_out_enough(axis) for axis in order if fewest[axis] >= 2]
-    possible = [hold_out for hold_out in held if hold_out is not None]
+                possible.append(hold_out)
+                break
     if named is None:
         # two levels left to fit; if there are few rows or levels, any level
         main = next((one for one in possible if fewest[one.axis] > 2), None)
@@ -361,21 +351,6 @@ def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
     if len(places) == 2:
         places["N*ptpp"] = places["N"] * places["ptpp"]
     return {axis: float(np.max(x)) for axis, x in places.items()}
-
-
-def _check_axis(tables: Iterable[pd.DataFrame], axis: str, fewest: int) -> None:
-    for runs in tables:
-        missing = [column for column in powers_of(axis) if column not in runs]
-        if missing:
-            raise RunTableError(
-                f"cannot hold out column {missing[0]!r}; the table has: "
-                f"{', '.join(map(str, runs.columns))}"
-            )
-    if fewest < 2:
-        raise RunTableError(
-            f"column {axis!r} has one level only: nothing to hold out; "
-            "name another (--hold-out)"
-        )
 
 
 def untested(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,16 +20,15 @@ from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.cells import read_numbers
 from bayeslaw._tables.rows.naming import LOSSES
+from bayeslaw._tables.sources.points import step_factors
 from bayeslaw._tables.words import (
     BATCH,
     BITS,
     CORPORA,
     EVALUATION,
     FACTORS,
-    LENGTH,
     NOT_MEASURED,
     OF_A_TOKEN,
-    PER_STEP,
     PERPLEXITY,
     SCORES,
     SHARES,
@@ -37,6 +36,7 @@ from bayeslaw._tables.words import (
     START,
     STEP,
     UNITS,
+    WHOLE_BATCH,
     Spelling,
     in_nats,
     in_nats_per_token,
@@ -64,6 +64,15 @@ class Meant(NamedTuple):
 def it_has(runs: pd.DataFrame) -> str:
     """List the table's columns, and how to map them, at the end of an error."""
     return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
+
+
+def check_columns(
+    table: pd.DataFrame, names: Iterable[str], why: str = "", what: str = "the table"
+) -> None:
+    """Refuse a table without one of these columns. ``why`` says for what it is needed."""
+    for name in names:
+        if name not in table:
+            raise RunTableError(f"{what} lacks column {name!r}{why}; {it_has(table)}")
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:
@@ -121,16 +130,15 @@ def losses_hint(runs: pd.DataFrame) -> str:
 
 def _propose_columns(columns: Columns) -> dict[str, Meant]:
     meant = _propose_covariates(columns) | _propose_losses(columns)
-    per_step = columns.last_called(PER_STEP)
-    if columns.step and per_step and "D" not in {*columns.names, *meant}:
-        meant["D"] = Meant(f"{columns.step}*{per_step}")
+    factors = step_factors(columns.rows)
+    if columns.step and len(factors) == 1 and "D" not in {*columns.names, *meant}:
+        meant["D"] = Meant(f"{columns.step}*{factors[0]}")
     mixture = _propose_mixture(columns, meant)
-    if not mixture:
-        return meant
-    of_pairs = ["replay"]
-    if any(ours.startswith("loss_") for ours in mixture):
-        of_pairs += LOSSES
-    return {o: t for o, t in meant.items() if o not in of_pairs} | mixture
+    # a mixture's losses of sets stand in place of those of target and source
+    has_sets = any(ours.startswith("loss_") for ours in mixture)
+    for ours in ("replay", *(LOSSES if has_sets else ())) if mixture else ():
+        meant.pop(ours, None)
+    return meant | mixture
 
 
 def _write_option(ours: str, theirs: str) -> str:
@@ -192,8 +200,7 @@ class Columns:
         last = {last_part(name): name for name in self.names}
         return next((last[name] for name in names if name in last), None)
 
-    def middle(self, name: str, unit: str) -> float | None:
-        """Compute the median of a column in this unit; None without numbers."""
+    def middle(self, name: str, unit: str = "") -> float | None:
         values = self.values.get(name, np.zeros(0))
         return float(np.median(values)) * UNITS[unit] if len(values) else None
 
@@ -202,24 +209,16 @@ class Columns:
         plain = pd.to_numeric(self.rows[name], errors="coerce").notna()
         return bool(len(self.values[name])) and not plain.any()
 
-    def is_share(self, name: str) -> bool:
-        """Tell whether all rows have a number from 0 to 100."""
-        values = self.values[name]
-        is_full = len(values) == len(self.rows)
-        return bool(is_full and values.min() >= 0 and values.max() <= 100)
-
     @cached_property
     def losses(self) -> list[str]:
         """Columns of measured losses, else of perplexities, else of bits, else of
         evaluations whose values look like losses; of these the evaluated ones, else those
         that are not of training.
         """
-        words = {name: {*named_words(name)} for name in self.values}
         words = {
-            name: of
-            for name, of in words.items()
-            if not (NOT_MEASURED & of or is_setting(name))
+            name: {*named_words(name)} for name in self.values if not is_setting(name)
         }
+        words = {name: of for name, of in words.items() if not NOT_MEASURED & of}
         kinds = [
             [n for n, of in words.items() if "loss" in of and "per" not in of],
             [n for n, of in words.items() if PERPLEXITY & of and "per" not in of],
@@ -239,9 +238,9 @@ class Columns:
         values = self.values.get(name, np.zeros(0))
         if len(values) < 2:
             return False
-        has_size = (values > 0.3) & (values < 13)  # 13: ln of the largest vocabularies
-        has_decimals = values != np.round(values, 1)
-        return float((has_size & has_decimals).mean()) > 0.8
+        # 13: ln of the largest vocabularies
+        is_like = (values > 0.3) & (values < 13) & (values != np.round(values, 1))
+        return float(is_like.mean()) > 0.8
 
     def spelled(self, spelling: Spelling) -> Iterator[list[str]]:
         """Find the columns of numbers that match each name of a spelling."""
@@ -271,7 +270,7 @@ class Columns:
 
 def _propose_covariates(columns: Columns) -> dict[str, Meant]:
     meant: dict[str, Meant] = {}
-    size = columns.middle("N", "")
+    size = columns.middle("N")
     for spelling in SPELLINGS:
         is_stage = spelling.ours == "pretrain_tokens"
         ours = "ptpp" if is_stage else spelling.ours
@@ -362,9 +361,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     """
     if any(map(is_share, columns.names)):
         return {}
-    losses = {
-        n.removeprefix("loss_"): n for n in columns.names if n.startswith("loss_")
-    }
+    losses = {n.removeprefix("loss_"): n for n in columns.names if n[:5] == "loss_"}
     usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
     if not losses:
         # by the words that tell them apart
@@ -378,19 +375,22 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
         column: [word for word in named_words(column) if word not in SHARES]
         for column in columns.values
     }
-    alike = {
-        name: [
-            c for c, own in own_words.items() if name_words(name) == own or c == name
+    shares = {}
+    for name in sorted(losses):
+        alike = [
+            c for c, own in own_words.items() if own == name_words(name) or c == name
         ]
-        for name in sorted(losses)
-    }
-    shares = {name: theirs[0] for name, theirs in alike.items() if len(theirs) == 1}
+        shares |= {name: alike[0]} if len(alike) == 1 else {}
     if len(shares) < 2:
         # columns with a word of shares, if they sum to one or 100 in most rows
         shares = {
             "_".join(own): column
             for column, own in own_words.items()
-            if own and len(own) < len(named_words(column)) and columns.is_share(column)
+            if own
+            and len(own) < len(named_words(column))
+            and len(values := columns.values[column]) == len(columns.rows)
+            and values.min() >= 0
+            and values.max() <= 100
         }
         total = sum((columns.values[c] for c in shares.values()), np.zeros(1))
         whole = (np.abs(total - 1) < 0.02) | (np.abs(total - 100) < 2)
@@ -415,16 +415,13 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
 
 
 def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
-    """Explain choices between columns, other units, and what lacks a proposal."""
     words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
-        batch = columns.last_called((*BATCH, "batch"))
-        length = columns.last_called(LENGTH)
-        option = f'--column "D={columns.step}*TOKENS_OF_A_STEP"'
-        if batch and length:
-            option = _write_option("D", f"{columns.step}*{batch}*{length}")
-            if not ("global" in batch or "total" in batch):
-                option += " (times devices and accumulated batches, if several)"
+        factors = step_factors(columns.rows, (*BATCH, "batch"))
+        product = "*".join([columns.step, *(factors or ["TOKENS_OF_A_STEP"])])
+        option = _write_option("D", product)
+        if len(factors) == 2 and last_part(factors[0]) not in WHOLE_BATCH:
+            option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
     read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
     bits = [(n, o) for o, names in read.items() for n in names if words[n] & BITS]

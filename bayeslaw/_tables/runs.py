@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_scalar
 
 from bayeslaw._base.errors import RunTableError, warn
-from bayeslaw._base.numbers import (
-    LARGEST_COUNT,
-    MULTIPLES_OF_COUNTS,
-    format_count,
-)
+from bayeslaw._base.numbers import LARGEST_COUNT, MULTIPLES_OF_COUNTS, format_count
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
     LOSS_SD,
@@ -24,13 +20,7 @@ from bayeslaw._law.columns import (
     is_share,
 )
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
-from bayeslaw._tables.columns import (
-    BOTH,
-    melt_losses,
-    pairs_of,
-    renamed,
-    replaced,
-)
+from bayeslaw._tables.columns import BOTH, melt_losses, pairs_of, renamed, replaced
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import (
@@ -56,15 +46,13 @@ from bayeslaw._tables.rows.shares import (
     share_columns,
     with_shares,
 )
-from bayeslaw._tables.sources.files import melt_wide
+from bayeslaw._tables.sources.files import FORMATS, is_tracker, melt_wide, read_source
 from bayeslaw._tables.sources.points import with_tokens
-from bayeslaw._tables.sources.source import FORMATS, is_tracker, read_source
 from bayeslaw._tables.suspicions import PastMinimumWarning, past_minimum, suspicions
 from bayeslaw._tables.where import select
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool
-
+_BEFORE = "loss of the checkpoint before adaptation, nats per token"
+_COMPUTED = "computed where there are columns step, lr and run"
 # column of the schema: what it is
 NUMERIC = {
     "N": "model parameters",
@@ -75,23 +63,13 @@ NUMERIC = {
     "pretrain_tokens": "pre-training tokens, from which ptpp is reckoned",
     "loss": "nats per token",
     LOSS_SD: "standard error of the loss, nats per token",
-    LOSS_BEFORE: "loss of the checkpoint before adaptation, nats per token",
-    SOURCE_LOSS_BEFORE: (
-        "source loss of the checkpoint before adaptation, nats per token"
-    ),
-    "target_loss_before": (
-        "target loss of the checkpoint before adaptation, nats per token"
-    ),
+    LOSS_BEFORE: _BEFORE,
+    SOURCE_LOSS_BEFORE: f"source {_BEFORE}",
+    "target_loss_before": f"target {_BEFORE}",
     "source_loss": "loss on the source domain, nats per token",
     "target_loss": "loss on the target domain, nats per token",
-    "S1_pt": (
-        "forward area of the pre-training schedule, "
-        "computed where there are columns step, lr and run"
-    ),
-    "S2_pt": (
-        "annealing area of the pre-training schedule, "
-        "computed where there are columns step, lr and run"
-    ),
+    "S1_pt": f"forward area of the pre-training schedule, {_COMPUTED}",
+    "S2_pt": f"annealing area of the pre-training schedule, {_COMPUTED}",
     "S1_cpt": "forward area of the adaptation schedule",
     "S2_cpt": "annealing area of the adaptation schedule",
     "step": "step",
@@ -233,8 +211,7 @@ def read_with_notes(
     # the table under the schema's names
     of_names = {theirs for theirs, ours in pairs if ours in NAMES}
     table = load_table(source, grows=grows, names=of_names)
-    if is_store:
-        # if `columns` maps another column to a metric's name, the metric is dropped
+    if is_store:  # a metric of whose name `columns` makes another column is dropped
         table = table.drop(columns=replaced(table, pairs))
     runs = _with_names(renamed(table, pairs, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
@@ -314,17 +291,16 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
             for key, cell in runs[keys][rows].iloc[0].items()
         )
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
-        numbers = row_numbers(runs)[rows]
-        refuse(numbers, "loss", f"different losses for one {point}", do)
+        what = f"different losses for one {point}"
+        refuse(row_numbers(runs)[rows], "loss", what, do)
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Read names as text, and make a column ``run`` if another column names the runs.
     Warn of names that differ in case only.
     """
-    texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
-    runs = runs.assign(**texts)
-    for name in texts:
+    runs = runs.assign(**{n: as_names(runs[n]) for n in NAMES if n in runs})
+    for name in (n for n in NAMES if n in runs):
         names = pd.Series(runs[name].dropna().unique())
         twice = names[names.map(str.casefold).duplicated(keep=False)]
         if len(twice):
@@ -346,7 +322,6 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """Name learning curves as runs, if no column names them."""
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
@@ -437,7 +412,6 @@ def as_design(source: object) -> pd.DataFrame:
 
 
 def frame_of(source: object) -> pd.DataFrame:
-    """Return a DataFrame, or make one of a row, of columns, or of rows."""
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
         if levels > 1:
@@ -446,25 +420,26 @@ def frame_of(source: object) -> pd.DataFrame:
                 "table.columns = ['_'.join(map(str, c)) for c in table.columns]"
             )
         return source
-    if isinstance(source, pd.Series) and {*source.index} & {*NUMERIC}:
-        return frame_of(source.to_dict())
-    if isinstance(source, Mapping) and source and all(map(is_scalar, source.values())):
-        return pd.DataFrame([dict(source)])
-    if isinstance(source, Mapping) and source:
-        try:
-            return pd.DataFrame(dict(source))
-        except ValueError as error:  # columns of several lengths
-            raise RunTableError(f"a table of runs: {error}") from None
-    records = source if isinstance(source, list) else []
-    if records and all(isinstance(record, Mapping) for record in records):
-        return pd.DataFrame(records)
     do = "make it one by pandas.DataFrame(...)"
     if isinstance(source, pd.Series):
         do = "give the table of which it is a column, or a row with named values"
+        source = source.to_dict() if {*source.index} & {*NUMERIC} else source
     elif hasattr(source, "log_loss") or hasattr(source, "latex"):
         do = (
             "the table comes second where a fit comes first, and first where a law does"
         )
+    if isinstance(source, Mapping) and source:
+        is_row = all(map(is_scalar, source.values()))
+        try:
+            return pd.DataFrame([source] if is_row else dict(source))
+        except ValueError as error:  # columns of several lengths
+            raise RunTableError(f"a table of runs: {error}") from None
+    if (
+        isinstance(source, list)
+        and source
+        and all(isinstance(record, Mapping) for record in source)
+    ):
+        return pd.DataFrame(source)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
         f"{type(source).__name__}: {do}"
@@ -511,7 +486,9 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
 def _parse_numbers(
     runs: pd.DataFrame,
 ) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
-    """Convert schema columns to floats, with reasons by column and row if not."""
+    """Convert schema columns to floats, with reasons by column and row if not. Warn of
+    shares of which some are percent, and of counts that may have overflowed.
+    """
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells, of_share = runs[name], name == "replay" or is_share(name)
@@ -519,58 +496,45 @@ def _parse_numbers(
         suffixes = "%" if of_share else ""
         if name in (*COUNTS, "ptpp"):
             suffixes = MULTIPLES_OF_COUNTS
-        if of_share and not is_of_numbers(cells.dtype):
-            _warn_percent(name, cells)
-        overflowed = _find_overflowed(name, cells)
-        runs[name], reasons = read_numbers(
-            cells, counts=name in COUNTS, suffixes=suffixes
-        )
-        reasons |= overflowed
+        values, reasons = read_numbers(cells, counts=name in COUNTS, suffixes=suffixes)
         if of_share:
             # shares that differ from 0 or 1 by an error of arithmetic lie at these ends
-            ends = runs[name].round().clip(0.0, 1.0)
-            runs[name] = runs[name].where((runs[name] - ends).abs() > 1e-9, ends)
+            ends = values.round().clip(0.0, 1.0)
+            values = values.where((values - ends).abs() > 1e-9, ends)
+        if of_share and not is_of_numbers(cells.dtype):
+            written = cells.dropna().astype(str).str.strip()
+            percent = written.str.endswith("%")
+            fraction = ~percent & ~written.isin(("0", "0.0"))
+            if percent.any() and fraction.any():
+                example = f"{written[percent].iloc[0]} and {written[fraction].iloc[0]}"
+                warn(
+                    f"column {name!r} mixes percent with fractions ({example}): "
+                    "read as written; write all of them one way"
+                )
+        is_integer = pd.api.types.is_integer_dtype(cells.dtype)
+        bits = 8 * getattr(cells.dtype, "itemsize", 8)
+        if name in COUNTS and is_integer and bits <= 32:
+            # integers of 32 bits overflow at 2.1 billion, to negative ones; others may
+            # have begun again from 0, which the table does not show
+            why = (
+                f"below 0 in integers of {bits} bits, which hold no more than 2.1 "
+                "billion: the column overflowed, also where it is above 0; write it as "
+                "64-bit integers or floats"
+            )
+            reasons |= dict.fromkeys(values.index[values < 0], why)
+            is_unsigned = str(cells.dtype).casefold().startswith("u")
+            most, largest = 2.0 ** (32 if is_unsigned else 31), values.max()
+            if not reasons and most / 2 < largest < most:
+                warn(
+                    f"column {name!r} is of 32-bit integers, which hold up to "
+                    f"{format_count(most)}, and reaches {format_count(largest)}: larger "
+                    "counts would have overflowed to smaller ones; write it as 64-bit "
+                    "integers or floats"
+                )
+        runs[name] = values
         if reasons:
             unread[name] = reasons
     return runs, unread
-
-
-def _find_overflowed(name: str, cells: pd.Series) -> dict[Any, str]:
-    """Find rows with a negative count in 32-bit integers, which overflow at 2.1
-    billion; without such, warn of a count near the maximum: others may have begun again
-    from 0, and the table does not show that.
-    """
-    kind = cells.dtype
-    bits = 8 * getattr(kind, "itemsize", 8)
-    if name not in COUNTS or bits > 32 or not pd.api.types.is_integer_dtype(kind):
-        return {}
-    below = cells.index[(cells < 0).fillna(False).to_numpy(bool)]
-    most = 2.0 ** (32 if str(kind).casefold().startswith("u") else 31)
-    largest = float(cells.max())
-    if below.empty and most / 2 < largest < most:
-        warn(
-            f"column {name!r} is of 32-bit integers, which hold up to "
-            f"{format_count(most)}, and reaches {format_count(largest)}: larger counts "
-            "would have overflowed to smaller ones; write it as 64-bit integers or floats"
-        )
-    why = (
-        f"below 0 in integers of {bits} bits, which hold no more than 2.1 "
-        "billion: the column overflowed, also where it is above 0; write it as 64-bit "
-        "integers or floats"
-    )
-    return dict.fromkeys(below, why)
-
-
-def _warn_percent(name: str, cells: pd.Series) -> None:
-    written = cells.dropna().astype(str).str.strip()
-    percent = written.str.endswith("%")
-    fraction = ~percent & ~written.isin(("0", "0.0"))
-    if percent.any() and fraction.any():
-        example = f"{written[percent].iloc[0]} and {written[fraction].iloc[0]}"
-        warn(
-            f"column {name!r} mixes percent with fractions ({example}): "
-            "read as written; write all of them one way"
-        )
 
 
 def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
@@ -585,34 +549,32 @@ def check_values(
     that the table has. Columns of ``positive``, too, are above 0.
     """
     for name in (n for n in names if n in runs):
-        x = runs[name].to_numpy(float)
-        # fault: the rows with it, and what to do
-        faults: dict[str, tuple[Bool[np.ndarray, " run"], str]] = {}
+        x, what = runs[name].to_numpy(float), NUMERIC.get(name, "a setting")
+        # each fault: the rows with it, and what to do
+        faults = {"infinite": (np.isinf(x), "remove the run or mend the number")}
         if name == "loss":
             query = " and ".join(filter(None, ["loss > 0", finished_query(runs)]))
             do = f'leave such runs out (--where "{query}") or measure them'
-            faults["NaN or empty"] = np.isnan(x), do
-        faults["infinite"] = np.isinf(x), "remove the run or mend the number"
+            faults = {"NaN or empty": (np.isnan(x), do)} | faults
         if name in POSITIVE or name in positive:
             do = (
-                f"{name} is {NUMERIC.get(name, 'a setting')} and must be above 0; mend it, or leave such "
-                f'rows out (--where "{name} > 0")'
+                f"{name} is {what} and must be above 0; mend it, or leave such rows out "
+                f'(--where "{name} > 0")'
             )
             faults["not positive"] = x <= 0, do
         if name in NOT_NEGATIVE:
             faults["negative"] = x < 0, f"{name} must be at least 0"
         if name in COUNTED:
-            do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
+            do = f"{name} is {what}; mend the number or its unit"
             faults["more than there can be"] = x > LARGEST_COUNT, do
         if name == "replay" or is_share(name):
             percent = (x > 1).sum() > np.isfinite(x).sum() / 2
             do = "these look like percent" if percent else f"{name} is a share"
-            outside = (x < 0) | (x > 1)
-            faults["outside [0, 1]"] = outside, f"{do}: write 0.34 or 34%"
-        for what, (wrong, do) in faults.items():
+            faults["outside [0, 1]"] = (x < 0) | (x > 1), f"{do}: write 0.34 or 34%"
+        for fault, (wrong, do) in faults.items():
             if wrong.any():
                 first = x[wrong][0]
-                fault = what if np.isnan(first) else f"{first:g} is {what}"
+                fault = fault if np.isnan(first) else f"{first:g} is {fault}"
                 refuse(row_numbers(runs)[wrong], name, fault, do)
 
 

@@ -117,15 +117,13 @@ def simulate(
     runs = DESIGNS[str(design)]() if table is None else table.copy()
     missing = [column for column in law.covariates if column not in runs]
     if is_named and missing:
-        complete = [
-            f"design {name!r} has it (--design {name})"
-            for name, lay in DESIGNS.items()
-            if set(law.covariates) <= set(lay())
-        ]
-        advice = complete or ["give a table of runs that has it (--design runs.csv)"]
+        advice = "give a table of runs that has it (--design runs.csv)"
+        for name, lay in DESIGNS.items():
+            if set(law.covariates) <= set(lay()):
+                advice = f"design {name!r} has it (--design {name})"
         raise LawError(
             f"law {law.name!r} reads {missing[0]!r}, which design {design!r} lacks: "
-            f"{advice[0]}"
+            f"{advice}"
         )
     values = law.from_paper({**law.plausible, **(parameters or {})})
     loss = np.asarray(law.loss(fitting.covariates(law, runs), values))

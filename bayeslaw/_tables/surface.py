@@ -111,7 +111,6 @@ class Surface:
         return float(np.median(np.abs(self.misses)))
 
     def misses_at(self, at: pd.DataFrame) -> Float[np.ndarray, " row"]:
-        """Measure how far the log losses of other rows lie above the surface."""
         foreseen = surface_terms(self.runs, self.columns, at) @ self.coefficients
         return np.log(at["loss"].to_numpy(float)) - foreseen
 
@@ -168,9 +167,7 @@ def outliers(
 
 
 def rise_along(
-    runs: pd.DataFrame,
-    column: str,
-    other_columns: Collection[str],
+    runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[str, float] | None:
     """Find the first part of a table in which losses clearly rise with a column, given
     the other columns, by over 1% of the loss.
@@ -184,7 +181,20 @@ def rise_along(
         return None
     beside = [c for c in other_columns if c in runs and c != column]
     for part, rows in _iterate_parts(runs, column, beside):
-        rise = _measure_rise(rows, column, beside)
+        rows = rows.dropna(subset=[column, *beside, "loss"])
+        if rows[column].nunique() < 2:
+            continue
+        axis = _standardise(rows, column)
+        others = [_standardise(rows, c) for c in beside if rows[c].nunique() > 1]
+        terms = [np.ones(len(rows)), *others]
+        if len(rows) >= 3 * (1 + len(terms) + len(others)):
+            terms += [other**2 for other in others]
+        y = np.log(rows["loss"].to_numpy(float))
+        slope, error, freedom = fit_slope(axis, np.column_stack(terms), y)
+        # six rows beyond the number of terms, and a false rise in one of 100,000
+        if freedom < 6 or (error > 0 and stdtr(freedom, -slope / error) > 1e-5):
+            continue
+        rise = float(np.expm1(slope * np.ptp(axis)))
         if rise > 0.01:
             return part, rise
     return None
@@ -193,40 +203,22 @@ def rise_along(
 def _iterate_parts(
     runs: pd.DataFrame, column: str, beside: Collection[str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def show(level: float) -> str:
+        return f"{level:g}" if level < 1 else format_count(level)
+
     yield "", runs
     for name in beside:
         values = runs[name]
         levels = np.sort(values.dropna().unique())[::-1]
         if len(levels) > 12:
             low, high = values.quantile([1 / 3, 2 / 3])
-            yield f"at {name} over {_show(high)}", runs[values > high]
-            yield f"at {name} under {_show(low)}", runs[values < low]
+            yield f"at {name} over {show(high)}", runs[values > high]
+            yield f"at {name} under {show(low)}", runs[values < low]
         elif len(levels) > 1:
             for level in levels:
-                yield f"at {name} = {_show(level)}", runs[values == level]
+                yield f"at {name} = {show(level)}", runs[values == level]
     levels = np.sort(runs[column].dropna().unique())
     if 2 < len(levels) <= 12:
         for low, high in itertools.pairwise(levels):
-            name = f"from {column} = {_show(low)} to {_show(high)}"
+            name = f"from {column} = {show(low)} to {show(high)}"
             yield name, runs[runs[column].isin((low, high))]
-
-
-def _show(level: float) -> str:
-    return f"{level:g}" if level < 1 else format_count(level)
-
-
-def _measure_rise(runs: pd.DataFrame, column: str, beside: Collection[str]) -> float:
-    """Measure how much losses rise along a column; 0 if they do not, or unknown."""
-    runs = runs.dropna(subset=[column, *beside, "loss"])
-    if runs.empty or runs[column].nunique() < 2:
-        return 0.0
-    axis = _standardise(runs, column)
-    others = [_standardise(runs, c) for c in beside if runs[c].nunique() > 1]
-    terms = [np.ones(len(runs)), *others]
-    if len(runs) >= 3 * (1 + len(terms) + len(others)):
-        terms += [other**2 for other in others]
-    y = np.log(runs["loss"].to_numpy(float))
-    slope, error, freedom = fit_slope(axis, np.column_stack(terms), y)
-    # six rows beyond the number of terms, and a false rise in one of 100,000
-    is_clear = freedom >= 6 and (error == 0 or stdtr(freedom, -slope / error) <= 1e-5)
-    return float(np.expm1(slope * np.ptp(axis))) if slope > 0 and is_clear else 0.0

@@ -44,7 +44,7 @@ class Rule(NamedTuple):
 
 def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
     """Write a line for each suspicion by the `RULES` of ``when``; where a table is read,
-    also by what `find_unfinished` and the like see in single rows.
+    also by what `find_odd_rows` and `find_gaps` see in single rows.
     """
     lines: dict[str, str] = {}
     for rule, says in RULES.items():
@@ -52,12 +52,9 @@ def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
             continue
         if not {*rule.needs.split()} <= {*runs}:
             continue
-        values = (
-            runs[rule.figure] if isinstance(rule.figure, str) else rule.figure(runs)
-        )
-        if not isinstance(values, pd.Series):
-            values = pd.Series([values], dtype=float)
-        values = values[np.isfinite(values.to_numpy(float))]
+        of = rule.figure
+        values = pd.Series(runs[of] if isinstance(of, str) else of(runs), dtype=float)
+        values = values[np.isfinite(values)]
         low, high = rule.odd
         if not values.empty and low < (x := float(values.agg(rule.by))) < high:
             odd = int(((values > low) & (values < high)).sum())
@@ -66,8 +63,7 @@ def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
             lines[rule.about] = shown
     if "read" not in when:
         return [*lines.values()]
-    of_rows = [*find_unfinished(runs), *find_renamed(runs), *find_twins(runs)]
-    return [*of_rows, *lines.values(), *find_gaps(runs)]
+    return [*find_odd_rows(runs), *lines.values(), *find_gaps(runs)]
 
 
 def describe_unjudged_units(runs: pd.DataFrame) -> str:
@@ -88,8 +84,7 @@ def describe_unjudged_units(runs: pd.DataFrame) -> str:
 
 
 def _divide_tokens(runs: pd.DataFrame) -> pd.Series:
-    ratio = runs["D"] / runs["N"]
-    return ratio[ratio > 0]
+    return runs["D"] / runs["N"]
 
 
 def _compare_losses(runs: pd.DataFrame) -> float:
@@ -176,30 +171,23 @@ def _find_divided_again(runs: pd.DataFrame) -> pd.Series | float:
     return nan
 
 
-def _is_flag(runs: pd.DataFrame) -> float:
-    return float({*runs["replay"].dropna()} == {0.0, 1.0})
-
-
 # -- rows ------------------------------------------------------------------------------
 
 
-def find_unfinished(runs: pd.DataFrame) -> Iterator[str]:
+def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
+    """Tell of unfinished runs; of rows of one run that differ in what is set before it;
+    and of rows exported twice, which would count as replicates.
+    """
     for name, states, count in unfinished(runs):
         yield (
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "
             f"{', '.join(states)}): their losses may be of another schedule; leave "
             f'them out by --where "{finished_query(runs)}"'
         )
-
-
-def find_renamed(runs: pd.DataFrame) -> Iterator[str]:
-    """Tell of rows of one run that differ in what is set before a run."""
-    if "run" not in runs:
-        return
-    settings = [c for c in ("N", "ptpp") if c in runs]
-    levels = runs.groupby("run")[settings].nunique()
+    settings = [c for c in ("N", "ptpp") if c in runs and "run" in runs]
     for name in settings:
-        several = levels.index[levels[name] > 1]
+        levels = runs.groupby("run")[name].nunique()
+        several = levels.index[levels > 1]
         # where most runs have several, the column does not name runs
         if 0 < len(several) <= 0.2 * len(levels):
             rows = runs.index[(runs["run"] == several[0]).to_numpy()]
@@ -207,11 +195,7 @@ def find_renamed(runs: pd.DataFrame) -> Iterator[str]:
                 f"{named_rows(rows)} are of one run, {several[0]!r}, and differ in "
                 f"{name!r}: is a run's name there twice?"
             )
-            return
-
-
-def find_twins(runs: pd.DataFrame) -> Iterator[str]:
-    """Tell of rows exported twice, which would count as replicates."""
+            break
     twins = runs.duplicated(keep="first").to_numpy()
     if "loss" in runs and twins.any():
         yield (
@@ -247,35 +231,34 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         rows = rows[~(rows["loss"] > rows[LOSS_BEFORE])]
     rows = rows[rows[along].notna()]
     points = rows.groupby([*keys, along], dropna=False)["loss"].median()
-    points = points.map(np.log).rename("log").reset_index()
-    of_point = points.groupby(keys, dropna=False).ngroup().to_numpy()
-    counts = np.bincount(of_point)
-    first = np.cumsum(counts) - counts  # index of each run's first point
-    at_end = np.full(len(counts), -np.inf)  # rise of runs that passed their minimum
-    for count in np.unique(counts[counts > 3]):
-        alike = np.flatnonzero(counts == count)
-        # log losses of all runs of so many points, (run, point)
-        losses = points["log"].to_numpy()[first[alike, None] + np.arange(count)]
-        parts = np.array_split(losses, min(count, 12), axis=1)
-        course = np.stack([np.median(part, axis=1) for part in parts], axis=1)
+    points = points.reset_index()
+    logs = np.log(points["loss"].to_numpy())
+    of_run = points.groupby(keys, dropna=False).ngroup().to_numpy()
+    risen = []  # the rise to the end of runs that passed their minimum, and their points
+    for run in np.split(np.arange(len(points)), np.flatnonzero(np.diff(of_run)) + 1):
+        losses = logs[run]
+        if len(losses) <= 3:
+            continue
+        course = losses
+        if len(losses) > 12:
+            course = np.array([np.median(p) for p in np.array_split(losses, 12)])
+        rise = np.median(course[-3:]) - course.min()
+        if course.argmin() >= len(course) - 3 or rise <= 0.005:
+            continue
         # second differences are free of a trend; those of noise have six times its
         # variance
-        bends = np.median(np.abs(np.diff(course, 2, axis=1)), axis=1)
-        noise = bends / (0.6745 * np.sqrt(6))
-        rise = np.median(course[:, -3:], axis=1) - course.min(axis=1)
-        is_past = course.argmin(axis=1) < len(parts) - 3
-        is_past &= rise > np.maximum(0.005, 4 * noise)
-        at_end[alike[is_past]] = (losses[:, -1] - losses.min(axis=1))[is_past]
-    risen = np.isfinite(at_end)
-    if not risen.any():
+        noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
+        if rise > 4 * noise:
+            risen.append((losses[-1] - losses.min(), run))
+    if not risen:
         return None
-    worst = int(at_end.argmax())
-    of_worst = points.iloc[first[worst] : first[worst] + counts[worst]]
-    rise, lowest = at_end[worst], of_worst[along].iloc[of_worst["log"].argmin()]
+    rise, run = max(risen, key=lambda one: one[0])
+    worst = points.iloc[run]
+    lowest = worst[along].iloc[logs[run].argmin()]
     shown = [
-        f"{column} {format_level(column, of_worst[column].iloc[0])}" for column in keys
+        f"{column} {format_level(column, worst[column].iloc[0])}" for column in keys
     ]
-    others = f" ({risen.sum() - 1} more rise, too)" if risen.sum() > 1 else ""
+    others = f" ({len(risen) - 1} more rise, too)" if len(risen) > 1 else ""
     of_repeated = "it reads U" if "U" in runs else "give unique tokens, column U"
     return (
         f"the loss of {', '.join(shown)} is least at {along} {format_count(lowest)} and "
@@ -351,7 +334,7 @@ RULES: dict[Rule, str] = {
         "column 'replay' is at most {x:.2%} in {odd} of {n} rows (row {row}): shares that "
         "were divided by 100 once more? write replay as a share, .25 or 25%"
     ),
-    Rule("replay", "replay", _is_flag, (0, inf)): (
+    Rule("replay", "replay", lambda t: {*t["replay"].dropna()} == {0, 1}, (0, inf)): (
         "replay is 0 or 1 in all rows: a flag, not the share of source data? write the "
         "share, .25 or 25%"
     ),
@@ -361,7 +344,8 @@ RULES: dict[Rule, str] = {
     ),
     Rule("progress", "run step D", _find_fewer_tokens, (0, inf), "read", by="max"): (
         "{odd} of {n} rows (row {row}) have fewer tokens D than an earlier step of their "
-        "run: counted anew after a resume? D is the tokens since the run's start"
+        "run: counted anew after a resume, an integer that overflowed, or two runs of one "
+        "name? D is the tokens since the run's start"
     ),
     Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
     Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,

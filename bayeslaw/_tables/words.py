@@ -9,7 +9,7 @@ from typing import NamedTuple
 # how W&B, MLflow and TensorBoard name columns in their tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # the unit in brackets at the end of a name: tokens (B), Trainingstoken [Mrd.]
-BRACKETS = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*")
+BRACKETS = re.compile(r"^(.*\S)\s*[\[(]([^\[\]()]*)[\])]\s*$")
 # units that the first or last word of a name may state, as they are written in an
 # expression; and their factors
 FACTORS = {
@@ -206,8 +206,7 @@ def last_part(name: object) -> str:
 
 def without_unit(name: str) -> str:
     """Drop the unit in brackets at the end of a column's name."""
-    bracketed = BRACKETS.fullmatch(name)
-    return bracketed[1] if bracketed else name
+    return BRACKETS.sub(r"\1", name)
 
 
 def named_words(name: str) -> list[str]:
@@ -217,26 +216,26 @@ def named_words(name: str) -> list[str]:
 
 def likeness(words: list[str], wanted: list[str]) -> int:
     """Tell how well a name has the wanted words: 3 if it begins with them, 2 if it has
-    them, 1 if it has each in another form, else 0.
+    them, 1 if it has each, in the singular or plural, or in a compound
+    (``trainingstoken``), else 0.
     """
     if words[: len(wanted)] == wanted:
         return 3
     if set(wanted) <= set(words):
         return 2
-    return int(all(any(_is_word(word, one) for word in words) for one in wanted))
-
-
-def _is_word(word: str, wanted: str) -> bool:
-    """Tell whether a word of a name is the wanted one, in the singular or plural, or
-    ends in it as compounds do: ``trainingstoken``.
-    """
-    stem, wanted_stem = word.removesuffix("s"), wanted.removesuffix("s")
-    is_long = len(wanted_stem) > 3
-    return word == wanted or (is_long and stem.endswith(wanted_stem))
+    stems = [(one, one.removesuffix("s")) for one in wanted]
+    return int(
+        all(
+            any(
+                word == one or (len(stem) > 3 and word.removesuffix("s").endswith(stem))
+                for word in words
+            )
+            for one, stem in stems
+        )
+    )
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name for a query."""
     return name if name.isidentifier() else f"`{name}`"
 
 

@@ -44,7 +44,7 @@ def with_file(options: Options, table: Path | None) -> Options:
     LawError
         The file cannot be read, or has an unknown key or a value of the wrong type.
     """
-    from bayeslaw._tables.sources.source import is_tracker
+    from bayeslaw._tables.sources.files import is_tracker
 
     if table is None or is_tracker(table):
         return options
@@ -99,17 +99,23 @@ def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
     """Keep those mappings whose columns the table has. (The folder may also have a
     table with the schema's names, or a goal without losses.)
     """
-    from bayeslaw._tables.columns import is_there
+    from bayeslaw._tables.expression import columns_read, shared_number
     from bayeslaw._tables.runs import load_table
 
     if not columns:
         return []
-    names = list(map(str, load_table(table).columns))
+    names = set(map(str, load_table(table).columns))
     mapped = {pair.partition("=")[0] for pair in columns}
     there = []
     for pair in columns:
         ours, _, theirs = pair.partition("=")
-        if is_there(theirs, ours, names, mapped):
+        inputs = set(columns_read(theirs, names | mapped))
+        # a number for all rows, or a product of columns that are computed, does not
+        # replace a column: the table may have been read and written before
+        is_new = ours not in names or not inputs <= mapped | {ours}
+        if theirs in names or (
+            is_new and (inputs or shared_number(theirs) is not None)
+        ):
             there.append(pair)
     return there
 
@@ -209,7 +215,7 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
     LawError
         There is no mapping, no folder for it, or a file with other content.
     """
-    from bayeslaw._tables.sources.source import is_tracker
+    from bayeslaw._tables.sources.files import is_tracker
 
     if is_tracker(table):
         raise LawError(f"--remember: {table} is no file to write {FILE} beside")
@@ -217,7 +223,12 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
         raise LawError("--remember keeps a mapping: give --column N=yours ...")
     columns_of(columns)  # raises the usual errors for a wrong mapping
     path = table.parent / FILE
-    lines = [f"{_key(n)} = {json.dumps(v)}" for n, v in name_values(columns)]
+    # a TOML key of these characters needs no quotes
+    named = [
+        (n if re.fullmatch(r"[\w-]+", n) else json.dumps(n), v)
+        for n, v in name_values(columns)
+    ]
+    lines = [f"{key} = {json.dumps(value)}" for key, value in named]
     if path.is_file():
         if set(read_file(path)["column"]) == {
             f"{n}={v}" for n, v in name_values(columns)
@@ -229,8 +240,3 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
     with atomic_write(path) as part:
         part.write_text("\n".join(["[columns]", *lines, ""]), encoding="utf-8")
     return path
-
-
-def _key(name: str) -> str:
-    # a TOML key of these characters needs no quotes
-    return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.arguments import argument, command, option
-from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw._base.errors import BayeslawError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
-from bayeslaw.cli.options import (
-    AsJson,
-    BestOf,
-    Runs,
-    RunsOptions,
-    Seed,
-    complete_law,
-)
+from bayeslaw.cli.options import AsJson, BestOf, Runs, RunsOptions, Seed, complete_law
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
 from bayeslaw.cli.parsing import assignments, best_of, columns_of
 
@@ -198,12 +190,18 @@ def table(options: TableOptions) -> None:
     suited, trouble = _suited(selection)
     write_table(selection, options.output)
     remembered = write_columns(options.runs, typed) if options.remember else None
+    columns = {}
+    for name, column in selection.items():
+        counts = {"levels": int(column.nunique()), "empty": int(column.isna().sum())}
+        is_number = column.dtype.kind in "iufb"
+        ends = {"low": column.min(), "high": column.max()} if is_number else {}
+        columns[str(name)] = {end: float(x) for end, x in ends.items()} | counts
     written = options.output
     record = {
         "source": str(options.runs),
         "rows": len(selection),
         "runs": int(selection["run"].nunique()) if "run" in selection else None,
-        "columns": {str(name): _range(selection[name]) for name in selection},
+        "columns": columns,
         "left_out": left_out,
         "proposal": mapping_hint(runs).removeprefix("; ") or None,
         "notes": notes,
@@ -225,15 +223,11 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
     RunTableError
         A requested column is missing.
     """
+    from bayeslaw._tables.proposals import check_columns
     from bayeslaw._tables.rows.settings import alike_but_settings
     from bayeslaw._tables.runs import TEXT, numeric_columns
 
-    unknown = [name for name in more if name not in runs]
-    if unknown:
-        raise RunTableError(
-            f"--keep {unknown[0]}: no such column; there are: "
-            f"{', '.join(map(str, runs.columns))}"
-        )
+    check_columns(runs, more, " of --keep")
     schema = [*(name for name in TEXT if name in runs), *numeric_columns(runs)]
     # without their settings, rows of one cell would be runs of one setting
     alike = alike_but_settings(runs)
@@ -247,40 +241,35 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     """List by domain the laws that `fit` takes by default, with reasons for refusals."""
     from bayeslaw._law.find import find_law
     from bayeslaw._posteriors.fits.candidates import default_laws
-    from bayeslaw._tables.fitting import HANDFUL, by_domain, check_fittable
+    from bayeslaw._tables.fitting import by_domain, list_refusals
 
     suited: dict[str, list[str]] = {}
     for domain, rows in by_domain(runs).items():
         try:
             names = default_laws(rows)
-            with warnings.catch_warnings():
-                # a review reports oddities
-                warnings.simplefilter("ignore", RunTableWarning)
-                for name in names:
-                    law = find_law(name, rows)
-                    check_fittable(law, rows, handful=len(rows) <= HANDFUL)
+            refused = list_refusals([find_law(name, rows) for name in names], rows)
         except BayeslawError as error:
             return suited, str(error)
+        if refused:
+            return suited, next(iter(refused.values()))
         suited[domain] = names
     return suited, None
 
 
-def _range(column: pd.Series) -> dict[str, Any]:
-    """Find the range of a column of numbers, its number of levels, and its empty cells."""
-    import pandas as pd
-
-    counted = {"levels": int(column.nunique()), "empty": int(column.isna().sum())}
-    if not pd.api.types.is_numeric_dtype(column):
-        return counted
-    return {"low": float(column.min()), "high": float(column.max())} | counted
-
-
 def _print_table_record(record: dict[str, Any]) -> None:
-    several = "" if record["runs"] == 1 else "s"
-    runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
+    from bayeslaw._base.numbers import format_count, format_many
+
+    runs = "" if record["runs"] is None else f", {format_many(record['runs'], 'run')}"
     say(f"{record['source']}: {record['rows']} rows{runs}")
     for name, of in record["columns"].items():
-        say(f"  {name:10} {_range_text(name, of)}")
+        shown = format_many(of["levels"], "level")
+        if "low" in of:
+            is_count = name in ("N", "D", "U", "step", "cost")
+            write = format_count if is_count else "{:.4g}".format
+            ends = dict.fromkeys((write(of["low"]), write(of["high"])))
+            shown = f"{' to '.join(ends)}, {shown}"
+        empty = f", {of['empty']} empty" if of["empty"] else ""
+        say(f"  {name:10} {shown}{empty}")
     for note in record["notes"]:
         say(f"note: {note}")
     if record["left_out"]:
@@ -297,17 +286,3 @@ def _print_table_record(record: dict[str, Any]) -> None:
         say("nothing was written: -o runs.csv keeps it")
     elif record["output"] is not None:
         say(f"-> {record['output']}; next: {record['next']}")
-
-
-def _range_text(name: str, of: dict[str, Any]) -> str:
-    from bayeslaw._base.numbers import format_count, format_many
-
-    levels = format_many(of["levels"], "level")
-    empty = f", {of['empty']} empty" if of["empty"] else ""
-    if "low" not in of:
-        return levels + empty
-    is_count = name in ("N", "D", "U", "step", "cost")
-    format_end = format_count if is_count else "{:.4g}".format
-    low, high = format_end(of["low"]), format_end(of["high"])
-    span = low if low == high else f"{low} to {high}"
-    return f"{span}, {levels}{empty}"

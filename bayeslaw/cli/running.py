@@ -220,7 +220,7 @@ def _watch(options: FollowOptions, follower: Follower, warmup: float | None) -> 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Stamp a file's state; a tracker's store is new each time."""
-    from bayeslaw._tables.sources.source import is_tracker
+    from bayeslaw._tables.sources.files import is_tracker
 
     if is_tracker(path):
         return time.monotonic_ns(), 0

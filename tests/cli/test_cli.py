@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
+from bayeslaw._base.errors import warn
 from bayeslaw._tables import fitting
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.output import merge_alike
@@ -437,7 +438,7 @@ def test_several_domains_are_told_before_the_work_and_once(
     def works(runs, *_, **options):
         print("the work")
         for part in (runs, runs[runs["N"] < 2e9]):  # all runs, and those of a fold
-            fitting.warn_domains(part)
+            warn(str(fitting.domains_mixed(part)))
         raise bayeslaw.LawError("no more of it")
 
     monkeypatch.setattr(bayeslaw, "average", works, raising=False)

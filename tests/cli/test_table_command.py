@@ -136,7 +136,7 @@ def test_a_handful_can_be_fitted(tmp_path, foreign):
     ("words", "says"),
     [
         ((), "perhaps --column"),
-        ((*MAPPING, "--keep", "corpse"), "--keep corpse: no such column"),
+        ((*MAPPING, "--keep", "corpse"), "the table lacks column 'corpse' of --keep"),
         ((*MAPPING, "--where", "N < 0"), "selects none"),
         ((*MAPPING[:6], "--column", "loss=bad"), "column 'loss': -1 is not positive"),
     ],

@@ -146,7 +146,12 @@ def test_further_seeds_are_new_runs_also_where_the_table_names_its_runs():
 @pytest.mark.parametrize(
     ("table", "by", "at", "says"),
     [
-        (two_optimizers(), "corpus", GOAL, "no column 'corpus' that names recipes"),
+        (
+            two_optimizers(),
+            "corpus",
+            GOAL,
+            "lacks column 'corpus', which names recipes",
+        ),
         (two_optimizers().head(24), "optimizer", GOAL, "one recipe only"),
         (
             two_optimizers(),
@@ -164,7 +169,7 @@ def test_further_seeds_are_new_runs_also_where_the_table_names_its_runs():
             two_optimizers().assign(optimizer=["adamw", None] * 24),
             "optimizer",
             GOAL,
-            "row 1, column 'optimizer': empty",
+            "rows 1, 3, 5 and .*, column 'optimizer': empty",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_what_the_cost_of_forgetting_needs():
     of_two = pd.concat([curve, curve.assign(loss=2.0)]).assign(N=runs["N"].iloc[0])
     with pytest.raises(RunTableError, match=r"two losses .* N = 41M, D = 1B: select"):
         cost(runs, of_two.assign(domain=[*"ssft"]))
-    with pytest.raises(RunTableError, match="no column 'loss'"):
+    with pytest.raises(RunTableError, match="lacks column 'loss'"):
         cost(runs, curve.drop(columns="loss"))
     with pytest.raises(RunTableError, match="needs column 'ptpp'"):
         cost(runs, known("chinchilla", {}))

@@ -239,7 +239,7 @@ def test_held_out_rows_of_another_domain_are_left_out():
     assert "60 runs" in review["target: calibration"].reason
     check = review["source: calibration"]
     assert check.verdict == "look"
-    assert "no held-out row is of this fit's domain" in check.reason
+    assert "no rows of domain source, which was fitted" in check.reason
 
 
 def test_a_goal_far_beyond_fails_and_offers_runs_on_the_way():

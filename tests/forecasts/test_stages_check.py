@@ -160,7 +160,9 @@ def test_one_stage_only_is_said_without_a_refit(monkeypatch):
 def test_what_has_no_stages_is_refused_in_a_line():
     with pytest.raises(RunTableError, match="'domain' has no numbers: hold out by one"):
         bayeslaw.check_stages(old_fit(), column="domain")
-    with pytest.raises(RunTableError, match=r"column 'depth' to hold out by is not"):
+    with pytest.raises(
+        RunTableError, match=r"lacks column 'depth', by which to hold out"
+    ):
         bayeslaw.check_stages(old_fit(), column="depth")
     with pytest.raises(LawError, match="not of a Lines"):
         bayeslaw.check_stages(lines())

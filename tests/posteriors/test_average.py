@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_refused(coupled):
     with pytest.raises(LawError, match="named twice"):
         bayeslaw.compare(runs, ["coupled", "coupled"])
     with pytest.raises(
-        RunTableError, match="column 'ptpp' to hold out by is not in the table"
+        RunTableError, match="lacks column 'ptpp', by which to hold out"
     ):
         bayeslaw.compare(runs, LAWS, hold_out="ptpp")
     with pytest.raises(RunTableError, match="nothing can be left out of 8 rows"):

@@ -264,8 +264,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "bayeslaw/_tables/holdouts.py",
-        "is_held = x >= levels[-most]",
-        "is_held = x <= levels[0]",
+        "HoldOut.at(axis, x, levels[-most])",
+        "HoldOut.at(axis, x, levels[1])",
     ),
     (
         "bayeslaw/_posteriors/fits/refits.py",

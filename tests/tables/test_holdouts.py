@@ -111,7 +111,10 @@ def test_a_named_axis_is_held_out_whatever_the_plan(parts):
 
 @pytest.mark.parametrize(
     ("named", "says"),
-    [("lr", "cannot hold out column 'lr'"), ("replay", "one level only")],
+    [
+        ("lr", "lacks column 'lr', by which to hold out"),
+        ("replay", "one level only"),
+    ],
 )
 def test_what_cannot_be_held_out_is_refused(named, says):
     table = grid([1e8, 2e8], [20.0], [1e9, 2e9]).assign(replay=0.5)

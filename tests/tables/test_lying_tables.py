@@ -165,7 +165,7 @@ def test_small_counts_in_32_bits_are_no_fault(kind):
 def test_tokens_that_fall_along_a_run_are_told(cause):
     runs = pretraining().query("seed == 1").drop(columns="seed")
     runs = runs.assign(run=runs["N"].astype(str), step=runs["D"] / 1e6)
-    assert bayeslaw.review(runs)["tokens"].verdict == "pass"
+    assert bayeslaw.review(runs)["reading"].verdict == "pass"
     if cause == "overflow":
         runs["D"] = runs["D"].astype("int64").astype("uint32").astype(float) + 1
     elif cause == "restart":
@@ -174,6 +174,6 @@ def test_tokens_that_fall_along_a_run_are_told(cause):
     else:
         steps = 1e3 * runs["D"] / runs["N"] + runs["N"] / 1e8
         runs = runs.assign(run="a", step=steps)
-    check = bayeslaw.review(runs)["tokens"]
+    check = bayeslaw.review(runs)["reading"]
     assert check.verdict == "look"
-    assert "less than at an earlier step of the same run" in check.reason
+    assert "have fewer tokens D than an earlier step of their run" in check.reason

@@ -99,6 +99,7 @@ def test_a_root_is_a_factor_of_a_column():
         ("old*2/new/2", [1 / 3, 1.0]),
         ("sqrt(old*new)/ln(new-part)", [np.sqrt(3) / np.log(2), 2 / np.log(1.5)]),
         ("new-part", [2.0, 1.5]),
+        ("-old*(+new)", [-3.0, -4.0]),
     ],
 )
 def test_columns_are_made_of_others_by_arithmetic(expression, values):

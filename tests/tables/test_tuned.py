@@ -324,7 +324,7 @@ OPTIMIZERS = {64: "a", 256: "b", 1024: "c"}
 @pytest.mark.parametrize(
     ("runs", "settings", "says"),
     [
-        (sweep().rename(columns={"lr": "rate"}), "lr", "no such column"),
+        (sweep().rename(columns={"lr": "rate"}), "lr", "lacks column .lr. of --best-of lr"),
         (sweep().assign(lr=0 * sweep()["lr"]), "lr", "must be numbers above 0"),
         (sweep().query("lr == 1e-3"), "lr", "0 cells have 3 or more levels"),
         (sweep().assign(loss=1 / sweep()["loss"]), "lr", "do not bend upwards"),

@@ -34,11 +34,11 @@ from bayeslaw._tables.holdouts import (
     MIN_ROWS,
     HoldOut,
     axis_values,
+    check_axis,
     default_axes,
     has_axis,
     upper_stages,
 )
-from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
 # with nine stages m / (m + 1) is .9, so a statement at 90% is possible
@@ -255,11 +255,7 @@ def _choose_column(
 ) -> str | None:
     """Choose the axis of the stages; None if the runs have one stage only."""
     if asked is not None:
-        if not has_axis(table, asked):
-            raise RunTableError(
-                f"column {asked!r} to hold out by is not among the fitted runs'; "
-                f"{it_has(table)}"
-            )
+        check_axis(table, asked)
         columns = powers_of(asked)
         if not all(pd.api.types.is_numeric_dtype(table[c]) for c in columns):
             raise RunTableError(

@@ -14,13 +14,7 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.shown import InJson, paragraphs, table_html
 from bayeslaw._base.terminal import printable
-from bayeslaw._tables.beyond import (
-    AXES,
-    INSIDE,
-    Distance,
-    distances,
-    replay_outside,
-)
+from bayeslaw._tables.beyond import AXES, INSIDE, distances, replay_outside
 from bayeslaw._tables.holdouts import HoldOut
 
 Verdict = Literal["pass", "look", "fail"]
@@ -108,20 +102,16 @@ class Review(InJson):
             lines.append(f"{check.verdict:4}  {check.name:{width}}  {check.reason}")
             if check.next:
                 lines.append(f"{'':4}  {'':{width}}  -> {check.next}")
-        return "\n".join(map(printable, [*lines, self._write_headline()]))
-
-    def _write_headline(self) -> str:
-        counts = [
-            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
-            for verdict in VERDICTS
-        ]
-        return f"{self.verdict.upper()}: {self.subject}: {', '.join(counts)}"
+        verdicts = [check.verdict for check in self.checks]
+        counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS)
+        lines.append(f"{self.verdict.upper()}: {self.subject}: {counts}")
+        return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
-        return f"Review({self._write_headline()})"
+        return f"Review({self.sentence().splitlines()[-1]})"
 
     def _repr_html_(self) -> str:
-        return paragraphs(self._write_headline()) + table_html(self.table())
+        return paragraphs(self.sentence().splitlines()[-1]) + table_html(self.table())
 
 
 def worst(verdicts: Any) -> Verdict:
@@ -183,29 +173,15 @@ def review_reach(
         lines.append(replay)
         verdicts.append("look")
     if not reached:
-        axes = ", ".join(AXES)
-        reason = f"the goal has none of {axes} in common with the runs"
+        reason = f"the goal has none of {', '.join(AXES)} in common with the runs"
         return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
     if not lines:
         reason = f"inside the runs' range of {', '.join(reached)}"
         return Finding("extrapolation", "pass", reason)
-    verdict = worst(verdicts)
-    todo = "" if verdict == "pass" else _advise_runs(outside, fit)
-    return Finding("extrapolation", verdict, "; ".join(lines), todo)
-
-
-def told_range(runs: pd.DataFrame, fit: str) -> Finding:
-    """Report the runs' range if no goal was named."""
-    places = distances(runs, runs, AXES, above=0)
-    ends = [f"{axis} {place.ends}" for axis, place in places.items()]
-    reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
-    todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
-    return Finding("extrapolation", "pass", reason, todo)
-
-
-def _advise_runs(outside: Mapping[str, Distance], fit: str | None) -> str:
-    """Advise runs half-way to the goal, in logs; with a fit, as `anchors` takes it."""
-    # name of an axis in `anchors --offer`
+    verdict, reason = worst(verdicts), "; ".join(lines)
+    if verdict == "pass":
+        return Finding("extrapolation", "pass", reason)
+    # runs half-way to the goal, in logs; with a fit, as `anchors --offer` names them
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = []
     for axis, place in outside.items():
@@ -213,11 +189,13 @@ def _advise_runs(outside: Mapping[str, Distance], fit: str | None) -> str:
             end = place.high if place.is_above else place.low
             middle = format_count(math.sqrt(end * place.value))
             offers.append(f"{names[axis]}={middle}")
-    if not offers:
-        return "measure runs nearer to it"
-    if fit is None:
-        return f"measure runs on the way, at {', '.join(offers)}"
-    options = " ".join(f"--offer {offer}" for offer in offers)
-    return (
-        f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget FLOPS"
-    )
+    todo = "measure runs nearer to it"
+    if offers and fit is None:
+        todo = f"measure runs on the way, at {', '.join(offers)}"
+    elif offers:
+        options = " ".join(f"--offer {offer}" for offer in offers)
+        todo = (
+            f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget "
+            "FLOPS"
+        )
+    return Finding("extrapolation", verdict, reason, todo)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,10 @@ from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
 from bayeslaw._forecasts.review.findings import (
     Finding,
     Verdict,
+    judged,
     labelled,
     review_reach,
     times_tested,
-    told_range,
 )
 from bayeslaw._forecasts.sensitivity import reasons
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -32,94 +32,105 @@ from bayeslaw._posteriors.fits.goodness import are_large, explains_little
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.pairs import check_posteriors, one_domain
 from bayeslaw._posteriors.posterior import Posterior, columns_read
-from bayeslaw._tables.beyond import AXES, values_along
-from bayeslaw._tables.fitting import losses, of_fitted_domains
+from bayeslaw._tables.beyond import AXES, distances, values_along
+from bayeslaw._tables.fitting import losses, own_rows
 from bayeslaw._tables.holdouts import FEW, HoldOut, stages_named
-
-FALL = 0.01  # of losses below forecasts from smaller models that is worth a word
-
-
-class Evidence(NamedTuple):
-    """Further evidence for a review of posteriors.
-
-    ``goal``: runs to forecast; ``held_out``: measured runs that no posterior has seen;
-    ``refit``: whether to leave stages out and fit again if the posterior keeps no such
-    forecasts.
-    """
-
-    goal: pd.DataFrame | None = None
-    held_out: pd.DataFrame | None = None
-    refit: bool = False
-    seed: int = 0
 
 
 def review_fits(
-    posteriors: Mapping[str, Fit | Average], evidence: Evidence
+    posteriors: Mapping[str, Fit | Average],
+    goal: pd.DataFrame | None = None,
+    **options: Any,
 ) -> list[Finding]:
-    """Review posteriors by their paths, and the plan that several could make."""
+    """Review posteriors by their paths, and the plan that several could make. ``goal``:
+    runs to forecast. ``options``: those of `_review_fit`.
+    """
     several = len(posteriors) > 1
     findings: list[Finding] = []
     for name, posterior in posteriors.items():
-        of_fit = _review_fit(posterior, shlex.quote(name), evidence)
+        of_fit = _review_fit(posterior, shlex.quote(name), goal, **options)
         findings += labelled(of_fit, name if several else "")
     if several:
-        findings.append(_review_plan(posteriors, evidence.goal))
+        findings.append(_review_plan(posteriors, goal))
     return findings
 
 
 def _review_fit(
-    posterior: Fit | Average, path: str, evidence: Evidence
+    posterior: Fit | Average,
+    path: str,
+    goal: pd.DataFrame | None,
+    *,
+    held_out: pd.DataFrame | None,
+    refit: bool,
+    seed: int,
 ) -> list[Finding]:
-    """Review one posterior: diagnostics, fit, misfit, calibration, and its goal."""
-    runs, goal = posterior.runs, evidence.goal
-    left_out = _leave_out(posterior, evidence)
-    findings = [
-        _review_diagnostics(posterior),
-        _review_goodness(posterior),
-        _review_misfit(posterior),
-        _review_calibration(posterior, left_out, path, evidence),
-    ]
-    if goal is None:
-        return [*findings, told_range(runs, path)]
-    # Held-out runs test the forecast of a goal only up to the distance at which they
-    # lie beyond the other runs.
-    times = times_tested(left_out.stages) if left_out else {}
-    if evidence.held_out is not None:
-        held_out = of_fitted_domains(runs, evidence.held_out)
+    """Review one posterior. ``held_out``: measured runs that it has not seen. ``refit``:
+    whether to leave stages out and fit again if it keeps no such forecasts.
+    """
+    runs = posterior.runs
+    findings = [_review_diagnostics(posterior)]
+
+    # how well the law by itself fits its own runs
+    goodness, verdict = posterior.goodness, "pass"
+    reason, todo = goodness.sentence(), ""
+    if math.isnan(goodness.explained):
+        verdict, todo = "look", "add runs, and fit again"
+    elif goodness.doubts:
+        of_little = explains_little(goodness.with_effects, np.log(losses(runs)))
+        verdict, todo = "fail" if of_little else "look", "bayeslaw compare RUNS"
+        reason = "; ".join(goodness.doubts)
+    findings.append(Finding("fit", verdict, reason, todo))
+
+    # the law's misfit compared with the noise of a run
+    sizes = misfit_and_noise(posterior, runs)
+    reason, trouble, todo = "", None, "bayeslaw compare RUNS"
+    if sizes is None:
+        trouble = (
+            "the law's smooth misfit was not learned: intervals leave out that no law "
+            "is true"
+        )
+        todo = "fit it without --plain"
+    else:
+        misfit, noise = sizes
+        reason = (
+            f"the law is off by {misfit:.2%} (root mean square over its runs), beside "
+            f"{noise:.2%} of noise in a run"
+        )
+        # beyond this, the law explains less than half of the variation
+        trouble = reason if misfit > 3.0 * noise else None
+    findings.append(judged("misfit", reason, trouble, todo))
+
+    # the laws, as in `Comparison.table`, and the stages whose forecasts an average keeps,
+    # or that are left out again if asked
+    laws, stages = None, []
+    if isinstance(posterior, Average):
+        laws, stages = posterior.table, left_out_stages(posterior)
+        laws = laws[laws["weight"] > 0]
+    elif refit:
+        smooth = posterior.misfit is not None
+        compared = compare(runs, [posterior.law], discrepancy=smooth, seed=seed)
+        laws, stages = compared.table, stages_named(runs, compared.folds)
+    # held-out runs test the forecast of a goal only up to the distance at which they lie
+    # beyond the other runs
+    times = times_tested(stages)
+    if held_out is None:
+        findings.append(_review_calibration(posterior, laws, stages, path))
+    else:
+        held_out, calibration = _review_held_out(posterior, held_out, path, seed)
+        findings.append(calibration)
         for axis in AXES:
             new, fitted = (values_along(rows, axis) for rows in (held_out, runs))
             if new is not None and fitted is not None:
                 factor = float(new.max() / fitted.max())
                 times[axis] = max(times.get(axis, 1.0), factor)
-    return [
-        *findings,
-        review_reach(runs, goal, times, path),
-        _review_forecast(posterior, goal, path, evidence.seed),
-    ]
-
-
-class LeftOut(NamedTuple):
-    """Forecasts of left-out stages by laws."""
-
-    laws: pd.DataFrame  # as `Comparison.table`, of those with weight
-    stages: list[HoldOut]
-
-
-def _leave_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
-    """Take the left-out stages that an average keeps, or leave stages out again if
-    asked; None for a fit of a single law otherwise.
-    """
-    if isinstance(posterior, Average):
-        laws = posterior.table
-        return LeftOut(laws[laws["weight"] > 0], left_out_stages(posterior))
-    if not evidence.refit:
-        return None
-    runs, smooth = posterior.runs, posterior.misfit is not None
-    judged = compare(runs, [posterior.law], discrepancy=smooth, seed=evidence.seed)
-    return LeftOut(judged.table, stages_named(runs, judged.folds))
-
-
-# -- the fit ---------------------------------------------------------------------------
+    if goal is None:
+        places = distances(runs, runs, AXES, above=0)
+        ends = ", ".join(f"{axis} {place.ends}" for axis, place in places.items())
+        reason = f"runs reach {ends or 'no known axis'}; no goal was named"
+        todo = f"bayeslaw review {path} --at N=8.1B,D=70B,ptpp=279"
+        return [*findings, Finding("extrapolation", "pass", reason, todo)]
+    reach = review_reach(runs, goal, times, path)
+    return [*findings, reach, _review_forecast(posterior, goal, path, seed)]
 
 
 def _review_diagnostics(posterior: Fit | Average) -> Finding:
@@ -135,91 +146,57 @@ def _review_diagnostics(posterior: Fit | Average) -> Finding:
         todo = "fit it again with --draws 2000 --warmup 2000, or take a smaller law"
         lines = "; ".join(posterior.warnings)
         return Finding("diagnostics", "fail", lines, todo)
+    trouble = None
     if isinstance(posterior, Fit) and posterior.is_preview:
-        todo = "fit it without --preview; where chains disagree, take a smaller law"
-        reason = f"drawn without chains, a preview or as they disagreed: {reason}"
-        return Finding("diagnostics", "look", reason, todo)
-    return Finding("diagnostics", "pass", reason)
-
-
-def _review_goodness(posterior: Fit | Average) -> Finding:
-    """Check how well the law by itself fits its own runs."""
-    goodness = posterior.goodness
-    if math.isnan(goodness.explained):
-        todo = "add runs, and fit again"
-        return Finding("fit", "look", goodness.sentence(), todo)
-    if not goodness.doubts:
-        return Finding("fit", "pass", goodness.sentence())
-    log_losses = np.log(losses(posterior.runs))
-    verdict = "fail" if explains_little(goodness.with_effects, log_losses) else "look"
-    reason = "; ".join(goodness.doubts)
-    return Finding("fit", verdict, reason, "bayeslaw compare RUNS")
-
-
-def _review_misfit(posterior: Fit | Average) -> Finding:
-    """Compare the law's misfit with the noise of a run."""
-    sizes = misfit_and_noise(posterior, posterior.runs)
-    if sizes is None:
-        return Finding(
-            "misfit",
-            "look",
-            "the law's smooth misfit was not learned: intervals leave out that no law "
-            "is true",
-            "fit it without --plain",
-        )
-    misfit, noise = sizes
-    reason = (
-        f"the law is off by {misfit:.2%} (root mean square over its runs), beside "
-        f"{noise:.2%} of noise in a run"
-    )
-    # beyond this, the law explains less than half of the variation
-    if misfit <= 3.0 * noise:
-        return Finding("misfit", "pass", reason)
-    return Finding("misfit", "look", reason, "bayeslaw compare RUNS")
+        trouble = f"drawn without chains, a preview or as they disagreed: {reason}"
+    todo = "fit it without --preview; where chains disagree, take a smaller law"
+    return judged("diagnostics", reason, trouble, todo)
 
 
 # -- where it was tested ---------------------------------------------------------------
 
 
 def _review_calibration(
-    posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
+    posterior: Fit | Average,
+    laws: pd.DataFrame | None,
+    stages: Sequence[HoldOut],
+    path: str,
 ) -> Finding:
-    """Judge the coverage of intervals: on unseen runs, else the coverage of 90%
-    intervals on left-out stages, averaged over laws by weight.
+    """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
+    weight.
     """
-    if evidence.held_out is not None:
-        return _review_held_out(posterior, evidence.held_out, path, evidence.seed)
     todo = f"bayeslaw review {path} --held-out RUNS"
-    if left_out is None:
+    if laws is None:
         reason = "a fit of one law keeps no forecasts of stages left out"
         todo = f"bayeslaw review {path} --refit"
         return Finding("calibration", "look", reason, todo)
-    if not left_out.stages:
+    if not stages:
         reason = "no stage could be left out, so no forecast was tested"
         return Finding("calibration", "look", reason, todo)
-    # laws without weight have no draws in the intervals
-    rows = left_out.laws
-    shares = rows["weight"].tolist()
-    coverage = float(np.dot(shares, rows["coverage"]))
-    score = float(np.dot(shares, rows["interval_score90"]))
-    names = "; ".join(stage.name for stage in left_out.stages)
-    count = sum(int(one.is_held(posterior.runs).sum()) for one in left_out.stages)
+    # averages that were saved before lack the bias
+    numbers = laws.reindex(columns=["coverage", "interval_score90", "bias", "mae"])
+    means = numbers.fillna({"bias": 0.0}).mul(laws["weight"], axis=0).sum(skipna=False)
+    coverage, score, bias, mae = map(float, means)
+    names = "; ".join(stage.name for stage in stages)
+    count = sum(int(stage.is_held(posterior.runs).sum()) for stage in stages)
     reason = (
         f"left out in turn ({names}), 90% intervals hold "
         f"{coverage:.0%} of {count} runs, interval score {score:.1%} of the loss"
     )
-    failed = [text for text in rows["failed_stages"] if text]
+    failed = [text for text in laws["failed_stages"] if text]
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
     # 90% intervals that hold under half of the runs mislead
     verdict = "fail" if coverage < 0.5 and count >= FEW else "look"
-    # averages that were saved before lack the column
-    bias = float(np.dot(shares, rows.get("bias", np.zeros(len(rows)))))
-    if _falls_off(posterior, left_out, bias, float(np.dot(shares, rows["mae"]))):
+    # losses of the largest models fall off what the others forecast: all on this side, by
+    # over 1% and five times what the law misses
+    are_larger = any(stage.reach(posterior.runs, "N") > 1 for stage in stages)
+    are_lower = bias > max(0.9 * mae, 5 * posterior.goodness.miss) and bias >= 0.01
+    if are_large(posterior.runs) and are_larger and are_lower:
         reason += (
             f"; losses of the largest models lie {bias:.1%} below what smaller ones "
-            "forecast, and the law misses its own runs by less than a fifth of that: it "
-            "bends, or a part of the evaluation set was trained on"
+            "forecast, and the law misses its own runs by less than a fifth of that: "
+            "it bends, or a part of the evaluation set was trained on"
         )
         todo = "leave near-duplicates of the training text out of the evaluation"
         return Finding("calibration", verdict, reason, todo)
@@ -230,35 +207,21 @@ def _review_calibration(
     return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
 
 
-def _falls_off(
-    posterior: Fit | Average, left_out: LeftOut, bias: float, mae: float
-) -> bool:
-    """Tell whether losses of the largest models that are left out fall off what the
-    others forecast: all on this side, by over 1% and five times what the law misses.
-    """
-    runs = posterior.runs
-    if not are_large(runs) or bias < max(FALL, 0.9 * mae):
-        return False
-    are_larger = [stage.reach(runs, "N") > 1 for stage in left_out.stages]
-    return any(are_larger) and bias > 5 * posterior.goodness.miss
-
-
 def _review_held_out(
     posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
-) -> Finding:
-    """Judge as `check` does, on the rows of the fit's own domain."""
-    runs = of_fitted_domains(posterior.runs, held_out)
-    if runs.empty:
-        reason = "no held-out row is of this fit's domain"
-        return Finding("calibration", "look", reason, "give rows of its domain")
-    result = check(posterior, runs, seed=seed)
+) -> tuple[pd.DataFrame, Finding]:
+    try:
+        rows = own_rows(posterior.runs, held_out)
+    except RunTableError as error:
+        do = "give rows of its domain"
+        return held_out.head(0), Finding("calibration", "look", str(error), do)
+    result = check(posterior, rows, seed=seed)
     verdicts: dict[str, Verdict] = {"trust": "pass", "do not extrapolate": "fail"}
     verdict = verdicts.get(result.verdict, "look")
-    todo = ""
-    if verdict != "pass":
-        todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
+    todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
     reason = f"{result.verdict}: {result.reason}"
-    return Finding("calibration", verdict, reason, todo)
+    todo = "" if verdict == "pass" else todo
+    return rows, Finding("calibration", verdict, reason, todo)
 
 
 # -- where it is to reach --------------------------------------------------------------
@@ -331,7 +294,6 @@ def _plan_command(
     posteriors: Mapping[str, Posterior],
     goal: pd.DataFrame | None,
 ) -> str:
-    """Write the command that makes the plan, with blanks in capitals."""
     words = [f"bayeslaw plan --target {shlex.quote(target)}"]
     for i, (name, source) in enumerate(sources.items(), start=1):
         # several sources have names

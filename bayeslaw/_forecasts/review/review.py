@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._forecasts.review.findings import Review
-from bayeslaw._forecasts.review.fits import Evidence, review_fits
+from bayeslaw._forecasts.review.fits import review_fits
 from bayeslaw._forecasts.review.table import review_table
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.record import Average
@@ -83,11 +83,19 @@ def review(
             )
         path = name or "runs.csv"
         return Review(path, tuple(review_table(subject, path, runs)))
-    posteriors = by_name(subject, name)
-    unseen_runs = None if held_out is None else as_runs(held_out)
-    evidence = Evidence(runs, unseen_runs, refit, seed)
-    findings = review_fits(posteriors, evidence)
-    return Review(", ".join(posteriors), tuple(findings))
+    several = isinstance(subject, Mapping)
+    posteriors = subject if several else {name or "fit.nc": subject}
+    if not posteriors:
+        raise RunTableError("nothing to review: no posterior was given")
+    for posterior in posteriors.values():
+        if not isinstance(posterior, Fit | Average):
+            raise RunTableError(
+                "review takes a table of runs, a fit, an average, a path of one, or "
+                f"posteriors by name; got {type(posterior).__name__}"
+            )
+    unseen = None if held_out is None else as_runs(held_out)
+    found = review_fits(posteriors, runs, held_out=unseen, refit=refit, seed=seed)
+    return Review(", ".join(posteriors), tuple(found))
 
 
 def is_fit_file(path: str | Path) -> bool:
@@ -98,19 +106,3 @@ def is_fit_file(path: str | Path) -> bool:
     hdf5 = b"\x89HDF\r\n\x1a\n"  # how a netCDF file begins
     with path.open("rb") as stream:
         return stream.read(len(hdf5)) == hdf5 or path.suffix == ".nc"
-
-
-def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
-    """Collect posteriors by name, from one or several."""
-    posteriors = (
-        subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}
-    )
-    if not posteriors:
-        raise RunTableError("nothing to review: no posterior was given")
-    for posterior in posteriors.values():
-        if not isinstance(posterior, Fit | Average):
-            raise RunTableError(
-                "review takes a table of runs, a fit, an average, a path of one, or "
-                f"posteriors by name; got {type(posterior).__name__}"
-            )
-    return posteriors

@@ -43,20 +43,13 @@ from bayeslaw._tables.holdouts import FEW, default_axes, largest_stages
 from bayeslaw._tables.parts import find_misplaced, find_parts
 from bayeslaw._tables.rows.naming import named_rows
 from bayeslaw._tables.rows.settings import (
-    Alike,
     alike_but_settings,
     at_commonest,
     cells_of,
     tell_read,
 )
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
-from bayeslaw._tables.surface import (
-    CLEAR,
-    Surface,
-    outliers,
-    partial_slope,
-    rise_along,
-)
+from bayeslaw._tables.surface import CLEAR, Surface, outliers, partial_slope, rise_along
 from bayeslaw._tables.suspicions import (
     PastMinimumWarning,
     describe_unjudged_units,
@@ -76,17 +69,17 @@ def review_table(
     forecast.
     """
 
+    read_with = table.attrs.get("read_with", [])
+    options = [*zip(read_with[::2], read_with[1::2], strict=True)]
+    where = [query for option, query in options if option == "--where"]
+    columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
+
     def name_rows(*parts: str) -> str:
         """Write path and options of the rows that all queries in ``parts`` select."""
-        read_with = table.attrs.get("read_with", [])
-        options = [*zip(read_with[::2], read_with[1::2], strict=True)]
-        queries = [query for option, query in options if option == "--where"]
-        if parts:
-            queries = [" and ".join([*(f"({query})" for query in queries), *parts])]
-        columns = [f"{o} {quote(text)}" for o, text in options if o != "--where"]
-        return " ".join(
-            [shlex.quote(path), *columns, *(f"--where {quote(q)}" for q in queries)]
-        )
+        query = " and ".join([*(f"({query})" for query in where), *parts])
+        queries = [query] if parts else where
+        chosen = [f"--where {quote(query)}" for query in queries]
+        return " ".join([shlex.quote(path), *columns, *chosen])
 
     def write_fit(runs: pd.DataFrame, label: str, *parts: str) -> str:
         """Write the command that fits the rows of a domain that all ``parts`` select."""
@@ -96,18 +89,36 @@ def review_table(
             words.append(f"--reference {column}={format_count(value)}")
         return " ".join([*words, "-o", shlex.quote(f"{label or 'fit'}.nc")])
 
-    runs, warned = _read(table)
-    findings = [_review_contents(runs)]
-    passed = "every cell is a number, and no row is there twice"
-    todo = f"mend the table, then: bayeslaw review {name_rows()}"
-    findings.append(judged("reading", passed, "; ".join(warned), todo))
-    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
-    todo = (
-        "rescale the column (--column D=yours*1e9), then: bayeslaw review "
-        f"{name_rows()}"
-    )
+    # the table is checked again; warnings with findings of their own are left out
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RunTableWarning)
+        warnings.simplefilter("ignore", PastMinimumWarning)
+        runs = read_with_notes(table).runs
+    lines, told = [str(one.message) for one in caught], suspicions(runs, "units")
+    warned = "; ".join(line for line in lines if line not in told)
+    if len(runs) == len(table):
+        # rows keep the numbers that they have in their file
+        runs = runs.set_axis(table.index)
     odd = "; ".join(suspicions(runs, "units"))
-    findings.append(judged("units", passed, odd, todo))
+
+    domains = ""
+    if "domain" in runs:
+        counts = runs["domain"].astype(str).value_counts()
+        domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
+    names = ", ".join(map(str, runs.columns))
+    reason = f"{format_many(len(runs), 'row')}{domains}; columns {names}"
+    contents = Finding("table", "pass", reason)
+    try:
+        fitting.losses(runs)
+    except RunTableError as error:
+        todo = "name the column: --column loss=YOURS"
+        contents = Finding("table", "fail", str(error), todo)
+    again = f"then: bayeslaw review {name_rows()}"
+    passed = "every cell is a number, and no row is there twice"
+    reading = judged("reading", passed, warned, f"mend the table, {again}")
+    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
+    todo = f"rescale the column (--column D=yours*1e9), {again}"
+    findings = [contents, reading, judged("units", passed, odd, todo)]
     if "loss" not in runs:
         return findings
     parts = fitting.by_domain(runs)
@@ -119,37 +130,6 @@ def review_table(
     if several:
         findings.append(_review_plan(parts))
     return findings
-
-
-def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Check the table again, and collect the warnings without findings of their own."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RunTableWarning)
-        warnings.simplefilter("ignore", PastMinimumWarning)
-        runs = read_with_notes(table).runs
-    told = suspicions(runs, "units")
-    if len(runs) == len(table):
-        # rows keep the numbers that they have in their file
-        runs = runs.set_axis(table.index)
-    lines = [str(warning.message) for warning in caught]
-    return runs, [line for line in lines if line not in told]
-
-
-def _review_contents(runs: pd.DataFrame) -> Finding:
-    """Check that the table has losses, and list its rows, domains and columns."""
-    try:
-        fitting.losses(runs)
-    except RunTableError as error:
-        todo = "name the column: --column loss=YOURS"
-        return Finding("table", "fail", str(error), todo)
-    domains = ""
-    if "domain" in runs:
-        counts = runs["domain"].astype(str).value_counts()
-        domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
-    columns = ", ".join(map(str, runs.columns))
-    return Finding(
-        "table", "pass", f"{format_many(len(runs), 'row')}{domains}; columns {columns}"
-    )
 
 
 # -- one domain ------------------------------------------------------------------------
@@ -201,12 +181,10 @@ def _review_domain(
     # a stage with enough runs that can be left out, so that forecasts can be tested; as
     # in `average`, enough rows must be left for the largest law
     stages = largest_stages(runs, default_axes(runs), most)
-    counts = [int(stage.is_held(runs).sum()) for stage in stages]
-    names = "; ".join(
-        f"{stage.name} ({count})" for stage, count in zip(stages, counts, strict=True)
-    )
+    counts = {stage.name: int(stage.is_held(runs).sum()) for stage in stages}
+    names = "; ".join(f"{name} ({count})" for name, count in counts.items())
     trouble = None
-    if not any(count >= FEW for count in counts):
+    if max(counts.values(), default=0) < FEW:
         too_few = f" but too few rows to tell by ({names})" if stages else ""
         trouble = (
             "no largest size, stage or budget can be left out with enough runs to fit"
@@ -218,7 +196,7 @@ def _review_domain(
 
     smooth = Surface.of(runs, columns)
     findings += [_review_noise(runs), _review_outliers(runs, smooth)]
-    lines = [*find_misplaced(runs, columns), *find_parts(runs, columns)]
+    lines = [*find_misplaced(smooth), *find_parts(smooth)]
     passed = "no part of the rows lies apart from the rest at like settings"
     todo = (
         "look what else differs between those rows, and mend or select them (--where)"
@@ -227,7 +205,19 @@ def _review_domain(
     findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
     alike = alike_but_settings(runs, columns)
     if alike is not None:
-        todo = _choose_setting(runs, alike, write_fit, most)
+        # the most frequent setting, unless hardly a run of each cell has it, or fewer
+        # rows than a law has parameters
+        query = at_commonest(runs, alike.columns)
+        kept = select(runs, query)
+        cells, kept_cells = (len(np.unique(cells_of(rows))) for rows in (runs, kept))
+        todo = write_fit(query)
+        if len(kept) < most or 2 * kept_cells < cells:
+            todo = (
+                f"hold {', '.join(alike.columns)} at the levels that you will use, by "
+                f"--where (the most frequent levels together keep {len(kept)} of "
+                f"{len(runs)} rows), and leave out columns that are no settings: bayeslaw "
+                "table RUNS -o FILE"
+            )
         findings.append(Finding("settings", "look", alike.sentence(), todo))
     elif read := tell_read(runs, [law.name for law in laws if law.tuned]):
         findings.append(Finding("settings", "pass", read))
@@ -238,119 +228,84 @@ def _review_domain(
 
 
 def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """Find the laws compared by default that can be fitted, with the finding."""
     try:
         laws = [find_law(name, runs) for name in candidate_laws(runs)]
     except LawError as error:
         todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)
-    usable, refused = [], []
-    with warnings.catch_warnings():
-        # other checks report what these warnings say
-        warnings.simplefilter("ignore", RunTableWarning)
-        for law in laws:
-            try:
-                is_handful = len(runs) <= fitting.HANDFUL
-                fitting.check_fittable(law, runs, one_domain=False, handful=is_handful)
-                usable.append(law)
-            except RunTableError as error:
-                refused.append(str(error))
+    refused = fitting.list_refusals(laws, runs)
+    usable, why = [law for law in laws if law.name not in refused], [*refused.values()]
     if not usable:
-        return [], Finding("laws", "fail", refused[0], "mend that, and review again")
+        return [], Finding("laws", "fail", why[0], "mend that, and review again")
     reason = f"{', '.join(law.name for law in usable)} can be fitted"
     if not refused:
         return usable, Finding("laws", "pass", reason, command)
     todo = " ".join([command, *(f"--law {law.name}" for law in usable)])
-    return usable, Finding("laws", "look", f"{reason}, but {refused[0]}", todo)
-
-
-def _choose_setting(
-    runs: pd.DataFrame, alike: Alike, write_fit: Callable[..., str], most: int
-) -> str:
-    """Write the command that fits the most frequent setting; if that leaves hardly a
-    run of each cell, or fewer rows than a law has parameters (``most``), what to do.
-    """
-    query = at_commonest(runs, alike.columns)
-    kept = select(runs, query)
-    cells = len(np.unique(cells_of(runs)))
-    if len(kept) >= most and 2 * len(np.unique(cells_of(kept))) >= cells:
-        return write_fit(query)
-    return (
-        f"hold {', '.join(alike.columns)} at the levels that you will use, by --where "
-        f"(the most frequent levels together keep {len(kept)} of {len(runs)} rows), and "
-        "leave out columns that are no settings: bayeslaw table RUNS -o FILE"
-    )
+    return usable, Finding("laws", "look", f"{reason}, but {why[0]}", todo)
 
 
 def _review_noise(runs: pd.DataFrame) -> Finding:
-    """Estimate noise from runs that differ only in their seed."""
     # columns that may differ between runs with different seeds only
     before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
     of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
     alike = [
-        column
-        for column in runs
-        if column not in of_a_run
+        runs[c]
+        for c in runs
         # a name or a date that differs in every row is not a setting
-        and (
-            column in NUMERIC or is_share(column) or runs[column].nunique() < len(runs)
-        )
+        if c not in of_a_run
+        and (c in NUMERIC or is_share(c) or runs[c].nunique() < len(runs))
     ]
     log_loss = runs["loss"].map(np.log)
-    groups = log_loss.groupby([runs[c] for c in alike], dropna=False)
-    sizes = groups.transform("size").to_numpy()
-    several = sizes > 1
+    groups = log_loss.groupby(alike, dropna=False)
+    sizes = groups.transform("size")
+    several = (sizes > 1).to_numpy()
     if not several.any():
         reason = "no two runs are alike, so noise is told from misfit by how it varies"
         todo = "repeat the cheapest run with another seed"
         return Finding("noise", "pass", reason, todo)
-    away = (log_loss - groups.transform("mean")).to_numpy()[several]
     # rows lie nearer to their own mean than to the true mean, by the factor
-    # sqrt((n - 1) / n)
-    away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
-    # the sd of a normal from its median absolute deviation
-    sd = 1.4826 * median_distance(away)
+    # sqrt((n - 1) / n); the sd of a normal from its median absolute deviation
+    away = (log_loss - groups.transform("mean")) * np.sqrt(sizes / (sizes - 1))
+    sd = 1.4826 * median_distance(away.to_numpy()[several])
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
-    if sd == 0:
-        todo = "look whether one run was exported twice, or the seed changes nothing"
-        return Finding("noise", "look", f"{reason}: the losses are equal", todo)
     trouble = f"{reason}, where seeds differ by .05-.6%" if sd > LARGE_MISS else None
     todo = "look for what else differs between them, and make it a column"
+    if sd == 0:
+        trouble = f"{reason}: the losses are equal"
+        todo = "look whether one run was exported twice, or the seed changes nothing"
     return judged("noise", reason, trouble, todo)
 
 
 def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check for rows far off a smooth surface, single or a part of the table."""
-    misses = smooth.misses
-    off = np.abs(np.expm1(misses))
+    off = np.abs(np.expm1(smooth.misses))
     if off.max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
     half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
-    part = outliers(misses, 8.0, 0.03, in_part=True)
+    # a surface is rougher than a law, for which `fit` uses 8
+    part, far = outliers(smooth.misses, 8.0, 0.03, in_part=True), None
     if part.any():
         rows = named_rows(runs.index[part])
-        reason = (
+        far = (
             f"{int(part.sum())} of {len(runs)} rows lie over "
             f"{off[part].min():.1%} off, where {half}: more than single "
             "mistakes, so another unit, setting or domain in a part of the rows?"
         )
         todo = f"look what {rows} have in common, and mend or select them (--where)"
-        return Finding("outliers", "look", reason, todo)
-    # a surface is rougher than a law, for which `fit` uses 8
-    far = outliers(misses, 12.0)
-    rows, lie = named_rows(runs.index[far]), "lies" if far.sum() == 1 else "lie up to"
-    most = off[far].max(initial=0.0)
-    trouble = f"{rows} {lie} {most:.1%} off, where {half}" if far.any() else None
+        return Finding("outliers", "look", far, todo)
+    single = outliers(smooth.misses, 12.0)
+    rows, lie = named_rows(runs.index[single]), "lie up to"
+    if single.any():
+        lie = "lies" if single.sum() == 1 else lie
+        far = f"{rows} {lie} {off[single].max():.1%} off, where {half}"
     todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
-    return judged("outliers", f"{half}, and none far off it", trouble, todo)
+    return judged("outliers", f"{half}, and none far off it", far, todo)
 
 
 def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
-    """Check how much of the losses' variation a smooth surface explains."""
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = smooth.design.shape
@@ -390,7 +345,6 @@ def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
 
 
 def _review_size(runs: pd.DataFrame) -> Finding:
-    """Check whether losses fall with N everywhere."""
     trouble = rise_with_size(runs)
     somewhere = None if trouble else rise_along(runs, "N", ("D", "replay", "ptpp"))
     if somewhere is not None:
@@ -404,19 +358,7 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    """Check that D grows along each run, and losses fall unless forgotten."""
-    if {"run", "step", "D"} <= set(runs):
-        along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
-        falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
-        if falls.any():
-            reason = (
-                "D is less than at an earlier step of the same run "
-                f"({named_rows(along.index[falls])}): an integer that overflowed, a count "
-                "that began anew, or two runs of one name?"
-            )
-            todo = "write D as all tokens seen so far, in 64 bits"
-            return Finding("tokens", "look", reason, todo)
-    domain = _name_domain(runs)
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
     somewhere = rise_along(runs, "D", ("N", "replay", "ptpp"))
@@ -435,15 +377,11 @@ def _review_tokens(runs: pd.DataFrame) -> Finding:
     return judged("tokens", passed, trouble, todo)
 
 
-def _name_domain(runs: pd.DataFrame) -> str:
-    return str(runs["domain"].iloc[0]) if "domain" in runs else ""
-
-
 def _review_replay(runs: pd.DataFrame) -> Finding | None:
     """Check whether losses of target and source move with replay as they should, but for
     moves of less than half a percent; None if domain or replay is unknown.
     """
-    domain = _name_domain(runs)
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain not in ("target", "source") or "replay" not in runs:
         return None
     slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
@@ -471,15 +409,13 @@ def _review_copies(runs: pd.DataFrame) -> Finding | None:
     if np.ptp(np.log(loss)) == 0:
         reason = f"all {len(loss)} losses are {loss[0]:g}"
         return Finding("copies", "fail", reason, "look where the losses come from")
-    coarse = 1000 * loss
-    fine = np.abs(coarse - np.round(coarse)) > 1e-6
+    fine = np.abs(1000 * loss - np.round(1000 * loss)) > 1e-6
     settings = [c for c in numeric_columns(runs) if "loss" not in c]
-    if fine.mean() < 0.5 or not settings:
-        return None
     apart = runs[[*settings, "loss"]].drop_duplicates()
     again = apart["loss"].duplicated(keep=False)
     by_chance = len(apart) ** 2 / (1e4 * float(np.ptp(loss)) + 1)
-    if again.sum() < max(0.05 * len(apart), 3 * by_chance + 3):
+    least = max(0.05 * len(apart), 3 * by_chance + 3)
+    if fine.mean() < 0.5 or not settings or again.sum() < least:
         return None
     reason = (
         f"{int(again.sum())} rows have the loss of another setting to the last digit "
@@ -510,9 +446,9 @@ def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
             "plan can choose it"
         )
     todo = "mend that before a plan"
-    measured = target.get(SOURCE_LOSS_BEFORE), source.get(LOSS_BEFORE)
-    measured += (source.get(SOURCE_LOSS_BEFORE),)
-    if not doubts and not any(c is not None and c.notna().all() for c in measured):
+    known = [target.get(SOURCE_LOSS_BEFORE), source.get(SOURCE_LOSS_BEFORE)]
+    known.append(source.get(LOSS_BEFORE))
+    if not doubts and not any(c is not None and c.notna().all() for c in known):
         doubts = [
             f"no column {SOURCE_LOSS_BEFORE}: forgetting has no baseline, and laws of the "
             "checkpoint's state, which forecast best where we measured, cannot be used"

@@ -29,7 +29,7 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law.columns import powers_of, starts_from_losses
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
@@ -38,7 +38,12 @@ from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
-from bayeslaw._tables.holdouts import HoldOut, default_axes, largest_stages
+from bayeslaw._tables.holdouts import (
+    HoldOut,
+    check_axis,
+    default_axes,
+    largest_stages,
+)
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -299,17 +304,13 @@ def compare_part(
     reference = settings.reference or {}
     chosen = _choose_laws(table, laws, reference, settings.experience)
     # one law needs no stages to be left out, so priors may decide for it
-    is_handful = len(chosen) == 1 and len(table) <= fitting.HANDFUL
+    is_alone = len(chosen) == 1
     for law in chosen:
-        fitting.check_fittable(law, table, handful=is_handful)
+        fitting.check_fittable(law, table, handful=is_alone)
     named = settings.hold_out or default_axes(table)
     axes = [named] if isinstance(named, str) else list(named)
-    missing = [c for axis in axes for c in powers_of(axis) if c not in table]
-    if missing:
-        raise RunTableError(
-            f"column {missing[0]!r} to hold out by is not in the table; "
-            f"it has: {', '.join(table.columns)}"
-        )
+    for axis in axes:
+        check_axis(table, axis)
     most = max(len(law.free_priors) for law in chosen)
     stages = largest_stages(table, axes, most)
     if not stages and len(chosen) > 1:

@@ -55,7 +55,6 @@ from bayeslaw._posteriors.fits.misfit import (
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.prior import choose_priors
 from bayeslaw._tables import fitting
-from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.surface import outliers
 
@@ -181,9 +180,7 @@ def fit(arguments: FitArguments) -> Fit:
     stated = arguments.reference or (law.reference if arguments.priors else None)
     law = choose_priors(law, runs, arguments.experience, reference=stated).law
     law = arguments.replace_priors(law)
-    fitting.check_fittable(
-        law, runs, requested=arguments.requested, handful=len(runs) <= HANDFUL
-    )
+    fitting.check_fittable(law, runs, requested=arguments.requested, handful=True)
     runtime.start()
     training = TrainingRuns.of(law, runs, arguments.independent)
     is_plain = not arguments.discrepancy

@@ -28,7 +28,7 @@ from bayeslaw._posteriors.posterior import (
     is_kept,
 )
 from bayeslaw._tables.holdouts import stages_in_direction
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.rows.levels import TOLERANCE, with_common_levels
 from bayeslaw._tables.rows.naming import SETTINGS
@@ -371,10 +371,7 @@ def _find_constant(run: pd.DataFrame, name: str, *, is_setting: bool) -> float:
             f"the law reads {name}, an area of the schedule: give the run's "
             "steps with their areas (--schedule FILE, in Python schedule=table)"
         )
-    if name not in run:
-        raise RunTableError(
-            f"the law reads column {name!r}, which the curve lacks; {it_has(run)}"
-        )
+    check_columns(run, [name], ", which the law reads", "the curve")
     values = run[name].astype(float).unique()
     if len(values) > 1 or not np.isfinite(values).all():
         examples = ", ".join(f"{value:g}" for value in values[:3])

@@ -36,7 +36,7 @@ from bayeslaw._running.following.course import (
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
 from bayeslaw._running.following.track import Track
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.suspicions import PastMinimumWarning
 
@@ -342,9 +342,7 @@ def _points_of(
     Steps over which the rate rises. By default they follow from the column ``warmup``,
     or from the rates.
     """
-    for name in (unit, "loss"):
-        if name not in curve:
-            raise RunTableError(f"the curve lacks column {name!r}; {it_has(curve)}")
+    check_columns(curve, (unit, "loss"), what="the curve")
     if "run" in curve and curve["run"].nunique() > 1:
         names = ", ".join(map(str, curve["run"].unique()[:3]))
         raise RunTableError(

@@ -46,7 +46,7 @@ from bayeslaw._running.updating.surprise import (
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.before import of_source
 from bayeslaw._tables.fitting import check_full, losses, own_rows
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.runs import as_runs
 
 Tell = Callable[[str], None]
@@ -233,11 +233,8 @@ def _take_posterior(old: object) -> KeptPosterior:
 
 def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
     if "domain" in old.runs:
-        if "domain" not in runs:
-            raise RunTableError(
-                "the table lacks column 'domain', which the fit's table has: read it as "
-                f"that one was, or add it; {it_has(runs)}"
-            )
+        do = "read it as that one was, or add it"
+        check_columns(runs, ["domain"], f", which the fit's table has: {do}")
         name = " and ".join(dict.fromkeys(old.runs["domain"].astype(str)))
         part = own_rows(old.runs, runs)
     else:
@@ -248,12 +245,7 @@ def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> 
             )
         name, part = "loss", runs
     covariates = columns_read(old)
-    missing = [c for c in covariates if c not in part]
-    if missing:
-        raise RunTableError(
-            f"the table lacks column {missing[0]!r}, which the fit's laws read; it has: "
-            f"{', '.join(map(str, part.columns))}"
-        )
+    check_columns(part, covariates, ", which the fit's laws read")
     for column in covariates:
         check_full(part, column, "the fit's laws need")
     losses(part)

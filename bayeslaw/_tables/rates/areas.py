@@ -128,47 +128,40 @@ def schedule_areas(
     """
     import pandas as pd
 
-    rates = _check_rates("pretraining", pretraining)
+    phases = {"pretraining": pretraining, "adaptation": adaptation}
+    for name, phase in phases.items():
+        try:
+            rates = np.asarray(() if phase is None else phase, float)
+        except (TypeError, ValueError):
+            rates = np.full(1, np.nan)
+        if rates.ndim != 1 or not (np.isfinite(rates) & (rates >= 0)).all():
+            raise RunTableError(
+                f"{name}: a schedule is one learning rate a step, each a number of at "
+                "least 0, as constant, cosine, wsd and multi_step make it"
+            )
+        phases[name] = rates
+    rates, further = phases.values()
     if not len(rates):
         raise ValueError(
             "the pre-training schedule is empty; a law of a model whose pre-training is "
             "unknown must not read S1_pt or S2_pt"
         )
     first = areas(rates, lr_power=lr_power)
-    table = {"lr": rates, "S1_pt": first.S1, "S2_pt": first.S2}
-    if adaptation is not None:
-        second = areas(
-            _check_rates("adaptation", adaptation),
-            # the first drop of adaptation starts from the last rate of pre-training
-            before=rates[-1],
-            momentum=first.momentum[-1] if carry_momentum else 0.0,
-            lr_power=lr_power,
-            batch_ratio=batch_ratio,
-        )
-        zeros, n = np.zeros(len(rates)), len(second.S1)
-        table = {
-            "lr": np.concatenate([rates, adaptation]),
-            "S1_pt": np.concatenate([first.S1, np.full(n, first.S1[-1])]),
-            "S2_pt": np.concatenate([first.S2, np.full(n, first.S2[-1])]),
-            "S1_cpt": np.concatenate([zeros, second.S1]),
-            "S2_cpt": np.concatenate([zeros, second.S2]),
-        }
-    steps = np.arange(1, len(table["lr"]) + 1)
-    return pd.DataFrame(
-        {"step": steps, "S1_cpt": 0.0, "S2_cpt": 0.0, **table},
-        columns=["step", "lr", *COLUMNS],
+    second = areas(
+        further,
+        # the first drop of adaptation starts from the last rate of pre-training
+        before=rates[-1],
+        momentum=first.momentum[-1] if carry_momentum else 0.0,
+        lr_power=lr_power,
+        batch_ratio=batch_ratio,
     )
-
-
-def _check_rates(name: str, schedule: object) -> Float[np.ndarray, " step"]:
-    """Take a schedule's learning rates, shape (step,)."""
-    try:
-        rates = np.asarray(schedule, float)
-    except (TypeError, ValueError):
-        rates = np.full(1, np.nan)
-    if rates.ndim != 1 or not (np.isfinite(rates) & (rates >= 0)).all():
-        raise RunTableError(
-            f"{name}: a schedule is one learning rate a step, each a number of at least "
-            "0, as constant, cosine, wsd and multi_step make it"
-        )
-    return rates
+    n, zeros = len(further), np.zeros(len(rates))
+    table = {
+        "step": np.arange(1, len(rates) + n + 1),
+        "lr": np.concatenate([rates, further]),
+        "S1_pt": np.concatenate([first.S1, np.full(n, first.S1[-1])]),
+        "S2_pt": np.concatenate([first.S2, np.full(n, first.S2[-1])]),
+        "S1_cpt": np.concatenate([zeros, second.S1]),
+        "S2_cpt": np.concatenate([zeros, second.S2]),
+    }
+    return pd.DataFrame(table)

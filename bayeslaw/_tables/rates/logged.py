@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
 from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells
 from bayeslaw._tables.rows.naming import check_repeated
@@ -15,15 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float, Int
 
-
-class _Curve(NamedTuple):
-    """Areas at the rows of one curve, shape (row, area); ``assumed``: step up to which a
-    warm-up was assumed, or 0.
-    """
-
-    rows: Int[np.ndarray, " row"]
-    areas: Float[np.ndarray, "row area"]
-    assumed: float
+MOST_STEPS = 10_000_000
 
 
 def areas_from_table(
@@ -74,11 +68,7 @@ def areas_from_table(
     >>> bayeslaw.areas_from_table(logged)["S1_pt"].round(4).tolist()
     [0.0, 0.0101, 0.02]
     """
-    missing = [c for c in ("step", "lr") if c not in table]
-    if missing:
-        raise RunTableError(
-            f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}"
-        )
+    check_columns(table, ("step", "lr"), ": areas need 'step' and 'lr'")
     check_repeated(table.columns)
     if table.empty:
         raise RunTableError("areas need rows: the table has none")
@@ -87,11 +77,8 @@ def areas_from_table(
             raise RunTableError(f"areas need numbers, and column {name!r} holds others")
     rows = np.arange(len(table))
     curves = _find_curves(table, rows) or {"table": rows}
-    done = [
-        _compute_curve(table, name, rows, warmup, adaptation_start, lr_power)
-        for name, rows in curves.items()
-    ]
-    return _join(table, done)
+    settings = {"warmup": warmup, "adaptation_start": adaptation_start}
+    return _add(table, curves, settings, lr_power)
 
 
 def add_areas(table: pd.DataFrame) -> pd.DataFrame:
@@ -104,19 +91,52 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
     if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
         return table
     complete = table[["step", "lr"]].notna().all(axis=1)
-    curves = _find_curves(table, np.flatnonzero(complete))
-    done, failed = [], []
+    return _add(table, _find_curves(table, np.flatnonzero(complete)), lenient=True)
+
+
+def _add(
+    table: pd.DataFrame,
+    curves: dict[str, Int[np.ndarray, " curve_row"]],
+    settings: Mapping[str, float | None] | None = None,
+    lr_power: float = 0.0,
+    lenient: bool = False,
+) -> pd.DataFrame:
+    """Add the areas of each curve; warn of those whose early warm-up was assumed. If
+    ``lenient``, warn of curves without areas, too, and add none if no curve has them.
+    """
+    values = np.full((len(table), len(COLUMNS)), np.nan)
+    failed, assumed = [], []
     for name, rows in curves.items():
+        curve = table.iloc[rows]
         try:
-            done.append(_compute_curve(table, name, rows))
+            warmup, split = (
+                _read_setting(curve, column, (settings or {}).get(column), name)
+                for column in ("warmup", "adaptation_start")
+            )
+            values[rows] = _compute_curve(curve, name, warmup, split, lr_power)
         except RunTableError as error:
+            if not lenient:
+                raise
             failed.append(str(error))
+            continue
+        first = float(curve["step"].min())
+        assumed += [first] if warmup is None and first > 1 else []
     if failed:
         warn(
             f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
             f"{len(curves)} curves: {failed[0]}"
         )
-    return _join(table, done) if done else table
+    if assumed:
+        last = f" to {max(assumed):g}" if max(assumed) > min(assumed) else ""
+        warn(
+            f"{len(assumed)} of {len(curves) - len(failed)} curves start at step "
+            f"{min(assumed):g}{last}: areas S1, S2 take the learning rate to ramp linearly "
+            "from 0 to the first row and to be linear between rows; if the warm-up was "
+            "shorter, say so in a column 'warmup' (steps)"
+        )
+    if lenient and len(failed) == len(curves):
+        return table
+    return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
 
 
 def _find_curves(
@@ -140,19 +160,13 @@ def _find_curves(
 
 
 def _compute_curve(
-    table: pd.DataFrame,
+    curve: pd.DataFrame,
     name: str,
-    rows: Int[np.ndarray, " row"],
-    warmup: float | None = None,
-    adaptation_start: float | None = None,
-    lr_power: float = 0.0,
-) -> _Curve:
-    """Compute the areas at a curve's rows, its rate filled in at every step."""
-    curve = table.iloc[rows]
-    warmup = _read_setting(curve, "warmup", warmup, name)
-    split = _read_setting(curve, "adaptation_start", adaptation_start, name)
-    steps = curve["step"].to_numpy(float)
-    logged = curve["lr"].to_numpy(float)
+    warmup: float | None,
+    split: float | None,
+    lr_power: float,
+) -> Float[np.ndarray, "row area"]:
+    steps, logged = curve["step"].to_numpy(float), curve["lr"].to_numpy(float)
     rates = fill_in(steps, logged, warmup=warmup, where=name)
     # after each step, from step 0; without a split there is no adaptation
     after = np.zeros((len(rates) + 1, len(COLUMNS)))
@@ -165,17 +179,16 @@ def _compute_curve(
         adaptation = rates[last:] if last < len(rates) else None
         phases = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
         after[1:] = phases[list(COLUMNS)].to_numpy()
-    assumed = float(steps.min()) if warmup is None and steps.min() > 1 else 0.0
-    return _Curve(rows, after[steps.astype(int)], assumed)
+    return after[steps.astype(int)]
 
 
 def _read_setting(
-    rows: pd.DataFrame, column: str, steps: float | None, where: str
+    curve: pd.DataFrame, column: str, steps: float | None, where: str
 ) -> float | None:
     """Read a number of steps: the argument for all curves, else this curve's column."""
     values: Any = [steps]
     if steps is None:
-        values = rows[column].dropna().unique() if column in rows else []
+        values = curve[column].dropna().unique() if column in curve else []
     if len(values) == 0:
         return None
     try:
@@ -191,30 +204,12 @@ def _read_setting(
     return value
 
 
-def _join(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
-    """Add the areas; warn of curves whose early warm-up was assumed."""
-    steps = [c.assumed for c in curves if c.assumed]
-    if steps:
-        last = f" to {max(steps):g}" if max(steps) > min(steps) else ""
-        warn(
-            f"{len(steps)} of {len(curves)} curves start at step {min(steps):g}{last}: "
-            "areas S1, S2 take the learning rate to ramp linearly from 0 to the first row "
-            "and to be linear between rows; if the warm-up was shorter, say so in a column "
-            "'warmup' (steps)"
-        )
-    values = np.full((len(table), len(COLUMNS)), np.nan)
-    for curve in curves:
-        values[curve.rows] = curve.areas
-    return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
-
-
 def fill_in(
     steps: Float[np.ndarray, " row"],
     rates: Float[np.ndarray, " row"],
     *,
     warmup: float | None = None,
     where: str = "table",
-    most_steps: int = 10_000_000,
 ) -> Float[np.ndarray, " step"]:
     """Interpolate the learning rate at every step up to the last logged step, shape
     (step,), from the logged ``steps`` and ``rates``, each of shape (row,).
@@ -225,10 +220,10 @@ def fill_in(
         raise RunTableError(
             f"{where}: steps must be whole numbers and rates finite, neither below 0"
         )
-    if steps.max() > most_steps:
+    if steps.max() > MOST_STEPS:
         raise RunTableError(
             f"{where}: step {steps.max():g}, but areas are summed over at most "
-            f"{most_steps:,} steps"
+            f"{MOST_STEPS:,} steps"
         )
     if steps.max() < 1:
         raise RunTableError(f"{where}: no step after step 0, so there is no schedule")

@@ -34,9 +34,8 @@ def constant(
     [0.0001, 0.0002, 0.0002, 0.0002]
     """
     _check(peak, steps, start)
-    return _join_phases(
-        peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak
-    )
+    stable = np.ones(max(steps - warmup, 0))
+    return _join_phases(peak, steps, warmup, start, stable, peak)
 
 
 def cosine(
@@ -87,8 +86,9 @@ def wsd(
         raise ValueError(
             f"an exponential decay never reaches {final:g}: give final above 0"
         )
-    decayed = peak * (final / peak) ** _count_progress(decay)
-    return np.concatenate([_make_ramp(peak, warmup, start), peak * stable, decayed])
+    decayed = (final / peak) ** _count_progress(decay)
+    body = np.concatenate([stable, decayed])
+    return _join_phases(peak, steps, warmup, start, body, 0.0)
 
 
 def multi_step(
@@ -131,12 +131,6 @@ def _count_progress(steps: int) -> Float[np.ndarray, " step"]:
     return np.arange(1, steps + 1) / max(steps, 1)
 
 
-def _make_ramp(peak: float, warmup: int, start: float) -> Float[np.ndarray, " step"]:
-    rise = peak - start
-    share = _count_progress(warmup)
-    return start + rise * share
-
-
 def _join_phases(
     peak: float,
     steps: int,
@@ -148,5 +142,5 @@ def _join_phases(
     """Join the ramp and a body that falls from 1 (the peak) to 0 (the final rate)."""
     if not 0 <= warmup <= steps:
         raise ValueError(f"warmup = {warmup} steps of {steps}")
-    rates = final + (peak - final) * body
-    return np.concatenate([_make_ramp(peak, warmup, start), rates])
+    ramp = start + (peak - start) * _count_progress(warmup)
+    return np.concatenate([ramp, final + (peak - final) * body])

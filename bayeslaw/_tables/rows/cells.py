@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._tables.rows.naming import is_name
+from bayeslaw._tables.rows.naming import check_repeated, is_name
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -32,28 +32,24 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
             columns[name] = cells
             continue
         cells = cells.astype(object)
-        if cells.dropna().map(_is_real).all():
+        if all(map(_is_real, cells.dropna())):
             columns[name] = cells.map(float, na_action="ignore").astype(float)
             continue
-        # not by `map`, which in old pandas fails at integers too long for a float
-        records = [_as_record(cell) for cell in cells]
+        # a cell of a Parquet map is a list of pairs; not by `map`, which in old pandas
+        # fails at integers too long for a float
+        records = [dict(cell) if _is_map(cell) else cell for cell in cells]
         is_record = np.array([isinstance(record, Mapping) for record in records])
         if not (is_record.any() and (is_record | cells.isna()).all()):
             columns[name] = cells.map(_flatten)
             continue
-        rows = [
-            {field: _flatten(cell) for field, cell in leaves(record, f"{name}.")}
-            if isinstance(record, Mapping)
-            else {}
-            for record in records
-        ]
-        for field in dict.fromkeys(field for row in rows for field in row):
-            if field in columns or field in table:
-                raise RunTableError(
-                    f"2 columns are called {field!r}; rename or drop all but one"
-                )
-            values = pd.Series([row.get(field) for row in rows], cells.index)
-            columns[field] = values.infer_objects()
+        fields: dict[str, list[Any]] = {}
+        for row, record in enumerate(records):
+            inside = leaves(record, f"{name}.") if is_record[row] else ()
+            for field, cell in inside:
+                fields.setdefault(field, [None] * len(records))[row] = _flatten(cell)
+        check_repeated([*{*columns, *table}, *fields])
+        for field, values in fields.items():
+            columns[field] = pd.Series(values, cells.index).infer_objects()
     return pd.DataFrame(columns, index=table.index)
 
 
@@ -67,7 +63,6 @@ def _holds_anything(kind: Any) -> bool:
 
 
 def is_of_numbers(kind: Any) -> bool:
-    """Tell whether a column of this type holds real numbers."""
     types = pd.api.types
     is_other = types.is_bool_dtype(kind) or types.is_complex_dtype(kind)
     return types.is_numeric_dtype(kind) and not is_other
@@ -93,19 +88,14 @@ def read_numbers(cells: pd.Series, **options: Any) -> tuple[pd.Series, dict[Any,
 
 def _is_real(cell: Any) -> bool:
     """Tell whether a cell is a real number that a float can hold."""
-    if isinstance(cell, bool | np.bool_):
-        return False
     if isinstance(cell, int):
-        return abs(cell) < 2**53
+        return not isinstance(cell, bool) and abs(cell) < 2**53
     return isinstance(cell, float | np.floating | np.integer | Decimal)
 
 
-def _as_record(cell: Any) -> Any:
-    """Convert a cell of a Parquet map, a list of pairs, to a record."""
-    is_map = isinstance(cell, list) and len(cell) > 0
-    if is_map and all(isinstance(pair, tuple) and len(pair) == 2 for pair in cell):
-        return dict(cell)
-    return cell
+def _is_map(cell: Any) -> bool:
+    pairs = cell if isinstance(cell, list) else []
+    return bool(pairs) and all(isinstance(p, tuple) and len(p) == 2 for p in pairs)
 
 
 def _flatten(cell: Any) -> Any:
@@ -124,6 +114,19 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield from leaves(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
+
+
+# the words of a row of means or totals, and those that stand beside them
+SUMMARY = (
+    "mean|average|avg|median|totals?|sum|std|stdev|stddev|min|max|count|overall|"
+    "summe|gesamt|mittel|mittelwert|durchschnitt|insgesamt|"
+    "somme|moyenne|suma|media|promedio|totale"
+)
+BESIDE = "of|all|the|above|over|runs|rows|seeds|grand|dev|général|general"
+IS_SUMMARY = re.compile(
+    rf"(?=.*\b(?:{SUMMARY})\b)\W*(?:(?:{SUMMARY}|{BESIDE})\b\W*)+",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
@@ -156,31 +159,21 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
-    """Tell which names say that their row is a mean or total, shape (run,)."""
-    of_summary = (
-        "mean|average|avg|median|totals?|sum|std|stdev|stddev|min|max|count|overall|"
-        "summe|gesamt|mittel|mittelwert|durchschnitt|insgesamt|"
-        "somme|moyenne|suma|media|promedio|totale"
-    )
-    beside = "of|all|the|above|over|runs|rows|seeds|grand|dev|général|general"
-    words = re.compile(rf"\W*(?:(?:{of_summary}|{beside})\b\W*)+", re.IGNORECASE)
-    word = re.compile(rf"\b(?:{of_summary})\b", re.IGNORECASE)
-    return np.array(
-        [bool(words.fullmatch(n) and word.search(n)) for n in map(str, names.tolist())]
-    )
+    return np.array([bool(IS_SUMMARY.fullmatch(str(name))) for name in names])
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Tell whether the last row holds the mean or the sum of each column
-    above it, where it holds a number. Two such numbers are no chance.
+    """Tell whether the last row holds the mean or the sum of each column above it, where
+    it holds a number. Two such numbers are no chance.
     """
     numbers = runs[[c for c in runs if is_of_numbers(runs[c].dtype)]].astype(float)
-    varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]
-    above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()
+    above, last = numbers.iloc[:-1], numbers.iloc[-1].dropna()
+    last = last[above[last.index].nunique() > 1]
     if len(above) < 3 or len(last) < 2:
         return False
-    values = last.to_numpy(float)
-    summaries = [s[last.index].to_numpy(float) for s in (above.mean(), above.sum())]
     # exports round
-    alike = [np.isclose(values, summary, rtol=1e-4, atol=0) for summary in summaries]
+    alike = [
+        np.isclose(last, summary[last.index], rtol=1e-4, atol=0)
+        for summary in (above.mean(), above.sum())
+    ]
     return bool(np.any(alike, axis=0).all())

@@ -29,15 +29,6 @@ ROUNDING = 1e-6
 SAME = 0.01  # of what people write by hand, such as a plan's size
 
 
-def with_levels(runs: pd.DataFrame) -> pd.DataFrame:
-    """Replace the values of measured runs by those of their levels.
-
-    Points of one run stay apart. A table without losses is a design, and stays as it
-    is.
-    """
-    return _snap(runs) if "loss" in runs else runs
-
-
 def with_common_levels(
     left: pd.DataFrame, right: pd.DataFrame, columns: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -45,11 +36,12 @@ def with_common_levels(
     that rows of one may be looked up in the other.
     """
     columns = list(dict.fromkeys(columns))
-    both = _snap(pd.concat([left[columns], right[columns]], ignore_index=True))
-    values = {column: both[column].to_numpy() for column in columns}
+    both = pd.concat([left[columns], right[columns]], ignore_index=True)
+    both = with_levels(both, of_design=True)
+    of_left, of_right = both.iloc[: len(left)], both.iloc[len(left) :]
     return (
-        left.assign(**{column: x[: len(left)] for column, x in values.items()}),
-        right.assign(**{column: x[len(left) :] for column, x in values.items()}),
+        left.assign(**{c: of_left[c].to_numpy() for c in columns}),
+        right.assign(**{c: of_right[c].to_numpy() for c in columns}),
     )
 
 
@@ -65,10 +57,8 @@ def number_alike(
         return f"{cell:.10g}" if isinstance(cell, int | float) else str(cell)
 
     both = pd.concat(with_common_levels(left, right, [*columns]), ignore_index=True)
-    texts = [both[column].map(write) for column in columns]
-    numbers, _ = pd.factorize(pd.Series([*zip(*texts, strict=True)], dtype=object))
-    if not texts:
-        numbers = np.zeros(len(both), int)
+    texts = [both[column].map(write) for column in columns] or [np.zeros(len(both))]
+    numbers = both.groupby(texts, sort=False).ngroup().to_numpy()
     return numbers[: len(left)], numbers[len(left) :]
 
 
@@ -96,14 +86,17 @@ def is_of_model(
     return find_checkpoints(runs, pd.DataFrame([model])) == 0
 
 
-def _snap(runs: pd.DataFrame) -> pd.DataFrame:
-    """Replace the values of all columns that have levels."""
+def with_levels(runs: pd.DataFrame, of_design: bool = False) -> pd.DataFrame:
+    """Replace the values of all columns that have levels by those of their levels; a
+    table without losses is a design, and stays as it is unless ``of_design``. Points of
+    one run stay apart.
+    """
+    if "loss" not in runs and not of_design:
+        return runs
     for name in [*filter(is_share, runs), *(c for c in COLUMNS if c in runs)]:
-        values, of_share = (
-            runs[name].to_numpy(float),
-            name == "replay" or is_share(name),
-        )
+        of_share = name == "replay" or is_share(name)
         within = ROUNDING if is_share(name) else TOLERANCE
+        values = runs[name].to_numpy(float)
         levels = at_levels(values, within, of_share=of_share)
         if not np.array_equal(levels, values, equal_nan=True):
             curve = _number_curves(runs)

@@ -49,13 +49,11 @@ def as_names(cells: pd.Series) -> pd.Series:
 
 
 def _write_name(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
-        return str(int(cell))
-    return str(cell).strip()
+    is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15
+    return str(int(cell)) if is_whole else str(cell).strip()
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
-    """Refuse two columns with the same name."""
     times = Counter(names)
     for name, count in times.items():
         if count > 1 and name != "":
@@ -75,33 +73,30 @@ def named_rows(rows: Iterable[object], most: int = 3) -> str:
     return text
 
 
-def find_run_column(
-    runs: pd.DataFrame, few: float = 0.1
-) -> tuple[str | None, str | None]:
+def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
     """Find the column that names the runs under another name; None if there is a column
     ``run``, or if no column or several name runs.
 
-    Also describes a column with a usual name for the run's that cannot be it, because at
-    most a share ``few`` of its names contradict it; None if there is none.
+    Also describes a column with a usual name for the run's that cannot be it, because up
+    to a tenth of its names contradict it; None if there is none.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None, None
     for spellings in (RUN, PERHAPS_RUN):
         called = [str(c) for c in runs if _spell(c) in spellings]
         columns = [c for c in called if _names_runs(runs, c)]
-        # the column with most different names; of several, the one that `RUN` lists
-        # first
+        # the one with most different names; of several, the one that is listed first
         columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spell(c))))
         if columns:
             return columns[0], None
     for column in (c for c in runs if _spell(c) in RUN):
         names = as_names(runs[column])
         empty = names.isna()
-        if 0 < empty.mean() < few:
+        if 0 < empty.mean() < 0.1:
             return None, f"column {column!r} is empty in {empty.sum()} rows"
         repeated = names[names.duplicated(keep=False) & ~empty]
         # no column of these names its runs, or it would have been found
-        if 0 < repeated.nunique() <= max(1, few * names.nunique()):
+        if 0 < repeated.nunique() <= max(1, 0.1 * names.nunique()):
             rows = f"names rows {repeated.iloc[0]!r} that differ"
             return None, f"column {column!r} {rows}"
     return None, None
@@ -144,7 +139,15 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
     keys = [c for c in runs if c in SET_BEFORE or str(c).endswith(LOSS_BEFORE)]
-    keys += _find_own_settings(runs, keys)
+    # columns outside the schema with one value along each curve
+    along = {"D", "step", *LOSSES, "cost", "lr", *COLUMNS, *keys}
+    own = []
+    for column in (c for c in runs if c not in along and runs[c].nunique() > 1):
+        points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
+        # if the column changed from point to point, there would be no long curves
+        if points.max() >= CURVE and points.median() >= CURVE:
+            own.append(column)
+    keys += own
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
@@ -157,17 +160,3 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
         keys.remove("domain")
         curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     return Curves("curve " + (curve + 1).astype(str), bool(are_runs))
-
-
-def _find_own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
-    """Find columns outside the schema with one value along each curve."""
-    settings = []
-    along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
-    for column in runs:
-        if column in (*keys, *along) or runs[column].nunique() < 2:
-            continue
-        points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
-        # if the column changed from point to point, there would be no long curves
-        if points.max() >= CURVE and points.median() >= CURVE:
-            settings.append(column)
-    return settings

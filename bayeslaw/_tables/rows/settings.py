@@ -48,7 +48,6 @@ class Alike(NamedTuple):
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
-        """Describe the rows, their losses' spread, and what to do in a fit."""
         line = (
             f"{self.describe('all that laws read')}: taken as noise around their mean, "
             "so that forecasts are of a run of middling settings; keep the runs with the "
@@ -73,7 +72,6 @@ class Alike(NamedTuple):
         )
 
     def describe(self, same: str) -> str:
-        """Describe the rows, which are alike in ``same``."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in {same}, and up to {self.apart:.1%} apart "
@@ -101,22 +99,29 @@ def alike_but_settings(
         **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
     )
     alike = runs.groupby(keys, dropna=False, sort=False)
-    group = alike.ngroup()
-    levels = alike[settings].nunique()
+    group, levels = alike.ngroup().to_numpy(), alike[settings].nunique()
     differ = [c for c in settings if (levels[c] > 1).any()]
     if not differ:
         return None
-    group = group.to_numpy()
-    mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
+    mixed = (levels[differ].max(axis=1) > 1).to_numpy()[group]
     # a new index, because joined tables repeat labels
     logs = pd.Series(np.log(runs["loss"].to_numpy(float)[mixed]))
     of_cells = logs.groupby(group[mixed])
     apart = float(np.expm1((of_cells.max() - of_cells.min()).max()))
     away = logs - of_cells.transform("mean")
     spread = float(np.sqrt(np.sum(away**2) / (len(away) - of_cells.ngroups)))
-    tunable = tuple(str(c) for c in differ if _can_be_tuned(runs, c))[:1]
+    # settings of numbers above 0 with enough levels in two cells
+    cells = cells_of(runs)
+    can_be_tuned = [
+        str(c)
+        for c in runs
+        if c in {*settings, "lr"}
+        and are_levels(runs[c])
+        and (runs[c].groupby(cells).nunique() >= NEEDED).sum() >= 2
+    ]
+    tunable = tuple(str(c) for c in differ if str(c) in can_be_tuned)[:1]
     further = swept_beside(runs, tunable)
-    tunable += tuple(c for c in further if _can_be_tuned(runs, c))
+    tunable += tuple(c for c in further if c in can_be_tuned)
     beside = swept_beside(runs, tunable)
     rows = tuple(runs.index[mixed])
     return Alike(tuple(map(str, differ)), rows, apart, spread, tunable, beside)
@@ -155,14 +160,6 @@ def are_levels(cells: pd.Series) -> bool:
     return bool((np.isfinite(values) & (values > 0)).all())
 
 
-def _can_be_tuned(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether a column of numbers above 0 has enough levels in two cells."""
-    if not are_levels(runs[column]):
-        return False
-    levels = pd.Series(runs[column].to_numpy()).groupby(cells_of(runs)).nunique()
-    return int((levels >= NEEDED).sum()) >= 2
-
-
 def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]:
     """List further settings that differ among rows of a cell at one level of each of
     ``settings``, or do not move with them in one direction: the cell is a sweep of all.
@@ -185,7 +182,6 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
 def _is_beside(
     runs: pd.DataFrame, cells: Int[np.ndarray, " row"], setting: str, other: Any
 ) -> bool:
-    """Tell whether another setting is swept beside ``setting`` in some cell."""
     level = pd.to_numeric(runs[setting]).to_numpy(float)
     value = pd.Series(runs[other].factorize(sort=False)[0])
     if (value.groupby([cells, level]).nunique() > 1).any():
@@ -239,15 +235,11 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     """Tell whether a column has few levels, constant along runs, and no losses."""
-    levels = runs[column].nunique()
     # a column with more levels is a name or a measurement
-    if not 1 < levels <= max(2, len(runs) / 2):
+    if not 1 < runs[column].nunique() <= max(2, len(runs) / 2):
         return False
-    if "loss" in str(column).lower() or is_name(column):
+    name = str(column)
+    if "loss" in name.lower() or is_name(column) or NOT_SET & {*name_words(name)}:
         return False
-    if NOT_SET & {*name_words(str(column))}:
-        return False
-    if "run" not in runs:
-        return True
     # a column that changes along a run is not a setting
-    return bool((runs.groupby("run")[column].nunique() <= 1).all())
+    return "run" not in runs or bool((runs.groupby("run")[column].nunique() <= 1).all())

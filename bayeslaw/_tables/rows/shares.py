@@ -12,7 +12,6 @@ SOURCE = f"{SHARE}source"  # with one other domain this share is replay
 
 
 def share_columns(runs: pd.DataFrame) -> list[str]:
-    """List a table's columns of shares."""
     return [str(column) for column in runs if is_share(column)]
 
 
@@ -76,7 +75,6 @@ def rounding(shares: pd.DataFrame) -> float:
 
 
 def check_shares(runs: pd.DataFrame) -> None:
-    """Refuse rows whose shares lie outside the simplex."""
     columns = share_columns(runs)
     totals = runs[columns].sum(axis=1, skipna=False)
     beyond = (totals - 1).abs() > rounding(runs[columns])

@@ -19,6 +19,7 @@ from scipy import optimize, stats
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
 from bayeslaw._tables import fitting
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
 from bayeslaw._tables.rows.settings import (
     NEEDED,
@@ -101,13 +102,9 @@ def tuned(
     settings = [setting] if isinstance(setting, str) else list(dict.fromkeys(setting))
     option = f"--best-of {','.join(settings)}"
     quoted = " and ".join(map(repr, settings))
+    check_columns(runs, settings, f" of {option}")
     logarithms = []
     for name in settings:
-        if name not in runs:
-            raise RunTableError(
-                f"{option}: no such column as {name!r}; there are: "
-                f"{', '.join(map(str, runs.columns))}"
-            )
         if not are_levels(runs[name]):
             raise RunTableError(
                 f"{option}: levels of {name!r} must be numbers above 0, whose "
@@ -409,7 +406,6 @@ def _find_lowest(
 def _solve(
     basis: Float[np.ndarray, "row product"], y: Float[np.ndarray, " row"]
 ) -> tuple[Float[np.ndarray, " product"], float]:
-    """Solve least squares; the coefficients, and the sum of squares left."""
     coefficients, *_ = np.linalg.lstsq(basis, y)
     return coefficients, float(((y - basis @ coefficients) ** 2).sum())
 

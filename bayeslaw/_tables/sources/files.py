@@ -1,5 +1,5 @@
-"""Read files of tables into columns and cells, before any number is parsed: CSV, Excel,
-JSON records and Parquet; wide tables as a row for each loss.
+"""Read what a user names as a table into columns and cells, before any number is parsed: a
+tracker's store as ``SCHEME:PLACE``, or a file (CSV, Excel, JSON records, Parquet).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import gzip
 import json
 import lzma
 import re
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Collection
+from functools import partial, reduce
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,71 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.rows.naming import check_repeated, is_name
-from bayeslaw._tables.sources.layout import Sheet, sheet_of_rows, with_decimal_points
-from bayeslaw._tables.sources.points import imported
+from bayeslaw._tables.sources.layout import split_sheet, with_decimal_points
+from bayeslaw._tables.sources.points import LoggedRun, imported, points
+from bayeslaw._tables.sources.trackers import TRACKERS
 from bayeslaw._tables.words import STEP, last_part
 
+FORMATS = "CSV, JSON lines, Parquet or Excel"
 EXCEL = (".xlsx", ".xlsm")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def is_tracker(source: object) -> bool:
+    """Tell whether a source names a tracker's store, not a file."""
+    if not isinstance(source, str | Path):
+        return False
+    scheme, colon, _ = str(source).partition(":")
+    return bool(colon) and scheme in TRACKERS
+
+
+def read_source(
+    source: str | Path, *, grows: bool = False, names: Collection[str] = ()
+) -> pd.DataFrame:
+    """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
+    under their own names. Every error is a `RunTableError` of one line.
+    """
+    scheme, _, place = str(source).partition(":")
+    do = f"give {FORMATS}"
+    try:
+        if is_tracker(source):
+            do = "see that it is whole and can be reached"
+            return points(_read_store(scheme, place), str(source))
+        if sheet_of(source)[0].is_file():
+            return read_table_file(Path(source), grows=grows, names=names)
+    except RunTableError:
+        raise
+    except Exception as error:  # every codec, parser and tracker raises its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunTableError(
+            f"{source}: cannot be read as a table ({reason}); {do}"
+        ) from None
+    name = str(source).lower()
+    if name in law_names():
+        raise RunTableError(
+            f"{str(source)!r} is a law, not a table of runs; the table comes first: "
+            f"fit(runs, {name!r}), and at the command line fit RUNS --law {name}"
+        )
+    raise RunTableError(
+        f"{source}: no such file; {do}, or a tracker's store as "
+        f"{':..., '.join(TRACKERS)}:..."
+    )
+
+
+def _read_store(scheme: str, place: str) -> list[LoggedRun]:
+    if not place:
+        raise RunTableError(f"{scheme}:: of which store? write {scheme}:PLACE")
+    with warnings.catch_warnings():
+        # trackers' libraries warn of their own dependencies
+        warnings.simplefilter("ignore")
+        try:
+            return TRACKERS[scheme](place)
+        except RunTableError as error:
+            # that of a file or folder in the store names its path
+            where = "" if str(error).startswith(place) else f"{place}: "
+            raise RunTableError(f"{scheme}:{where}{error}") from None
 
 
 def read_table_file(
@@ -62,10 +122,21 @@ def read_table_file(
     rows = [fields for fields in reader if any(map(str.strip, fields))]
     if not rows:
         raise ValueError("it is empty")
-    sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
-    _check_fields(path, sheet)
+    header, below = split_sheet(rows, str(path))
+    below = with_decimal_points(header, below, str(path))
+    check_repeated([name.strip() for name in header], f"{path}: ")
+    width = len(header)
+    odd = {i: len(row) for i, row in enumerate(below, 1) if len(row) != width}
+    if odd:
+        first, fields = next(iter(odd.items()))
+        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
+        raise RunTableError(
+            f"{path}: row {first} has {fields} fields, the header {width} names{more}: "
+            "numbers would be read under another's name; name all columns, or mend the "
+            "row (a comma too many, or in a number without quotes?)"
+        )
     written = StringIO()
-    csv.writer(written, lineterminator="\n").writerows([sheet.names, *sheet.rows])
+    csv.writer(written, lineterminator="\n").writerows([header, *below])
     written.seek(0)
     # read all digits of numbers, as pandas 3 does by default
     precision = "round_trip" if pd.__version__.startswith("2.") else None
@@ -73,7 +144,7 @@ def read_table_file(
     for i, name in enumerate(table):
         if is_name(name) or str(name).strip() in names:
             # pandas reads NA as empty and 1.10 as 1.1
-            cells = pd.Series([row[i].strip() for row in sheet.rows])
+            cells = pd.Series([row[i].strip() for row in below])
             table[name] = cells.mask(cells == "")
     return table
 
@@ -128,28 +199,12 @@ def _find_separator(text: str) -> str:
     unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
     lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
 
-    def evenness(mark: str) -> tuple[int, int]:
-        counts = Counter(line.count(mark) for line in lines if mark in line)
-        return max(counts.values(), default=0), counts.total()
-
-    return max((",", ";", "\t", "|"), key=evenness)
-
-
-def _check_fields(path: Path, sheet: Sheet) -> None:
-    """Refuse two columns with the same name, and rows with more or fewer fields than
-    the header, since their fields would be read under wrong names.
-    """
-    check_repeated([name.strip() for name in sheet.names], f"{path}: ")
-    width = len(sheet.names)
-    odd = {i: len(row) for i, row in enumerate(sheet.rows, 1) if len(row) != width}
-    if odd:
-        first, fields = next(iter(odd.items()))
-        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
-        raise RunTableError(
-            f"{path}: row {first} has {fields} fields, the header {width} names{more}: "
-            "numbers would be read under another's name; name all columns, or mend the "
-            "row (a comma too many, or in a number without quotes?)"
-        )
+    counts = {mark: Counter(line.count(mark) for line in lines) for mark in ",;\t|"}
+    for of_mark in counts.values():
+        of_mark.pop(0, None)
+    return max(
+        counts, key=lambda m: (max(counts[m].values(), default=0), counts[m].total())
+    )
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
@@ -169,14 +224,14 @@ def _read_excel(path: Path) -> pd.DataFrame:
     cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if cells.empty:
         return pd.DataFrame()
-    found = sheet_of_rows(cells.to_numpy(object).tolist(), str(file))
-    if not all(found.names):
+    header, below = split_sheet(cells.to_numpy(object).tolist(), str(file))
+    if not all(header):
         raise RunTableError(
             f"{file}: a column has cells but no name in the first row; name all columns, "
             "and begin the sheet with their names"
         )
-    check_repeated(found.names, f"{file}: ")
-    return pd.DataFrame(found.rows, columns=found.names, dtype=object).infer_objects()
+    check_repeated(header, f"{file}: ")
+    return pd.DataFrame(below, columns=header, dtype=object).infer_objects()
 
 
 # -- JSON ------------------------------------------------------------------------------
@@ -184,16 +239,18 @@ def _read_excel(path: Path) -> pd.DataFrame:
 
 def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read JSON lines, an array of records, or one record of columns."""
+    example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
+
+    def refusal(where: str, reason: str) -> RunTableError:
+        do = "give each record of names and values on one line"
+        return RunTableError(f"{path}: {where}{reason}; {do}")
 
     def parse(text: str, where: str = "") -> Any:
-        def refusal(reason: str) -> RunTableError:
-            do = "give each record of names and values on one line"
-            return RunTableError(f"{path}: {where}{reason}; {do}")
-
         def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             for name, times in Counter(name for name, _ in pairs).items():
                 if times > 1:
-                    raise refusal(f"{name!r} is there {times} times; keep one value")
+                    what = f"{name!r} is there {times} times; keep one value"
+                    raise refusal(where, what)
             return dict(pairs)
 
         try:
@@ -202,42 +259,39 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
             reason = "records within records, too deep to be read"
         except json.JSONDecodeError as error:
             reason = f"not JSON ({error})"
-        raise refusal(reason)
+        raise refusal(where, reason)
 
     try:
         is_one_object = isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         is_one_object = False
-    example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
     if is_one_object:
-        records, places = [parse(text)], ["the file"]
-        results = records[0].get("results")
-        is_evaluation = isinstance(results, dict) and bool(results)
-        if is_evaluation and all(isinstance(m, dict) for m in results.values()):
-            tasks = ", ".join(map(str, [*results][:3]))
-            raise RunTableError(
-                f"{path}: it holds one model's evaluation, metrics by task ({tasks}), as "
-                "lm-eval writes them, and no table of runs; write a row for each model, "
-                f"with its N, D and loss, as CSV or JSON lines: {example}"
-            )
+        records = {"the file": parse(text)}
     elif text.lstrip().startswith("["):
-        records = parse(text)
-        places = [f"record {i}" for i in range(1, len(records) + 1)]
+        records = {f"record {i}": one for i, one in enumerate(parse(text), 1)}
     else:
-        lines = [(i, t) for i, t in enumerate(text.splitlines(), 1) if t.strip()]
-        places = [f"line {i}" for i, _ in lines]
-        records = [parse(t, f"line {i}: ") for i, t in lines]
-    for place, record in zip(places, records, strict=True):
+        lines = {f"line {i}": t for i, t in enumerate(text.splitlines(), 1)}
+        records = {at: parse(t, f"{at}: ") for at, t in lines.items() if t.strip()}
+    for place, record in records.items():
         if not isinstance(record, dict):
             raise RunTableError(
                 f"{path}: {place} is no record of names and values; write each run as "
                 f"{example}"
             )
     if len(records) != 1:
-        return pd.DataFrame(records)
+        return pd.DataFrame([*records.values()])
     # one record may be a whole table: lists, or values by row number, as
     # `pandas.DataFrame.to_json` writes them
-    (record,) = records
+    (record,) = records.values()
+    results = record.get("results") if is_one_object else None
+    tasks = results if isinstance(results, dict) else {}
+    if tasks and all(isinstance(metrics, dict) for metrics in tasks.values()):
+        raise RunTableError(
+            f"{path}: it holds one model's evaluation, metrics by task "
+            f"({', '.join(map(str, [*tasks][:3]))}), as lm-eval writes them, and no table "
+            "of runs; write a row for each model, with its N, D and loss, as CSV or JSON "
+            f"lines: {example}"
+        )
     parts = [*record.values()]
     if parts and all(isinstance(part, list) for part in parts):
         return pd.DataFrame(record)
@@ -246,7 +300,7 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
             return pd.DataFrame(parts)
         if all(row.isdigit() for part in parts for row in part):
             return pd.DataFrame(record).reset_index(drop=True)
-    return pd.DataFrame(records)
+    return pd.DataFrame([record])
 
 
 # -- wide tables -----------------------------------------------------------------------
@@ -257,47 +311,30 @@ def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
     size, to a row for each loss, with a warning. A table with ordinary column names is
     unchanged.
     """
-    melted = _melt_panel(table)
-    return _melt_sizes(table) if melted is None else melted
-
-
-def _melt_panel(table: pd.DataFrame) -> pd.DataFrame | None:
-    """Melt a panel with a column for each run: ``run``, ``step``, and a metric."""
     names = list(map(str, table.columns))
-    # as W&B exports it: NAME - METRIC, with its minimum and maximum
+    # a panel of runs as W&B exports it: NAME - METRIC, with its minimum and maximum
     cells = {n: re.fullmatch(r"(.+) - (.+?)(__MIN|__MAX)?", n) for n in names}
     plain = [name for name, cell in cells.items() if cell is None]
-    if len(plain) != 1 or len(names) < 2:
-        return None
-    (along,) = plain
-    steps = table[along]
-    if last_part(along) in STEP:
-        along = "step"
-    metrics: dict[str, list[pd.DataFrame]] = {}
-    for name, cell in cells.items():
-        if cell is None or cell[3]:
-            continue
-        run, metric, _ = cell.groups()
-        rows = pd.DataFrame({"run": run, along: steps, metric: table[name]})
-        metrics.setdefault(metric, []).append(rows.dropna(subset=[metric]))
-    if not metrics:
-        return None
-    runs = max(map(len, metrics.values()))
-    rows, *curves = (pd.concat(parts, ignore_index=True) for parts in metrics.values())
-    for curve in curves:
+    shown = {name: cell for name, cell in cells.items() if cell and not cell[3]}
+    if len(plain) == 1 and shown:
+        (along,) = plain
+        steps = table[along]
+        along = "step" if last_part(along) in STEP else along
+        metrics: dict[str, list[pd.DataFrame]] = {}
+        for name, cell in shown.items():
+            rows = pd.DataFrame({"run": cell[1], along: steps, cell[2]: table[name]})
+            metrics.setdefault(cell[2], []).append(rows.dropna(subset=[cell[2]]))
+        curves = [pd.concat(parts, ignore_index=True) for parts in metrics.values()]
         # an outer join, because one metric of a run may have more steps than another
-        rows = rows.merge(curve, on=["run", along], how="outer")
-    note = f"a panel of {runs} runs, a column each, became rows of run and {along}"
-    if any(cell is not None and cell[3] for cell in cells.values()):
-        note += " (columns __MIN and __MAX are left out)"
-    warn(note)
-    return rows
-
-
-def _melt_sizes(table: pd.DataFrame) -> pd.DataFrame:
-    """Melt a table without N that has a column of losses for each size."""
-    names = list(map(str, table.columns))
-    # 70M, loss_160M, loss 1.4B, N=410M
+        rows = reduce(partial(pd.merge, on=["run", along], how="outer"), curves)
+        ends = len(cells) - len(shown) - 1
+        note = " (columns __MIN and __MAX are left out)" if ends else ""
+        count = max(map(len, metrics.values()))
+        warn(
+            f"a panel of {count} runs, a column each, became rows of run and {along}{note}"
+        )
+        return rows
+    # sizes: 70M, loss_160M, loss 1.4B, N=410M
     pattern = re.compile(r"(?:loss|N)?[\s_=/-]*(\d+(?:\.\d+)?[kmb])", re.IGNORECASE)
     sizes = {name: match[1] for name in names if (match := pattern.fullmatch(name))}
     if len(sizes) < 2 or {"N", "loss"} & set(names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import parse_number
@@ -31,15 +31,12 @@ WITH_COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+\s*[a-zA-Z%]{0,2}"
 GROUPED_BY_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}((?:\.\d{3})+)\s*[a-zA-Z%]{0,2}")
 
 
-class Sheet(NamedTuple):
-    """Names of the columns, and the rows below them."""
-
-    names: list[str]
-    rows: Sequence[Sequence[Any]]
+Rows = Sequence[Sequence[Any]]
 
 
-def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
-    """Find header and rows in the cells of a sheet, and say what is left out.
+def split_sheet(rows: Rows, where: str) -> tuple[list[str], Rows]:
+    """Find the names of columns, and the rows below them, in the cells of a sheet, and
+    say what is left out.
 
     Rows above the header are titles: they have gaps where the header has a name for
     each column. A row of units below it is not a run; its units become part of the
@@ -56,7 +53,7 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
     below = rows[start + 1 :]
     units = _read_units(names, below)
     if units is None:
-        return Sheet(names, below)
+        return names, below
     stated = [f"{name} {unit}" for name, unit in zip(names, units, strict=True) if unit]
     warn(
         f"{where}: the row below the header states units ({', '.join(stated[:4])}) and "
@@ -66,28 +63,28 @@ def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
         name if unit.lower() in PLAIN_UNITS | MISSING else f"{name} [{unit}]"
         for name, unit in zip(names, units, strict=True)
     ]
-    return Sheet(with_units, below[1:])
+    return with_units, below[1:]
 
 
-def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
-    """Write decimal commas as points, in a sheet whose numbers show them."""
-    columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
-    if not any("," in c for row in sheet.rows for c in row if isinstance(c, str)):
-        return sheet
-    cells = [_read_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
+def with_decimal_points(names: Sequence[str], rows: Rows, where: str) -> Rows:
+    """Write decimal commas as points, in rows whose numbers show them."""
+    columns = [i for i, name in enumerate(names) if not is_name(name)]
+    if not any("," in c for row in rows for c in row if isinstance(c, str)):
+        return rows
+    cells = [_read_text(row[i]) for row in rows for i in columns if i < len(row)]
     by_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
     if not by_comma or any(map(DECIMAL_POINT.fullmatch, cells)):
-        return sheet
+        return rows
     # in a column whose only points stand before three digits, once in a number, 1.234
     # among decimal commas may be 1234, or one number with a decimal point
     for i in columns:
-        cells = [_read_text(row[i]) for row in sheet.rows if i < len(row)]
+        cells = [_read_text(row[i]) for row in rows if i < len(row)]
         matches = [match for match in map(GROUPED_BY_POINTS.fullmatch, cells) if match]
         is_once = bool(matches) and all(len(match[1]) == 4 for match in matches)
         if is_once and any(map(WITH_COMMA.fullmatch, cells)):
             cell = matches[0][0]
             raise RunTableError(
-                f"{where}: row {cells.index(cell) + 1}, column {sheet.names[i]!r}: "
+                f"{where}: row {cells.index(cell) + 1}, column {names[i]!r}: "
                 f"{cell!r} may mean {cell.replace('.', '')} or {cell.replace('.', ',')}, "
                 "as other numbers have decimal commas; write the one that is meant"
             )
@@ -98,14 +95,13 @@ def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
         is_number = WITH_COMMA.fullmatch(text) or GROUPED_BY_POINTS.fullmatch(text)
         return text.replace(".", "").replace(",", ".") if is_number else cell
 
-    rows = [
+    return [
         [point(cell) if i in columns else cell for i, cell in enumerate(row)]
-        for row in sheet.rows
+        for row in rows
     ]
-    return Sheet(sheet.names, rows)
 
 
-def _find_header(rows: Sequence[Sequence[Any]]) -> int:
+def _find_header(rows: Rows) -> int:
     """Find the line of the header: the first, unless it has gaps and one soon below it
     has a name for each column and stands before numbers.
     """
@@ -123,9 +119,7 @@ def _find_header(rows: Sequence[Sequence[Any]]) -> int:
     return 0
 
 
-def _read_units(
-    names: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> list[str] | None:
+def _read_units(names: Sequence[str], rows: Rows) -> list[str] | None:
     """Read the units in the row below the header, one for each name; None if it has a
     number, or states nothing, where the rows below have numbers.
     """

@@ -8,7 +8,7 @@ import importlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,15 +63,7 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """
     if not runs:
         raise RunTableError(f"{where}: no runs")
-    # of runs with the same name the first keeps it, since a query may use it
-    times: Counter[str] = Counter()
-    logged = []
-    for run in runs:
-        if run.history:
-            times[run.name] += 1
-            count = times[run.name]
-            name = run.name if count == 1 else f"{run.name}#{count}"
-            logged.append(replace(run, name=name))
+    logged = [run for run in runs if run.history]
     if not logged:
         names = ", ".join(run.name for run in runs[:3])
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
@@ -79,14 +71,19 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     # a setting may name the loss that is minimised; it is not a measured loss
     reserved = {"run", "step", *LOSSES, *metrics}
     rows = []
+    times: Counter[str] = Counter()
     for run in logged:
+        # of runs with the same name the first keeps it, since a query may use it
+        times[run.name] += 1
+        count = times[run.name]
+        called = run.name if count == 1 else f"{run.name}#{count}"
         settings = {
             (f"config.{name}" if name in reserved else name): value
             for name, value in leaves(run.config)
             if isinstance(value, str | bool | int | float)
         }
         for step in sorted(run.history):
-            point = {"run": run.name, "step": step}
+            point = {"run": called, "step": step}
             rows.append(settings | dict(run.history[step]) | point)
     table = pd.DataFrame(rows)
     first = ["run", "step", *sorted(metrics - {"run", "step"})]
@@ -191,17 +188,8 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
                     rows["step"], steps, counts, left=np.nan, right=np.nan
                 )
         return table.assign(D=tokens), f"D is what {counters[0]!r} counted"
-    per_step = _find_setting(table, PER_STEP)
-    batch, length = _find_setting(table, BATCH), _find_setting(table, LENGTH)
-    if per_step:
-        factors = [per_step]
-    elif batch and length:
-        factors = [batch, length]
-        # a batch per device is multiplied by devices and by accumulated batches
-        if last_part(batch) not in WHOLE_BATCH:
-            settings = [_find_setting(table, names) for names in (ACCUMULATED, DEVICES)]
-            factors += filter(None, settings)
-    else:
+    factors = step_factors(table)
+    if not factors:
         return table, None
     tokens = table[factors].astype(float).prod(axis=1, skipna=False)
     text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
@@ -212,14 +200,26 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return table.assign(D=table["step"] * tokens), how
 
 
-def _find_setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """Find the column of the first of these names that holds a number in all rows."""
-    for name in names:
-        called = [str(c) for c in table if last_part(c) == name]
-        # all rows need a number: a cell may be empty, or "auto"
-        full = [
-            c for c in called if (pd.to_numeric(table[c], errors="coerce") > 0).all()
-        ]
-        if len(full) == 1:
-            return full[0]
-    return None
+def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[str]:
+    """List the settings whose product is the tokens of a step: one that says so, else
+    batch and length, a batch per device times devices and accumulated batches; empty if
+    there are none.
+    """
+
+    def find(*names: str) -> list[str]:
+        """Find the column of the first of these names that holds a number in all rows:
+        a cell may be empty, or "auto".
+        """
+        for name in names:
+            called = [str(c) for c in table if last_part(c) == name]
+            numbers = (pd.to_numeric(table[c], errors="coerce") for c in called)
+            full = [c for c, x in zip(called, numbers, strict=True) if (x > 0).all()]
+            if len(full) == 1:
+                return full
+        return []
+
+    batch, length = find(*batches), find(*LENGTH)
+    factors = batch + length if batch and length else []
+    if factors and last_part(batch[0]) not in WHOLE_BATCH:
+        factors += find(*ACCUMULATED) + find(*DEVICES)
+    return find(*PER_STEP) or factors
