@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
-SCAN = (32, 33)  # replays and tokens of the first grid of a search
+SCAN, PATH = (32, 33), 9  # replays and tokens of a search's first grid; on a path
 AT_A_BOUND = 1e-4  # distance at which a plan counts as at a bound of replay
 
 
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
     @property
     def replay(self) -> float:
-        return self.levers
+        return float(self.levers)
 
     @property
     def is_kept(self) -> bool:
@@ -52,20 +52,20 @@ class Choice(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Log losses at search coordinates of replay and log tokens.
+    """Log losses at search coordinates of the levers and log tokens.
 
-    ``u``: coordinates (`Problem.replay`), (replay,); ``x``: log tokens, (tokens,);
-    ``log_losses``: of each constraint, (draw, replay, tokens); ``few``: the first draws
+    ``u``: coordinates (`Problem.at`), (choice,); ``x``: log tokens, (tokens,);
+    ``log_losses``: of each constraint, (draw, choice, tokens); ``few``: the first draws
     only, as many as these; 0: all.
     """
 
-    u: Float[np.ndarray, " replay"]
+    u: Float[np.ndarray, " choice"]
     x: Float[np.ndarray, " tokens"]
-    log_losses: list[Float[np.ndarray, "draw replay tokens"]]
+    log_losses: list[Float[np.ndarray, "draw choice tokens"]]
     few: int = 0
 
     def between(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+        self, u: Float[np.ndarray, " choice"], x: Float[np.ndarray, " tokens"]
     ) -> Grid | None:
         """Interpolate the log losses at points within the grid, which are smooth there;
         None if a point lies outside, or not all log losses are numbers.
@@ -105,6 +105,8 @@ class Problem(Budget):
     mean
         Weighted mean of the domains' losses, without a limit, of which the least is
         sought at the budget of a mixture.
+    path
+        Two mixtures between which a search on grids chooses.
     """
 
     constraints: tuple[SampledConstraint, ...]
@@ -115,6 +117,7 @@ class Problem(Budget):
     targets: tuple[str, ...] = ("target",)
     sets: Mapping[str, SampledConstraint] = field(default_factory=dict)
     mean: SampledConstraint | None = None
+    path: tuple[Levers, Levers] | None = None
 
     @property
     def draws(self) -> int:
@@ -142,17 +145,19 @@ class Problem(Budget):
             return tuple(confidence[c.name] for c in self.constraints)
         return (confidence,)
 
-    # -- replay ------------------------------------------------------------------------
+    # -- levers ------------------------------------------------------------------------
 
-    def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
-        """Map search coordinates in [0, 1], of any shape, to replay.
+    def at(self, u: Float[np.ndarray, "*point"] | float) -> Levers:
+        """Map search coordinates in [0, 1], of any shape, to replay, or to mixtures on the
+        path.
 
         The map is the inverse arcsine transform; equal steps of u are fine steps of
         replay near both bounds.
         """
         # u = 2 / pi asin(sqrt(share)).
         share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
-        return self.least + (self.largest - self.least) * share
+        start, end = self.path or (self.least, self.largest)
+        return start + np.multiply.outer(share, end - start)
 
     def coordinate(self, replay: float) -> float:
         width = max(self.largest - self.least, 1e-300)
@@ -173,13 +178,15 @@ class Problem(Budget):
         shape or shares of shape (..., domain); -inf at 100% replay, which has no target
         tokens.
         """
-        most = np.float64(min(math.log(self.max_tokens), self.span[1]))
+        levers = np.asarray(levers)
+        shape = levers.shape[:-1] if self.domains else levers.shape
+        most = np.full(shape, min(math.log(self.max_tokens), self.span[1]))
         for name, seen in self.seen.items():
-            share = np.maximum(self.taken(name, np.asarray(levers)), 1e-300)
+            share = np.maximum(self.taken(name, levers), 1e-300)
             most = np.minimum(most, math.log(seen) - np.log(share))
         if self.domains:
             return most
-        return np.where(np.asarray(levers) < ALL_REPLAY, most, -np.inf)
+        return np.where(levers < ALL_REPLAY, most, -np.inf)
 
     def supplies_met(
         self, log_tokens: float, levers: Levers, within: float = 1e-3
@@ -195,11 +202,11 @@ class Problem(Budget):
 
     def allows(
         self,
-        u: Float[np.ndarray, " replay"],
-        x: Float[np.ndarray, "one_or_replay point"],
-    ) -> Bool[np.ndarray, "replay point"]:
-        """Tell which log tokens the budget and target tokens allow at replays."""
-        return x <= self.log_cap(self.replay(u))[:, None] + 1e-12
+        u: Float[np.ndarray, " choice"],
+        x: Float[np.ndarray, "one_or_choice point"],
+    ) -> Bool[np.ndarray, "choice point"]:
+        """Tell which log tokens the budget and the supplies allow at coordinates."""
+        return x <= self.log_cap(self.at(u))[:, None] + 1e-12
 
     # -- shares of draws ---------------------------------------------------------------
 
@@ -233,17 +240,17 @@ class Problem(Budget):
         return self.kept_share(self.log_losses(log_tokens, levers))
 
     def grid(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+        self, u: Float[np.ndarray, " choice"], x: Float[np.ndarray, " tokens"]
     ) -> Grid:
-        return Grid(u, x, self.log_losses(x, self.replay(u)))
+        return Grid(u, x, self.log_losses(x, self.at(u)))
 
     @cached_property
     def scan(self) -> Grid:
         """Grid over all replays and tokens that starts a search: of as many draws as one
         call evaluates. It does not depend on limits and confidence.
         """
-        few = min(self.draws, DRAWS)
-        u, x = np.linspace(0, 1, SCAN[0]), np.linspace(*self.span, SCAN[1])
+        few, choices = min(self.draws, DRAWS), SCAN[0] if self.path is None else PATH
+        u, x = np.linspace(0, 1, choices), np.linspace(*self.span, SCAN[1])
         return self.with_draws(np.arange(few)).grid(u, x)._replace(few=few)
 
     def below(
@@ -291,9 +298,7 @@ class Problem(Budget):
         self, log_tokens: float, levers: Levers
     ) -> Bool[np.ndarray, "constraint draw"]:
         """Tell whether each draw keeps each constraint, shape (constraint, draw)."""
-        log_losses = self.log_losses_at(log_tokens, levers)
-        pairs = zip(self.constraints, log_losses, strict=True)
-        return np.stack([of_limit <= c.log_limit for c, of_limit in pairs])
+        return np.stack(self.below(self.log_losses_at(log_tokens, levers))) >= 0
 
     def margin_at(self, log_tokens: float, levers: Levers) -> float:
         _, margin = self.room(self.log_losses_at(log_tokens, levers))

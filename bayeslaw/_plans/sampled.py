@@ -22,7 +22,7 @@ from bayeslaw._base.programs import OFTEN, compiled
 from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.draws import Draws
-from bayeslaw._posteriors.posterior import Draw, along_tokens
+from bayeslaw._posteriors.posterior import along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -53,15 +53,13 @@ class Part(Draws):
         return Part(self.piece.take(places[rows]), rows, fixed)
 
     def error_size(
-        self, log_tokens: Float[np.ndarray, "*run"]
-    ) -> tuple[Float[np.ndarray, "*run"], Float[np.ndarray, "*run"]]:
-        """Compute the scale of a run's error relative to `Piece.noise`, and its slope
-        along log tokens, both of shape (run,). Without tokens the scale is 1.
-        """
-        fading = self.piece.fading
-        if fading is None:
-            return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
-        return fading.with_slopes(log_tokens)
+        self, log_tokens: Float[np.ndarray, " tokens"]
+    ) -> Float[np.ndarray, " tokens"]:
+        """Compute the scale of a run's error relative to `Piece.noise`; 1 without tokens."""
+        if self.piece.fading is None:
+            return np.ones(len(log_tokens))
+        sizes = self.piece.fading.sizes({"D": np.exp(log_tokens)})
+        return np.where(np.isfinite(log_tokens), sizes, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,91 +200,40 @@ class SampledConstraint:
     def log_losses(self, log_tokens: float, levers: Any) -> Float[np.ndarray, " draw"]:
         """Compute the log loss of each draw, with its noise, shape (draw,).
 
-        ``levers``: a number of each, or replays of each draw, shape (draw,).
+        ``levers``: a number of each, or numbers of each draw, shape (draw,).
         """
-        (losses,) = self.log_losses_along(np.array([log_tokens]), levers)
-        return losses
-
-    def log_losses_along(
-        self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
-    ) -> Float[np.ndarray, "tokens draw"]:
-        """Compute log losses at several tokens, shape (tokens, draw)."""
-        if isinstance(levers, Mapping):
-            chosen = {name: np.atleast_1d(value) for name, value in levers.items()}
-        else:
-            by_draw = np.broadcast_to(np.asarray(levers, float), self.draws)
-            chosen = {"replay": by_draw[None]}
-        return self._losses(log_tokens, chosen)[0]
+        columns = levers if isinstance(levers, Mapping) else {"replay": levers}
+        chosen = {name: np.asarray(value)[None] for name, value in columns.items()}
+        return self.log_losses_on_grid(np.array([log_tokens]), chosen)[:, 0, 0]
 
     def log_losses_on_grid(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
     ) -> Float[np.ndarray, "draw choice tokens"]:
-        """Compute log losses at several choices of the levers, each of shape (choice,),
-        and several tokens, shape (draw, choice, tokens).
+        """Compute log losses, in calls of one shape, at several tokens and several choices
+        of the levers, each of shape (choice,) or of each draw's own, (choice, draw).
         """
         chosen = levers if isinstance(levers, Mapping) else {"replay": levers}
-        return self._losses(log_tokens, chosen).transpose(2, 0, 1)
-
-    def with_slopes(
-        self, columns: tuple[str, ...], point: Float[np.ndarray, " slope *draw"]
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
-        """Compute the log loss of each draw, and its slopes along log tokens and further
-        columns.
-
-        ``point``: log tokens, then a value of each column, which all draws share or
-        each has for itself.
-        """
-        losses, slopes = np.zeros(self.draws), np.zeros((self.draws, len(point)))
-        log_tokens = np.broadcast_to(point[0], self.draws)
-        for part in self.parts:
-            values, along = losses_with_slopes(
-                part.piece.log_loss,
-                columns,
-                dict(part.piece.values),
-                part.fixed,
-                point if point.ndim == 1 else point[:, part.rows],
-            )
-            size, slope = part.error_size(log_tokens[part.rows])
-            noise = self.noise[part.rows]
-            losses[part.rows] = values + size * noise
-            slopes[part.rows] = np.asarray(along).T
-            slopes[part.rows, 0] += slope * noise
-        if not self.members:
-            return losses, slopes
-        for member, weights in self.members:
-            log_losses, along = member.with_slopes(columns, point)
-            weighted = weights * np.exp(log_losses)
-            losses += weighted
-            slopes += weighted[:, None] * along
-        return np.log(losses), slopes / losses[:, None]
-
-    def _losses(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        chosen: Mapping[str, Float[np.ndarray, " choice *draw"]],
-    ) -> Float[np.ndarray, "choice tokens draw"]:
-        """Compute log losses in calls of one shape, at choices that all draws share, or
-        that each draw has for itself, shape (choice, draw).
-        """
-        first = next(iter(chosen.values()))
-        losses = np.zeros((len(first), len(log_tokens), self.draws))
-        for member, weights in self.members:
-            log_losses = member._losses(log_tokens, chosen)
-            with np.errstate(over="ignore"):  # a loss may be infinite without tokens
-                losses += weights * np.exp(log_losses)
         if self.members:
+            losses: Any = 0.0
+            for member, weights in self.members:
+                log_losses = member.log_losses_on_grid(log_tokens, chosen)
+                with np.errstate(
+                    over="ignore"
+                ):  # a loss may be infinite without tokens
+                    losses += weights[:, None, None] * np.exp(log_losses)
             return np.log(losses)
-        # a single choice, and draws of their own choices, are evaluated one by one
-        is_shared = first.ndim == 1
-        count = CHOICES if is_shared and len(first) > 1 else 1
+        first = next(iter(chosen.values()))
+        # few choices are filled up to a power of two
+        count = min(CHOICES, 1 << (len(first) - 1).bit_length())
+        losses = np.zeros((len(first), len(log_tokens), self.draws))
         for log_loss, values, fixed, rows in self._batches:
-            draws = np.pad(rows, (0, min(self.draws, DRAWS) - len(rows)), mode="edge")
+            draws = _filled(rows, min(self.draws, DRAWS))
             for i in range(0, len(first), count):
                 some = {
                     name: _filled(column[i : i + count], count)
                     for name, column in chosen.items()
                 }
-                if not is_shared:
+                if first.ndim > 1:
                     some = {name: column[:, draws] for name, column in some.items()}
                 for j in range(0, len(log_tokens), TOKENS):
                     tokens = log_tokens[j : j + TOKENS]
@@ -302,12 +249,10 @@ class SampledConstraint:
                     place[..., rows] = np.asarray(block)[
                         : len(place), : len(tokens), : len(rows)
                     ]
-        errors = np.zeros((len(log_tokens), self.draws))
         for part in self.parts:
-            size, _ = part.error_size(log_tokens)
-            errors[:, part.rows] = size[:, None] * self.noise[part.rows]
-        losses += errors
-        return losses
+            size = part.error_size(log_tokens)[:, None]
+            losses[..., part.rows] += size * self.noise[part.rows]
+        return losses.transpose(2, 0, 1)
 
     @cached_property
     def _batches(self) -> list[tuple[Callable, dict, dict, Int[np.ndarray, " row"]]]:
@@ -368,37 +313,6 @@ def losses_on_grid(
         return jax.lax.fori_loop(0, count, with_tokens, none)
 
     return jax.lax.map(at_choice, chosen)
-
-
-# a plan calls it some hundred times, which is cheaper than compiling a faster program
-@compiled(static_argnums=(0, 1), many=10_000_000)
-def losses_with_slopes(
-    log_loss: Callable,
-    columns: tuple[str, ...],
-    draws: Draw,
-    fixed: Mapping[str, Float[jax.Array, " draw"]],
-    point: Float[jax.Array, " slope *draw"],
-) -> tuple[Float[jax.Array, " draw"], Float[jax.Array, "slope draw"]]:
-    """Compute the log loss of each draw at log tokens and further columns, which all
-    draws share or each has for itself, and its slopes.
-    """
-
-    def of_draw(point: Any, draw: Draw, fixed: Mapping[str, Any]) -> Any:
-        values = zip(columns, point[1:], strict=True)
-        run = {**fixed, "D": jnp.exp(point[0]), **dict(values)}
-        return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
-
-    def of_draws(point: Any) -> Any:
-        axes = (None if point.ndim == 1 else 1, 0, 0)
-        return jax.vmap(of_draw, axes)(point, draws, fixed)
-
-    # in forward mode, the parts that all draws share (a misfit's functions) are
-    # differentiated once
-    size = len(point)
-    ways = jnp.eye(size).reshape(size, size, *(1,) * (point.ndim - 1))
-    directions = jnp.broadcast_to(ways, (size, *point.shape))
-    along = partial(jax.jvp, of_draws, (point,))
-    return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
 
 
 def along_draws(

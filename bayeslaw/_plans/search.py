@@ -202,16 +202,15 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
     """Raise log tokens until all draws' losses there reach the confidence: by rounding
     errors first, then by up to 4%.
     """
-    replay = float(problem.replay(u))
+    levers = problem.at(u)
     if not np.isfinite(lowest):
-        return Choice(math.inf, replay, -max(problem.confidences))
+        return Choice(math.inf, levers, -max(problem.confidences))
     rounding = 1e-14 * 4.0 ** np.arange(12) * abs(x)
     steps = np.array([0.0, *rounding, *1e-5 * 4.0 ** np.arange(7)])
-    tried = np.minimum(x + steps, max(float(problem.log_cap(replay)), x))
-    along = problem.by_constraint(lambda c: c.log_losses_along(tried, replay).T)
-    _, margins = problem.room(along)
-    first = int(np.argmax(margins >= 0))
-    return Choice(float(tried[first]), replay, float(margins[first]))
+    tried = np.minimum(x + steps, max(float(problem.log_cap(levers)), x))
+    _, margins = problem.room(problem.log_losses(tried, levers[None]))
+    first = int(np.argmax(margins[0] >= 0))
+    return Choice(float(tried[first]), levers, float(margins[0, first]))
 
 
 # -- soft limits -----------------------------------------------------------------------
@@ -272,10 +271,9 @@ def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice
         return np.where(some.allows(grid.u, x), scores, np.inf), x
 
     _, u, log_tokens = zoom(problem, problem.scan, score)
-    replay = float(problem.replay(u))
-    strict = _without_price(problem, prices)
-    margin = strict.margin_at(log_tokens, replay) if strict.constraints else 0.0
-    return Choice(log_tokens, replay, margin)
+    levers, strict = problem.at(u), _without_price(problem, prices)
+    margin = strict.margin_at(log_tokens, levers) if strict.constraints else 0.0
+    return Choice(log_tokens, levers, margin)
 
 
 def _without_price(problem: Problem, prices: Mapping[str, float]) -> Problem:

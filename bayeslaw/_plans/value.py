@@ -270,14 +270,14 @@ def cheapest_if_known(
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
         # for each draw the better of coordinate u, with log tokens x, and the trial
         trial = np.clip(trial, 0, last)
-        tokens = log_tokens_needed(problem, problem.replay(trial))
+        tokens = log_tokens_needed(problem, problem.at(trial))
         return np.where(tokens < x, trial, u), np.minimum(tokens, x)
 
     has_start = np.isfinite(start.log_tokens)
     u = np.full(problem.draws, problem.coordinate(start.replay) if has_start else 0.5)
-    x = log_tokens_needed(problem, problem.replay(u))
+    x = log_tokens_needed(problem, problem.at(u))
     # a plan cannot have 100% replay, so a point just below is evaluated
-    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
+    last = 1.0 if problem.at(1.0) < ALL_REPLAY else 0.999
     for at in np.linspace(0, 1, 17):
         u, x = better(u, x, np.full(problem.draws, at))
     # then on both sides of each draw's best, by half the step each time
@@ -285,7 +285,7 @@ def cheapest_if_known(
         middle = u
         for side in (-step, step):
             u, x = better(u, x, middle + side)
-    return x, problem.replay(u)
+    return x, problem.at(u)
 
 
 def log_tokens_needed(
@@ -299,10 +299,9 @@ def log_tokens_needed(
     x = np.linspace(*problem.span, rungs)
     starts, ends = np.zeros((2, rungs - 1, problem.draws))
     ends += 1
-    for below in problem.by_constraint(
-        lambda c: c.below(c.log_losses_along(x, replay).T).T
-    ):
-        is_kept = below >= 0  # (rung, draw)
+    for rooms in problem.below(problem.log_losses(x, replay[None])):
+        below = rooms[:, 0].T  # (rung, draw)
+        is_kept = below >= 0
         with np.errstate(invalid="ignore", divide="ignore"):
             step = np.diff(below, axis=0)
             straight = -below[:-1] / step
@@ -445,7 +444,7 @@ def relaxations(problem: Problem) -> list[dict]:
             continue
         needed = lowest / scale
         rise = needed - c.limit
-        row |= budget(problem, x, float(problem.replay(u))) | {"needed": needed}
+        row |= budget(problem, x, float(problem.at(u))) | {"needed": needed}
         # a plan that only one choice of tokens and replay allows is easily missed
         for times in (1.0, 1.05, 1.25, 2.0):
             most = needed if times == 1 else c.limit + times * rise

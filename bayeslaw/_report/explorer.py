@@ -90,7 +90,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     least = 0.0 if "min_replay" in problem.fitted else problem.least
     wide = replace(problem, least=least, largest=1.0)
     # evenly spaced in the planner's search coordinate: dense near 0 and near 1
-    grid_replay = wide.replay(np.linspace(0, 1, MAP.replays))
+    grid_replay = wide.at(np.linspace(0, 1, MAP.replays))
     lies_inside = (problem.least <= grid_replay) & (grid_replay <= problem.largest)
     # the largest loss that is shown; beyond it no run was measured
     losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)

@@ -28,18 +28,18 @@ from bayeslaw._plans.mixing.question import (
 from bayeslaw._plans.mixing.search import (
     best_of_each,
     bounds_of,
+    cheapest_mixture,
     draw_back,
-    fewest_tokens,
     least_mean,
     least_mixture,
     mean_losses,
     onto_simplex,
     reach,
-    search,
 )
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.problem import Choice, Problem
 from bayeslaw._plans.question import Question
+from bayeslaw._plans.search import search
 from bayeslaw._plans.value import quantiles
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.pairs import fitted_range
@@ -256,11 +256,12 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     # by others.
     fresh = pose(replace(question, seed=question.seed + 1), model)
     if arguments.D is None:
-        choice = search(problem, seed=question.seed)
-        # the shares get as many tokens as they need with these draws
-        needed = fewest_tokens(fresh, choice.levers) if choice.is_kept else None
-        log_tokens = choice.log_tokens if needed is None else needed
-        choice = fresh.judge(log_tokens, choice.levers)
+        choice = cheapest_mixture(problem, seed=question.seed)
+        if choice.is_kept:
+            # the shares get as many tokens as they need with these draws
+            choice = search(replace(fresh, path=(choice.levers, choice.levers)))
+        else:
+            choice = fresh.judge(*choice[:2])
     else:
         choice = draw_back(fresh, *least_mixture(problem, question.seed))
     told = _describe(question, fresh, choice)
@@ -287,7 +288,7 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
 
 
 def _find_means(problem: Problem, choice: Choice) -> Float[np.ndarray, " draw"]:
-    return mean_losses(problem, choice.log_tokens, choice.levers[None])[:, 0]
+    return mean_losses(problem, choice.levers[None])[:, 0]
 
 
 def _by_domain(
