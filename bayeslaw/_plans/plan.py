@@ -253,9 +253,7 @@ def _doubt_ends(answer: Plan) -> list[str]:
 @takes(PlanArguments, PlanError, name="plan")
 def problem_of(arguments: PlanArguments) -> Problem:
     """Pose the problem that `plan` solves for its first model, given the same question."""
-    question = question_of(arguments)
-    first = question.models[0]
-    return pose(question, first)
+    return pose(question_of(arguments))
 
 
 # -- one model -------------------------------------------------------------------------

@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-def pose(question: Question, model: Model) -> Problem:
-    """Pose the problem of one of the question's models.
+def pose(question: Question, model: Model | None = None) -> Problem:
+    """Pose the problem of one of the question's models, by default of the first.
 
     Raises
     ------
     PlanError
         A covariate or a baseline that the laws need is missing or out of range.
     """
+    model = model or question.models[0]
     domains = _domains(question, model)
     budget = question.budget
     budget = replace(budget, max_tokens=budget.tokens(model.N))
@@ -250,8 +251,9 @@ def _refuse_without(column: str, name: str, model: Model) -> NoReturn:
         )
     or_tokens = ", or unique_target_tokens" if column == UNIQUE else ""
     raise PlanError(
-        f"the law of {name} reads {column!r}: "
-        f"give covariates={{{column!r}: ...}} (--covariate {column}=...){or_tokens}"
+        f"the law of {name} reads {column!r}: give covariates={{{column!r}: ...}} "
+        f"(--covariate {column}=...), or by set {{{column!r}: {{{name!r}: ...}}}} "
+        f"(--covariate {column}={name}=...){or_tokens}"
     )
 
 
@@ -273,8 +275,9 @@ def _baseline(
         if before not in columns:
             raise PlanError(
                 f"the limit on {sampled.name} is on its rise: give the loss before "
-                "adaptation (--covariate loss_before=2.3) or another run to compare with "
-                "(--baseline-run D=10B,replay=30%)"
+                f"adaptation, covariates={{'loss_before': {{{sampled.name!r}: 2.3}}}} "
+                f"(--covariate loss_before={sampled.name}=2.3), or another run to compare "
+                "with, baseline_run (--baseline-run)"
             )
         return columns[before]
     tokens = checked("baseline_tokens", before or 0, TOKENS)

@@ -38,6 +38,7 @@ from bayeslaw._plans.question import (
     MEAN,
     TARGET,
     Budget,
+    Levers,
     Model,
     Question,
     bytes_of,
@@ -119,7 +120,10 @@ def question_of(arguments: PlanArguments) -> Question:
     check_settings(pieces, arguments.covariates or {})
 
     # checked before losses from the tables are added
-    baseline_run = _read_baseline_run(arguments)
+    baseline_run = read_baseline_run(arguments.baseline_run, ("replay",))
+    before = arguments.baseline_loss, arguments.baseline_tokens
+    if baseline_run is not None and any(value is not None for value in before):
+        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
     arguments, notes = with_losses(arguments)
     arguments, repeats = with_repetition(arguments, targets, pieces)
     budget = read_budget(arguments, fitted_range(posteriors, "replay") or (0.0, 1.0))
@@ -318,18 +322,21 @@ def _list_columns(
     return known | dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
 
 
-def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
-    run = arguments.baseline_run
+def read_baseline_run(run: Any, levers: Sequence[str]) -> tuple[float, Levers] | None:
+    """Read another run's tokens, and its replay or shares; those not given are 0."""
     if run is None:
         return None
-    if arguments.baseline_loss is not None or arguments.baseline_tokens is not None:
-        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
-    if not isinstance(run, Mapping) or set(run) != {"D", "replay"}:
+    is_mixture = "replay" not in levers
+    if not isinstance(run, Mapping) or not {"D"} < set(run) <= {"D", *levers}:
         raise PlanError(
-            f"baseline_run is another run's tokens and replay, D=10B,replay=30%; got {run!r}"
+            f"baseline_run is another run's tokens and {'shares' if is_mixture else 'replay'}"
+            f", D=10B,{','.join(f'{name}=30%' for name in levers)}; got {run!r}"
         )
+    shares = [checked(f"baseline_run {n}", run.get(n, 0.0), SHARE) for n in levers]
+    if is_mixture and abs(sum(shares) - 1) > 1e-6:
+        raise PlanError(f"baseline_run: shares sum to {sum(shares):.4g}, not to 1")
     tokens = checked("baseline_run D", run["D"], COUNT)
-    return tokens, checked("baseline_run replay", run["replay"], SHARE)
+    return tokens, np.array(shares) if is_mixture else shares[0]
 
 
 # -- limits ----------------------------------------------------------------------------

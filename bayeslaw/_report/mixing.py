@@ -15,11 +15,9 @@ from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import is_share, share_domains
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
-from bayeslaw._plans.mixing.question import (
-    MixtureArguments,
-    pose_mixture,
-)
+from bayeslaw._plans.mixing.question import MixtureArguments, question_of
 from bayeslaw._plans.mixing.search import onto_simplex
+from bayeslaw._plans.posing import pose
 from bayeslaw._plans.problem import Problem
 from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._posteriors.posterior import Posterior, columns_read
@@ -196,7 +194,7 @@ def explored_mixture(
     best = _find_best_levels(fits, runs[runs["N"] == size])
     covariates = _read_last_checkpoint(fits, runs) | best
     arguments = MixtureArguments(fits, N=size, D=most, covariates=covariates, seed=seed)
-    problem = pose_mixture(arguments)
+    problem = pose(question_of(arguments))
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.least, problem.largest)
     settings = ", ".join(f"{column} {value:g}" for column, value in best.items())

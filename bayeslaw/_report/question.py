@@ -129,8 +129,7 @@ def check_question(
             f"(--plan {missing[0].split()[0]}=...)"
         )
     # the planner itself checks the numbers
-    asked = question_of(arguments)
-    pose(asked, asked.models[0])
+    pose(question_of(arguments))
     return Checked(keywords, told, unfitted=unfitted)
 
 
@@ -173,7 +172,7 @@ def _check_mixture(
             "a page's sliders take no baseline_run of a mixture: leave it out, and ask "
             "`bayeslaw mixture --baseline-run`"
         )
-    mixed_question_of(arguments)
+    pose(mixed_question_of(arguments))
     return Checked(dict(question), mixes=True)
 
 

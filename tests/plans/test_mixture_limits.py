@@ -29,7 +29,7 @@ def posed(posteriors, **options):
 def losses_on_a_lattice(posteriors, options, steps=50):
     """Losses of mixtures within the bounds, (set, draw, mixture), and the mixtures."""
     question = posed(posteriors, **options)
-    problem = pose(question, question.models[0])
+    problem = pose(question)
     lattice, (low, high) = simplex_lattice(3, steps), bounds_of(problem)
     is_within = (lattice >= low - 1e-9) & (lattice <= high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]

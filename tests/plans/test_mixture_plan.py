@@ -8,8 +8,9 @@ import pytest
 import bayeslaw
 from bayeslaw import PlanError, law
 from bayeslaw._plans.mixing.candidates import simplex_lattice
-from bayeslaw._plans.mixing.question import MixtureArguments, pose_mixture
+from bayeslaw._plans.mixing.question import MixtureArguments, question_of
 from bayeslaw._plans.mixing.search import bounds_of, cheapest_mixture, rank_weights
+from bayeslaw._plans.posing import pose
 from bayeslaw._posteriors.posterior import LogLoss
 
 DOMAINS = ("web", "code", "books")
@@ -73,9 +74,9 @@ def posteriors():
     return {"web": Known("web", 0), "code": Known("code", 1, E=1.15, t_web=0.25)}
 
 
-def question(posteriors, **options):
+def posed(posteriors, **options):
     defaults = {"N": 1e9, "max_loss": LIMITS, "bounds": BOUNDS, "draws": 400}
-    return MixtureArguments(posteriors, **(defaults | options))
+    return pose(question_of(MixtureArguments(posteriors, **(defaults | options))))
 
 
 def planned(posteriors, **options):
@@ -120,7 +121,7 @@ def brute_force(problem, rounds=4, cells=8):
     ],
 )
 def test_a_plan_is_within_a_percent_of_brute_force(posteriors, options):
-    problem = pose_mixture(question(posteriors, **options))
+    problem = posed(posteriors, **options)
     choice = cheapest_mixture(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
@@ -152,9 +153,7 @@ def test_at_the_end_of_a_supply_a_plan_keeps_a_reserve():
     the plan had 1.8 times the tokens.
     """
     harder = {"web": Known("web", 0), "code": Known("code", 1, E=1.17, t_web=0.25)}
-    problem = pose_mixture(
-        question(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0)
-    )
+    problem = posed(harder, unique_tokens={"code": 1.5e10}, max_epochs=2.0)
     choice = cheapest_mixture(problem)
     assert choice.is_kept
     assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
@@ -199,7 +198,7 @@ def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):
     plan = planned(posteriors, max_tokens=budget)
     assert not plan.feasible
     assert pytest.approx(budget, rel=1e-6) == plan.D
-    problem = pose_mixture(question(posteriors, max_tokens=budget))
+    problem = posed(posteriors, max_tokens=budget)
     lattice = simplex_lattice(3, 24)
     chances = problem.probabilities(np.log([budget]), lattice[lattice.min(axis=1) > 0])
     assert plan.probability > chances.max() - 0.02
@@ -216,7 +215,7 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     best = bayeslaw.best_mixture(
         posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
     )
-    problem = pose_mixture(question(posteriors, new_run=False))
+    problem = posed(posteriors, new_run=False)
     lattice = simplex_lattice(3, 50)
     mixtures = lattice[lattice.min(axis=1) > 0.01]
     losses = np.exp(problem.losses_of_sets(np.log(2e10), mixtures))
