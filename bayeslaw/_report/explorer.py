@@ -1,11 +1,11 @@
-"""Pack the planner's own draws on a grid into small data for the page's map.
+"""Pack the planner's own draws into small data by which the page explores plans.
 
-Log outcomes of all draws on a grid of replay and tokens have low rank, because draws
-differ in a handful of ways. So a few surfaces, and a few weights for each draw,
-reproduce them: outcome = mean + weights @ surfaces, a truncated singular value
-decomposition. The page interpolates the surfaces at a point (cubic, in the grid's
-coordinates) and multiplies them by the weights. This gives every draw's outcome at the
-point, and so the probability that all limits are kept together.
+Log outcomes of all draws at many places have low rank, because draws differ in a handful
+of ways. So a few surfaces, and a few weights for each draw, reproduce them: outcome =
+mean + weights @ surfaces, a truncated singular value decomposition. The page
+interpolates the surfaces at a point (cubic on a grid of replay and tokens; `mixing`
+between mixtures) and multiplies them by the weights. This gives every draw's outcome at
+the point, and so the probability that all limits are kept together.
 """
 
 from __future__ import annotations
@@ -97,9 +97,32 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     finite = losses[np.isfinite(losses)]
     largest = MAP.loss_factor * float(finite.max()) if len(finite) else None
     packed = problem.by_constraint(
-        lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside, largest)
+        lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside)
     )
-    promises = [promise | {"slider": i} for i, promise in enumerate(packed)]
+    rows, sliders = [], []
+    for c, promise, surfaces in zip(
+        problem.constraints, answer.promises, packed, strict=True
+    ):
+        unit, (least_outcome, most_outcome) = UNITS[c.unit], surfaces.pop("ends")
+        most = None if unit.has_baseline else largest
+        most = MAP.largest_forgetting if unit.is_share else most
+        if most is not None:
+            most_outcome = min(most_outcome, most)
+        if unit.has_baseline:
+            # without replay forgetting is very large, so the slider ends near the limit
+            near = max(c.limit, 0.0) + MAP.more_forgetting
+            most_outcome = min(most_outcome, near)
+        sliders.append(
+            limit_slider(len(rows), c.constraint, (least_outcome, most_outcome))
+        )
+        place = {"slider": len(rows), "most": most, "planned": promise}
+        rows.append(told_row(c) | surfaces | place)
+    assert isinstance(problem.confidence, float)
+    # in log tokens; at the upper end there is no cap
+    start = min(math.log(problem.max_tokens), high) if problem.most_probable else high
+    budget = slider(
+        "budget", "Tokens at most", "", ends=(low, high), step=0.01, start=start
+    )
     # ranges of the fitted runs; replay may be 0, and counts are positive
     along = {"D": values_along(runs, "D"), "replay": runs.get("replay")}
     costs = problem.costs
@@ -126,8 +149,8 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
             name: None if x is None else [float(x.min()), float(x.max())]
             for name, x in along.items()
         },
-        "promises": promises,
-        "sliders": sliders(problem, promises, (low, high)),
+        "rows": rows,
+        "sliders": [*sliders, confidence_slider(problem.confidence), budget],
     }
 
 
@@ -137,12 +160,7 @@ def choose_middle(answer: Plan) -> dict[str, Any]:
     """
     best = answer.most_probable()
     choice = {name: best[name] for name in ("D", "replay", "probability")}
-    keys = ("mean", "low", "high", "probability")
-    return choice | {
-        "isPlan": answer.D is not None,
-        "feasible": answer.feasible,
-        "promises": [{key: row[key] for key in keys} for row in answer.promises],
-    }
+    return choice | {"isPlan": answer.D is not None, "feasible": answer.feasible}
 
 
 def can_explore(problem: Problem) -> bool:
@@ -156,33 +174,18 @@ def can_explore(problem: Problem) -> bool:
     return is_plain and isinstance(problem.confidence, float)
 
 
-# -- sliders ---------------------------------------------------------------------------
+# -- rows and sliders -----------------------------------------------------------------
 
 
-def sliders(
-    problem: Problem, promises: list[dict[str, Any]], log_tokens: tuple[float, float]
-) -> list[dict[str, Any]]:
-    """Build the sliders: name, label, unit, ends, step and start.
-
-    The ends of a limit's slider follow from the range of the draws and not from the
-    question, so the slider does not move.
-    """
-    assert isinstance(problem.confidence, float)
-    rows = []
-    for c, promise in zip(problem.constraints, promises, strict=True):
-        low, high = promise["range"]
-        if UNITS[c.unit].has_baseline:
-            # without replay forgetting is very large, so the slider ends near the limit
-            high = min(high, max(c.limit, 0.0) + MAP.more_forgetting)
-        rows.append(limit_slider(promise["slider"], c.constraint, (low, high)))
-    rows.append(confidence_slider(problem.confidence))
-    # in log tokens; at the upper end there is no cap
-    most = log_tokens[1]
-    start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
-    budget = slider(
-        "budget", "Tokens at most", "", ends=log_tokens, step=0.01, start=start
-    )
-    return [*rows, budget]
+def told_row(limit: SampledConstraint) -> dict[str, Any]:
+    """Describe what a row of the page tells of: a loss, or its rise."""
+    unit = UNITS[limit.unit]
+    return {
+        "name": limit.name,
+        "label": promise_label(limit.name, limit.unit),
+        "isShare": unit.is_share,
+        "scale": unit.scale,
+    }
 
 
 def limit_slider(
@@ -249,18 +252,14 @@ def _pack(
     log_tokens: np.ndarray,
     replay: np.ndarray,
     lies_inside: np.ndarray,
-    largest_loss: float | None,
 ) -> dict[str, Any]:
-    """Pack one promise on the grid: a mean surface, surfaces, and each draw's weights.
+    """Pack one promise on the grid: mean and surfaces as coefficients of its cells, shape
+    (1 + rank, replay x tokens), and each draw's weights, (rank, draw).
 
-    The ends of the slider follow from the draws at replays at which plans are searched
-    (``lies_inside``, shape (replay,)). Outcomes beyond the largest loss are not shown.
-
-    Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
-    draw).
+    ``ends``: of outcomes at replays at which plans are searched (``lies_inside``, shape
+    (replay,)).
     """
-    unit = UNITS[promise.unit]
-    into, back = SCALES[unit.scale or "linear"]
+    into, back = SCALES[UNITS[promise.unit].scale or "linear"]
     # surfaces from as many draws as one call evaluates
     some = promise.take(np.arange(min(promise.draws, DRAWS)))
     rows = into(some.outcome(some.log_losses_on_grid(log_tokens, replay)))
@@ -272,22 +271,9 @@ def _pack(
     deviations = (into(promise.outcome(thin)) - mean[at]).reshape(promise.draws, -1)
     there = surfaces.reshape(-1, *mean.shape)[:, *at].reshape(len(surfaces), -1)
     weights = deviations @ np.linalg.pinv(there)
-    most = None if unit.has_baseline else largest_loss
-    if unit.is_share:
-        most = MAP.largest_forgetting
-    low, high = back(np.quantile(rows[:, lies_inside], MAP.quantiles))
     return {
-        "name": promise.name,
-        "label": promise_label(promise.name, promise.unit),
-        "unit": promise.unit,
-        "isShare": unit.is_share,
-        "scale": unit.scale,
-        "limit": promise.limit,
-        "range": [float(low), float(high if most is None else min(high, most))],
-        "most": most,
-        "rank": len(surfaces),
-        "mean": encoded(mean, "<f4"),
-        "surfaces": whole_numbers(surfaces),
+        "ends": back(np.quantile(rows[:, lies_inside], MAP.quantiles)),
+        "coefficients": whole_numbers(np.vstack([mean.ravel(), surfaces])),
         "weights": whole_numbers(weights.T),
     }
 
