@@ -276,8 +276,7 @@ class SampledConstraint:
 
 def _filled(values: Any, size: int) -> Any:
     """Repeat the last of the values up to ``size``."""
-    missing = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
-    return np.pad(values, missing, mode="edge")
+    return values[np.minimum(np.arange(size), len(values) - 1)]
 
 
 @compiled(static_argnums=0, level=OFTEN)

@@ -82,27 +82,21 @@ def onto_simplex(
     shares: Float[np.ndarray, "*draw domain"],
     low: Float[np.ndarray, "*#draw domain"],
     high: Float[np.ndarray, "*#draw domain"],
-    scale: Float[np.ndarray, "*draw domain"] | float = 1.0,
-    halvings: int = 60,
 ) -> Float[np.ndarray, "*draw domain"]:
-    """Project mixtures onto the simplex within bounds: shares are shifted and clipped so
-    that they sum to one, by bisection (Held, Wolfe and Crowder 1974).
-
-    ``scale``: squares of distances are divided by it, so that shifts grow with it; by
-    default all shares are shifted equally.
+    """Project mixtures onto the simplex within bounds: shares are shifted equally and
+    clipped so that they sum to one, by bisection (Held, Wolfe and Crowder 1974).
     """
-    far = (1 + np.abs(shares)) / scale
-    above = far.max(axis=-1, keepdims=True)
+    above = (1 + np.abs(shares)).max(axis=-1, keepdims=True)
     below = -above
-    for _ in range(halvings):
+    for _ in range(60):
         middle = (below + above) / 2
-        shifted = np.clip(shares + scale * middle, low, high)
+        shifted = np.clip(shares + middle, low, high)
         is_short = shifted.sum(axis=-1, keepdims=True) < 1
         below, above = (
             np.where(is_short, middle, below),
             np.where(is_short, above, middle),
         )
-    return np.clip(shares + scale * (below + above) / 2, low, high)
+    return np.clip(shares + (below + above) / 2, low, high)
 
 
 def _safest_from(problem: Problem, start: Choice, rounds: int = 4) -> Choice:
@@ -223,7 +217,9 @@ def mean_losses(
 
 
 def _expected_mean(problem: Problem, points: Points) -> Float[np.ndarray, " point"]:
-    return mean_losses(problem, points[:, 1:]).mean(axis=0)
+    # at the budget a step along tokens, the first, changes nothing
+    means = mean_losses(problem, points[1:, 1:]).mean(axis=0)
+    return np.append(means[0], means)
 
 
 def least_mixture(problem: Problem, seed: int) -> tuple[Mixture, Mixture]:
@@ -312,47 +308,28 @@ def _spread(problem: Problem, count: int) -> Float[np.ndarray, "mixture domain"]
     return onto_simplex(mixtures, *bounds_of(problem))
 
 
-def best_of_each(
-    problem: Problem,
-    start: Mixture,
-    steps: int = 150,
-    least_share: float = 0.02,
-    near: float = 3e-5,
-) -> Float[np.ndarray, "draw domain"]:
-    """Find the best shares of each draw within the bounds, shape (draw, domain), by
-    projected gradients (Bertsekas 1976).
-
-    Gradients are scaled by the shares, because laws bend most where a share is
-    small. A step and the projection have the same scale; so a mixture stays where it
-    is only if it is a minimum, also where bounds bind. A step that does not lower
-    the loss is taken back, and halved.
+def best_of_each(problem: Problem, start: Mixture) -> Float[np.ndarray, "draw domain"]:
+    """Find the best shares of each draw within the bounds: from the best of some mixtures
+    share moves from one domain to another, by steps that are halved.
     """
-
     low, high = bounds_of(problem)
-
-    def each(
-        shares: Float[np.ndarray, "draw domain"],
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw domain"]]:
-        steps = STEP * np.eye(1 + len(low), len(low), -1)
-        losses = mean_losses(problem, shares + steps[:, None])
-        return losses[:, 0], (losses[:, 1:] - losses[:, :1]) / STEP
-
-    # from the best of some mixtures for each draw
     mixtures = np.vstack([start, _spread(problem, 20)])
     means = mean_losses(problem, mixtures)
-    shares = mixtures[means.argmin(axis=1)]
-    losses, slopes = each(shares)
-    rate = np.ones((len(shares), 1))
-    for _ in range(steps):
-        scale = np.maximum(shares, least_share)
-        trial = onto_simplex(shares - rate * scale * slopes, low, high, scale)
-        moved = np.abs(trial - shares).max()
-        trial_losses, trial_slopes = each(trial)
-        is_lower = (trial_losses <= losses)[:, None]
-        shares = np.where(is_lower, trial, shares)
-        slopes = np.where(is_lower, trial_slopes, slopes)
-        losses = np.minimum(losses, trial_losses)
-        rate = np.where(is_lower, 1.5 * rate, 0.5 * rate)
-        if moved < near:
-            break
+    shares, losses = mixtures[means.argmin(axis=1)], means.min(axis=1)
+    draws, one = np.arange(len(losses)), np.eye(len(low))
+    giver, taker = np.nonzero(1 - one)
+    ways = (one[taker] - one[giver])[:, None]
+    for step in 0.25 * 0.5 ** np.arange(9):
+        for _ in range(2):
+            room = np.minimum(
+                shares[:, giver] - low[giver], high[taker] - shares[:, taker]
+            )
+            trial = shares + np.minimum(room, step).T[..., None] * ways
+            means = mean_losses(problem, trial)
+            best = means.argmin(axis=1)
+            is_lower = means[draws, best] < losses
+            if not is_lower.any():
+                break
+            shares = np.where(is_lower[:, None], trial[best, draws], shares)
+            losses = np.minimum(losses, means[draws, best])
     return shares
