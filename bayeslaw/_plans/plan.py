@@ -26,7 +26,7 @@ from bayeslaw._plans import value
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import point_pieces, pose
-from bayeslaw._plans.problem import AT_A_BOUND, Choice, Problem
+from bayeslaw._plans.problem import AT_A_BOUND, Choice, PosedPlan, Problem
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.reading import ATPP_RANGE, question_of
 from bayeslaw._plans.result import Plan
@@ -153,14 +153,7 @@ def plan(arguments: PlanArguments) -> Plan:
 posed = takes(PlanArguments, PlanError, name="plan")(question_of)
 
 
-class PosedPlan(NamedTuple):
-    """A plan, and the problem of the chosen model that it solves."""
-
-    plan: Plan
-    problem: Problem
-
-
-def answered(question: Question) -> PosedPlan:
+def answered(question: Question) -> PosedPlan[Plan]:
     """Solve a question, and tell where its plan lies relative to the fitted runs."""
     certain = point_pieces(question, question.point)
     prices = question.excess_price
@@ -295,9 +288,7 @@ class Solution(NamedTuple):
         problem, choice = self.problem, self.choice
         short = max(-choice.margin, 0.0)
         if excess_prices:
-            expected = expected_cost(
-                problem, excess_prices, choice.log_tokens, choice.replay
-            )
+            expected = expected_cost(problem, excess_prices, *choice[:2])
             return short, expected["cost"]
         tokens = float(np.exp(choice.log_tokens))
         price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
@@ -344,7 +335,7 @@ def _plug_in(
     model = solution.model.at_means()
     sure = pose(sure, model)
     choice = search(replace(sure, confidence=1.0, max_tokens=math.inf))
-    log_tokens, replay = choice.log_tokens, choice.replay
+    log_tokens, replay = choice[:2]
     most = min(sure.max_tokens, *question.budget.paid_tokens(model).values())
     if choice.margin < 0 or log_tokens > math.log(most):
         nothing = value.budget(solution.problem, *value.NO_CHOICE)
@@ -384,7 +375,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     }
     prices, errors = question.excess_price, question.errors
     if prices:
-        expected = expected_cost(problem, prices, choice.log_tokens, choice.replay)
+        expected = expected_cost(problem, prices, *choice[:2])
         settings["soft"] = {"prices": dict(prices)} | expected
     elif errors is not None:
         # the plan's probability for independent errors, and the tokens that it would take
@@ -392,7 +383,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         independent = replace(independent, max_tokens=problem.max_tokens)
         probability = None
         if solution.is_plan:
-            is_kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
+            is_kept = independent.kept(*choice[:2]).all(axis=0)
             probability = float(is_kept.mean())
         alternative = search(independent)
         tokens = math.exp(alternative.log_tokens) if alternative.margin >= 0 else None
@@ -434,8 +425,8 @@ def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
         )
 
     relax, caps = value.relaxations(problem), value.caps_in_the_way(problem)
-    best = value.budget(problem, choice.log_tokens, choice.replay)
-    best |= value.probabilities(problem, choice.log_tokens, choice.replay)
+    best = value.budget(problem, *choice[:2])
+    best |= value.probabilities(problem, *choice[:2])
     ways = [
         f"{row['promise']} limit {row['enough']['words']} {place(row['enough'])}"
         for row in relax

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -327,3 +327,10 @@ class Problem(Budget):
     def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
         """Restrict the problem to the draws ``index``, shape (taken,)."""
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
+
+
+class PosedPlan(NamedTuple, Generic[Result]):
+    """A plan, and the problem over the draws that gave its probability."""
+
+    plan: Result
+    problem: Problem

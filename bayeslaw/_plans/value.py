@@ -108,7 +108,7 @@ def promises(
     """
     rows = []
     for c in problem.constraints:
-        log_loss = c.log_losses(choice.log_tokens, choice.replay)
+        log_loss = c.log_losses(*choice[:2])
         outcome = c.outcome(log_loss)
         gain = worths.get(c.name)
         if gain is not None and not problem.most_probable:
@@ -169,7 +169,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
         if search(richer, problem.scan).margin > choice.margin:
             names.append(problem.cap)
-    names += problem.supplies_met(choice.log_tokens, choice.replay)
+    names += problem.supplies_met(*choice[:2])
     for name in problem.bounds_met(choice.replay):
         end = "least" if name == "min_replay" else "largest"
         fitted = "fitted " if name in problem.fitted else ""
@@ -246,7 +246,7 @@ def frontier(
     ):
         if cheapest.margin >= 0 and cheapest.log_tokens < best.log_tokens:
             best = cheapest
-        row = budget(problem, best.log_tokens, best.replay)
+        row = budget(problem, *best[:2])
         rows.append({"confidence": level} | row)
     return rows[::-1]
 
@@ -338,7 +338,7 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     """
     x, replay = cheapest_if_known(problem, choice)
     needs_none = problem.kept(-np.inf, problem.least).all(axis=0)
-    is_kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    is_kept = problem.kept(*choice[:2]).all(axis=0)
     plan_tokens, count = np.exp(choice.log_tokens), int(is_kept.sum())
     # a draw that keeps its limits at the plan needs at most the plan's tokens
     most = np.where(is_kept, plan_tokens, np.inf)
@@ -417,7 +417,7 @@ def relaxations(problem: Problem) -> list[dict]:
 
     def plan_at(name: str, limit: float) -> tuple[Choice, dict]:
         choice = search(problem.relaxed(name, limit), scan)
-        return choice, budget(problem, choice.log_tokens, choice.replay)
+        return choice, budget(problem, *choice[:2])
 
     rows = []
     for c, thin, log_loss in zip(
@@ -477,7 +477,7 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
         choice = search(replace(problem, **lifted))
         if choice.margin < 0:
             continue
-        row = budget(problem, choice.log_tokens, choice.replay)
+        row = budget(problem, *choice[:2])
         words, needed = name, choice.replay
         if name in SUPPLIES:
             words = SUPPLIES[name].words

@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,39 +30,18 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
 from bayeslaw._tables.beyond import values_along
 
-
-class MapSize(NamedTuple):
-    """Extent and resolution of the map and its sliders."""
-
-    # Points of the grid. There are many replays, because losses may bend sharply along
-    # replay; one call evaluates 16 of them.
-    replays: int = 64
-    tokens: int = 49
-    # factor by which the grid's tokens reach below and above the plan's
-    factor: float = 12.0
-    # how far the slider of forgetting goes above the limit
-    more_forgetting: float = 0.1
-    # quantiles of outcomes at which a slider ends
-    quantiles: tuple[float, float] = (0.002, 0.998)
-    # largest loss that is shown, over the largest of the table
-    loss_factor: float = 1.5
-    # largest forgetting that is shown; 1 doubles the loss
-    largest_forgetting: float = 1.0
-
-
-class LowRank(NamedTuple):
-    """Accuracy of `low_rank`."""
-
-    # Largest mean error of the page's log outcomes. It is a hundredth of the width of a
-    # 90% interval of a few percent.
-    tolerance: float = 2e-4
-    most: int = 32  # largest rank
-    # number of draws from which the surfaces are computed; as many other draws decide
-    # how many surfaces are needed
-    rows: int = 500
-
-
-MAP, NEARNESS = MapSize(), LowRank()
+# Points of the map's grid. There are many replays, because losses may bend sharply along
+# replay; one call evaluates 16 of them.
+REPLAYS, TOKENS = 64, 49
+FACTOR = 12.0  # by which the grid's tokens reach below and above the plan's
+MORE_FORGETTING = 0.1  # how far the slider of forgetting goes above the limit
+QUANTILES = (0.002, 0.998)  # of outcomes, at which a slider ends
+LOSS_FACTOR = 1.5  # largest loss that is shown, over the largest of the table
+LARGEST_FORGETTING = 1.0  # that is shown; 1 doubles the loss
+# Largest mean error of the page's log outcomes, a hundredth of the width of a 90% interval
+# of a few percent, and the largest rank. Surfaces are computed from so many draws; as many
+# others decide how many surfaces are needed.
+TOLERANCE, MOST_RANK, ROWS = 2e-4, 32, 500
 # How outcomes are transformed, by the scale of their unit, and back, as ``INTO`` and
 # ``BACK`` in `explorer.js` do. A loss becomes its logarithm. A share x becomes log(1 + x),
 # because it may be negative but not below -1. Nats of forgetting are unchanged.
@@ -83,19 +62,19 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     # Within the factor, and within the range in which the planner searches. If no
     # adaptation is needed, the map is centred at one token per parameter.
     middle = math.log(choice["D"] or problem.N)
-    low = max(middle - math.log(MAP.factor), problem.span[0])
-    high = min(middle + math.log(MAP.factor), problem.span[1])
-    grid_tokens = np.linspace(low, high, MAP.tokens)
+    low = max(middle - math.log(FACTOR), problem.span[0])
+    high = min(middle + math.log(FACTOR), problem.span[1])
+    grid_tokens = np.linspace(low, high, TOKENS)
     # the map also shows replays beyond the fitted ones, but no plan is searched there
     least = 0.0 if "min_replay" in problem.fitted else problem.least
     wide = replace(problem, least=least, largest=1.0)
     # evenly spaced in the planner's search coordinate: dense near 0 and near 1
-    grid_replay = wide.at(np.linspace(0, 1, MAP.replays))
+    grid_replay = wide.at(np.linspace(0, 1, REPLAYS))
     lies_inside = (problem.least <= grid_replay) & (grid_replay <= problem.largest)
     # the largest loss that is shown; beyond it no run was measured
     losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)
     finite = losses[np.isfinite(losses)]
-    largest = MAP.loss_factor * float(finite.max()) if len(finite) else None
+    largest = LOSS_FACTOR * float(finite.max()) if len(finite) else None
     packed = problem.by_constraint(
         lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside)
     )
@@ -105,12 +84,12 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     ):
         unit, (least_outcome, most_outcome) = UNITS[c.unit], surfaces.pop("ends")
         most = None if unit.has_baseline else largest
-        most = MAP.largest_forgetting if unit.is_share else most
+        most = LARGEST_FORGETTING if unit.is_share else most
         if most is not None:
             most_outcome = min(most_outcome, most)
         if unit.has_baseline:
             # without replay forgetting is very large, so the slider ends near the limit
-            near = max(c.limit, 0.0) + MAP.more_forgetting
+            near = max(c.limit, 0.0) + MORE_FORGETTING
             most_outcome = min(most_outcome, near)
         sliders.append(
             limit_slider(len(rows), c.constraint, (least_outcome, most_outcome))
@@ -272,7 +251,7 @@ def _pack(
     there = surfaces.reshape(-1, *mean.shape)[:, *at].reshape(len(surfaces), -1)
     weights = deviations @ np.linalg.pinv(there)
     return {
-        "ends": back(np.quantile(rows[:, lies_inside], MAP.quantiles)),
+        "ends": back(np.quantile(rows[:, lies_inside], QUANTILES)),
         "coefficients": whole_numbers(np.vstack([mean.ravel(), surfaces])),
         "weights": whole_numbers(weights.T),
     }
@@ -285,17 +264,17 @@ def _every_fourth(values: np.ndarray) -> np.ndarray:
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Approximate a matrix by factors (row, rank) and (rank, column).
 
-    The accuracy is that of `LowRank`, or the rank is the largest allowed. The column
+    The accuracy is `TOLERANCE`, or the rank is the largest allowed. The column
     space is computed from a selection of rows, and other rows decide the rank; all rows
     are projected on it.
     """
     # A few hundred rows span the same space as thousands.
-    stride = max(1, len(matrix) // NEARNESS.rows)
+    stride = max(1, len(matrix) // ROWS)
     rows, test_rows = matrix[::stride], matrix[stride // 2 :: stride]
     # The first right singular vectors of the rows, from the small matrix of products of
     # rows. This loses vectors with singular values below 1e-8 of the largest, which is
     # far below the tolerance.
-    leading = (max(len(rows) - NEARNESS.most, 0), len(rows) - 1)
+    leading = (max(len(rows) - MOST_RANK, 0), len(rows) - 1)
     _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
     # the largest first
     axes = np.linalg.qr(rows.T @ mixtures[:, ::-1])[0].T
@@ -303,7 +282,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def is_near(rank: int) -> bool:
         error = weights_of_others[:, :rank] @ axes[:rank] - test_rows
-        return bool(np.abs(error).mean() < NEARNESS.tolerance)
+        return bool(np.abs(error).mean() < TOLERANCE)
 
     # the error falls with the rank, so bisection finds the least rank
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)

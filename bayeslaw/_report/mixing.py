@@ -22,7 +22,7 @@ from bayeslaw._plans.problem import Problem
 from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
-    MAP,
+    QUANTILES,
     SCALES,
     confidence_slider,
     encoded,
@@ -283,7 +283,7 @@ def _build_sliders(
     sliders = []
     for i, limit in enumerate(limits):
         _, back = SCALES[UNITS[limit.unit].scale or "linear"]
-        ends = back(np.quantile(outcomes[limit.name], MAP.quantiles)).tolist()
+        ends = back(np.quantile(outcomes[limit.name], QUANTILES)).tolist()
         sliders.append(limit_slider(i, limit.constraint, ends))
     return {
         "N": problem.N,

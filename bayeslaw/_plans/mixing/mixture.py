@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ from bayeslaw._plans.mixing.search import (
     reach,
 )
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.problem import Choice, Problem
+from bayeslaw._plans.problem import Choice, PosedPlan, Problem
 from bayeslaw._plans.question import Question
 from bayeslaw._plans.search import search
 from bayeslaw._plans.value import quantiles
@@ -234,14 +234,7 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     return posed_and_solved(arguments).plan
 
 
-class PosedMixture(NamedTuple):
-    """A plan, and the problem over the draws that gave its probability."""
-
-    plan: MixturePlan
-    problem: Problem
-
-
-def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
+def posed_and_solved(arguments: MixtureArguments) -> PosedPlan[MixturePlan]:
     """Find the plan of `plan_mixture`, and keep the problem for further questions.
 
     Raises
@@ -284,7 +277,7 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
         along=_along(fresh, choice),
         region=_region(fresh, choice),
     )
-    return PosedMixture(plan, fresh)
+    return PosedPlan(plan, fresh)
 
 
 def _find_means(problem: Problem, choice: Choice) -> Float[np.ndarray, " draw"]:
