@@ -7,7 +7,7 @@ unit there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -28,7 +28,7 @@ from bayeslaw._base.limits import (
 from bayeslaw._base.numbers import parse_number
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    pass
 
 UnitName = Literal["loss", "relative", "nats", "error"]
 ENDINGS = ("ppl", "bpb", "nats", "%")  # of a limit's text, by which it says its unit
@@ -121,22 +121,6 @@ class Constraint:
     limit: float
     unit: UnitName
     weights: tuple[tuple[str, float], ...] = ()
-
-    def weights_of(
-        self, baselines: Mapping[str, Float[np.ndarray, " draw"]]
-    ) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Compute the weights in the limited loss of the domains that have any.
-
-        A mean of relative rises is a mean of losses, each weighed by the inverse of its
-        baseline, and all by the mean baseline, so that the mean is in nats, too.
-        """
-        shares = dict(self.weights or {self.name: 1.0})
-        if self.unit != "relative":
-            return {
-                name: np.full_like(baselines[name], w) for name, w in shares.items()
-            }
-        mean = sum(w * baselines[name] for name, w in shares.items())
-        return {name: w * mean / baselines[name] for name, w in shares.items()}
 
     def loosened(self, limit: float) -> Loosened:
         """Round a higher limit up to two digits of its rise over this one."""

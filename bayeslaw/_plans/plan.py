@@ -153,7 +153,7 @@ def plan(arguments: PlanArguments) -> Plan:
 posed = takes(PlanArguments, PlanError, name="plan")(question_of)
 
 
-def answered(question: Question) -> PosedPlan[Plan]:
+def answered(question: Question) -> PosedPlan:
     """Solve a question, and tell where its plan lies relative to the fitted runs."""
     certain = point_pieces(question, question.point)
     prices = question.excess_price

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -225,14 +225,6 @@ class Problem(Budget):
         columns = self.columns_of(levers)
         return self.by_constraint(lambda c: c.log_losses_on_grid(log_tokens, columns))
 
-    def losses_of_sets(
-        self, log_tokens: float, levers: Levers
-    ) -> Float[np.ndarray, "set draw choice"]:
-        """Compute log losses of all domains, limited or not, at several levers."""
-        x, columns = np.array([log_tokens]), self.columns_of(levers)
-        sets = self.sets.values()
-        return np.stack([one.log_losses_on_grid(x, columns)[..., 0] for one in sets])
-
     def probabilities(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Levers
     ) -> Float[np.ndarray, "choice tokens"]:
@@ -310,11 +302,9 @@ class Problem(Budget):
 
     def at_finite_tokens(self, choice: Choice) -> Choice:
         """Move a choice to finite, positive tokens, where pictures can be drawn."""
-        low, high = self.span
         x = choice.log_tokens
-        if x == math.inf:
-            x = (low + high) / 2
-        return choice._replace(log_tokens=max(x, low))
+        x = sum(self.span) / 2 if x == math.inf else max(x, self.span[0])
+        return choice._replace(log_tokens=x)
 
     # -- other problems ----------------------------------------------------------------
 
@@ -329,8 +319,8 @@ class Problem(Budget):
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 
-class PosedPlan(NamedTuple, Generic[Result]):
+class PosedPlan(NamedTuple):
     """A plan, and the problem over the draws that gave its probability."""
 
-    plan: Result
+    plan: Any
     problem: Problem

@@ -99,18 +99,18 @@ class SampledConstraint:
     def of_mean(
         cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
     ) -> SampledConstraint:
-        """Constrain a weighted mean of the losses of domains, or of their rises."""
-        baselines = {name: domain.baseline for name, domain in domains.items()}
-        weights = constraint.weights_of(baselines).items()
-        members = tuple((domains[name], w) for name, w in weights)
-        return cls(
-            constraint,
-            parts=(),
-            baseline=np.sum([w * baselines[name] for name, w in weights], axis=0),
-            noise=np.zeros(len(members[0][1])),
-            span=members[0][0].span,
-            members=members,
-        )
+        """Constrain a weighted mean of the losses of domains, or of their rises.
+
+        A mean of relative rises is a mean of losses, each weighed by the inverse of its
+        baseline, and all by the mean baseline, so that the mean is in nats, too.
+        """
+        of = [(domains[name], share) for name, share in constraint.weights]
+        mean = np.sum([share * domain.baseline for domain, share in of], axis=0)
+        if constraint.unit == "relative":
+            of = [(domain, share * mean / domain.baseline) for domain, share in of]
+        ones, span = np.ones(len(mean)), of[0][0].span
+        members = tuple((domain, share * ones) for domain, share in of)
+        return cls(constraint, (), mean, 0 * ones, span, members=members)
 
     @property
     def name(self) -> str:

@@ -251,12 +251,10 @@ def _build_sliders(
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
     low = min(math.log(fitted[0]), log_tokens)
     high = max(math.log(fitted[1]), log_tokens) + math.log(beyond)
-    log_losses = problem.losses_of_sets(log_tokens, shares[None])[..., 0]
-    medians = np.exp(np.median(log_losses, axis=1)).tolist()
-    told = {
-        name: replace(of_set, constraint=Constraint(name, most, "loss"))
-        for (name, of_set), most in zip(problem.sets.items(), medians, strict=True)
-    }
+    told, columns = {}, problem.columns_of(shares)
+    for name, of_set in problem.sets.items():
+        median = float(np.exp(np.median(of_set.log_losses(log_tokens, columns))))
+        told[name] = replace(of_set, constraint=Constraint(name, median, "loss"))
     limits = problem.limits or list(told.values())
     told |= {limit.name: limit for limit in limits}
     limited = [limit.name for limit in limits]

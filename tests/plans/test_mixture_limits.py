@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from plans.test_mixture_plan import BOUNDS, DOMAINS, Known
+from plans.test_mixture_plan import BOUNDS, DOMAINS, Known, losses_of_sets
 
 import bayeslaw
 from bayeslaw import PlanError
@@ -33,7 +33,7 @@ def losses_on_a_lattice(posteriors, options, steps=50):
     lattice, (low, high) = simplex_lattice(3, steps), bounds_of(problem)
     is_within = (lattice >= low - 1e-9) & (lattice <= high + 1e-9)
     mixtures = lattice[is_within.all(axis=1)]
-    return np.exp(problem.losses_of_sets(math.log(BUDGET["D"]), mixtures)), mixtures
+    return np.exp(losses_of_sets(problem, math.log(BUDGET["D"]), mixtures)), mixtures
 
 
 UNDER_LIMITS = [

@@ -84,6 +84,13 @@ def planned(posteriors, **options):
     return bayeslaw.plan_mixture(posteriors, **(defaults | options))
 
 
+def losses_of_sets(problem, log_tokens, mixtures):
+    """Log losses of all evaluation sets, limited or not, (set, draw, mixture)."""
+    x, columns = np.array([log_tokens]), problem.columns_of(mixtures)
+    sets = problem.sets.values()
+    return np.stack([one.log_losses_on_grid(x, columns)[..., 0] for one in sets])
+
+
 def fewest_tokens(problem, mixture, rounds=3):
     """The fewest log tokens at which a mixture keeps the limits, on finer ladders."""
     low, high = problem.span[0], float(problem.log_cap(mixture))
@@ -218,7 +225,7 @@ def test_the_best_mixture_is_that_of_a_lattice(posteriors):
     problem = posed(posteriors, new_run=False)
     lattice = simplex_lattice(3, 50)
     mixtures = lattice[lattice.min(axis=1) > 0.01]
-    losses = np.exp(problem.losses_of_sets(np.log(2e10), mixtures))
+    losses = np.exp(losses_of_sets(problem, np.log(2e10), mixtures))
     draws = losses.mean(axis=0)
     means = draws.mean(axis=0)
     found = np.array([best.shares[name] for name in problem.domains])

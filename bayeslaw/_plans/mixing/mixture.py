@@ -234,7 +234,7 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     return posed_and_solved(arguments).plan
 
 
-def posed_and_solved(arguments: MixtureArguments) -> PosedPlan[MixturePlan]:
+def posed_and_solved(arguments: MixtureArguments) -> PosedPlan:
     """Find the plan of `plan_mixture`, and keep the problem for further questions.
 
     Raises
