@@ -29,7 +29,7 @@ from bayeslaw._plans.posing import point_pieces, pose
 from bayeslaw._plans.problem import AT_A_BOUND, Choice, PosedPlan, Problem
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.reading import ATPP_RANGE, question_of
-from bayeslaw._plans.result import Plan
+from bayeslaw._plans.result import Plan, list_ways
 from bayeslaw._plans.sampled import DRAWS
 from bayeslaw._plans.search import expected_cost, least_expected_cost, search
 from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
@@ -417,9 +417,9 @@ def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
 
     def place(row: Mapping[str, Any]) -> str:
         if not row["atpp"]:
-            return "without adapting"
+            return " without adapting"
         return (
-            f"at {row['atpp']:.3g} tokens per parameter "
+            f" at {row['atpp']:.3g} tokens per parameter "
             f"({format_count(problem.N * row['atpp'])} tokens) with "
             f"{row['replay']:.0%} replay"
         )
@@ -427,16 +427,8 @@ def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
     relax, caps = value.relaxations(problem), value.caps_in_the_way(problem)
     best = value.budget(problem, *choice[:2])
     best |= value.probabilities(problem, *choice[:2])
-    ways = [
-        f"{row['promise']} limit {row['enough']['words']} {place(row['enough'])}"
-        for row in relax
-        if row["needed"] is not None
-    ]
-    for row in caps:
-        write = "{:.1%}".format if row["cap"].endswith("replay") else format_count
-        change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
-        ways.append(f"{change} {place(row)}")
-    where = f", {place(best)}" if best["atpp"] else ""
+    ways = list_ways(relax, caps, place)
+    where = f",{place(best)}" if best["atpp"] else ""
     advice = "Relaxing one promise alone does not help"
     if ways:
         advice = f"Relax one: {'; '.join(ways)}"

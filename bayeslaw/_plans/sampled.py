@@ -52,15 +52,6 @@ class Part(Draws):
         fixed = {name: column[places[rows]] for name, column in self.fixed.items()}
         return Part(self.piece.take(places[rows]), rows, fixed)
 
-    def error_size(
-        self, log_tokens: Float[np.ndarray, " tokens"]
-    ) -> Float[np.ndarray, " tokens"]:
-        """Compute the scale of a run's error relative to `Piece.noise`; 1 without tokens."""
-        if self.piece.fading is None:
-            return np.ones(len(log_tokens))
-        sizes = self.piece.fading.sizes({"D": np.exp(log_tokens)})
-        return np.where(np.isfinite(log_tokens), sizes, 1.0)
-
 
 @dataclass(frozen=True, eq=False)
 class SampledConstraint:
@@ -250,7 +241,9 @@ class SampledConstraint:
                         : len(place), : len(tokens), : len(rows)
                     ]
         for part in self.parts:
-            size = part.error_size(log_tokens)[:, None]
+            sizes = part.piece.error_size({"D": np.exp(log_tokens)})
+            # without tokens the noise is that of the longest training run
+            size = np.where(np.isfinite(log_tokens), sizes, 1.0)[:, None]
             losses[..., part.rows] += size * self.noise[part.rows]
         return losses.transpose(2, 0, 1)
 

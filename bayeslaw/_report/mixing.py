@@ -14,7 +14,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import is_share, share_domains
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.mixing.question import MixtureArguments, question_of
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._plans.posing import pose
@@ -167,18 +167,6 @@ def mixes(posterior: Posterior) -> bool:
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
-def planned_mixture(
-    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int
-) -> tuple[MixturePlan, dict[str, Any]]:
-    """Plan the mixture of a question; with the data of sliders that start there."""
-    arguments = MixtureArguments(fits, **{"seed": seed, **question})
-    plan, problem = posed_and_solved(arguments)
-    start = math.log(plan.D), np.array(list(plan.shares.values()))
-    shown = plan if plan.limits else None
-    sliders = _build_sliders(fits, problem, *start, shown)
-    return plan, sliders | {"settings": ""}  # those of a plan are in its question
-
-
 def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
 ) -> dict[str, Any]:
@@ -193,8 +181,7 @@ def explored_mixture(
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.least, problem.largest)
     settings = ", ".join(f"{column} {value:g}" for column, value in best.items())
-    sliders = _build_sliders(fits, problem, math.log(most), shares)
-    return sliders | {"settings": settings}
+    return build_sliders(fits, problem, math.log(most), shares, settings=settings)
 
 
 def _find_best_levels(
@@ -234,23 +221,23 @@ def _read_last_checkpoint(
     }
 
 
-def _build_sliders(
+def build_sliders(
     fits: Mapping[str, Posterior],
     problem: Problem,
     log_tokens: float,
     shares: Float[np.ndarray, " domain"],
     plan: MixturePlan | None = None,
-    beyond: float = 3.0,
+    settings: str = "",
 ) -> dict[str, Any]:
     """Build the sliders' data as JSON types, which start at these tokens and shares;
-    tokens reach ``beyond`` times further than the start and the fitted runs. Without
-    limits each loss is limited to its median.
+    tokens reach three times further than the start and the fitted runs. Without limits
+    each loss is limited to its median.
     """
     fitted = fitted_range(fits, "D")
     if fitted is None:
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
     low = min(math.log(fitted[0]), log_tokens)
-    high = max(math.log(fitted[1]), log_tokens) + math.log(beyond)
+    high = max(math.log(fitted[1]), log_tokens) + math.log(3.0)
     told, columns = {}, problem.columns_of(shares)
     for name, of_set in problem.sets.items():
         median = float(np.exp(np.median(of_set.log_losses(log_tokens, columns))))
@@ -286,6 +273,7 @@ def _build_sliders(
     return {
         "N": problem.N,
         "draws": problem.draws,
+        "settings": settings,
         "rows": list(rows.values()),
         "domains": list(problem.domains),
         "low": problem.least.tolist(),

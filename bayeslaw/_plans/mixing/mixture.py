@@ -273,15 +273,11 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedPlan:
         tokens=by_domain,
         epochs={name: by_domain[name] / n for name, n in fresh.supplies.items()},
         binding=" and ".join([*missed, *used_up]),
-        mean=quantiles(_find_means(fresh, choice)),
+        mean=quantiles(mean_losses(fresh, choice.levers[None])[:, 0]),
         along=_along(fresh, choice),
         region=_region(fresh, choice),
     )
     return PosedPlan(plan, fresh)
-
-
-def _find_means(problem: Problem, choice: Choice) -> Float[np.ndarray, " draw"]:
-    return mean_losses(problem, choice.levers[None])[:, 0]
 
 
 def _by_domain(
@@ -566,7 +562,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         # limits look too well kept by the draws that chose the mixture: others judge it
         judge = pose(replace(question, seed=question.seed + 1), model)
     choice = draw_back(judge, *least)
-    losses = _find_means(judge, choice)
+    losses = mean_losses(judge, choice.levers[None])[:, 0]
     free = {}
     for j, name in enumerate(problem.domains):
         # a share may not move at all where no limits are kept
