@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from bayeslaw._base.limits import (
 )
 from bayeslaw._base.numbers import parse_number
 
-if TYPE_CHECKING:
-    pass
-
 UnitName = Literal["loss", "relative", "nats", "error"]
 ENDINGS = ("ppl", "bpb", "nats", "%")  # of a limit's text, by which it says its unit
 
@@ -40,22 +37,16 @@ class Unit(NamedTuple):
     Losses and baselines are in nats per token, arrays that broadcast or numbers.
     """
 
-    outcome: Callable[[Any, Any], Any]
-    """What is limited, from (loss, baseline)."""
-    most_loss: Callable[[Any, Any], Any]
-    """The loss at the limit, from (limit, baseline)."""
+    outcome: Callable[[Any, Any], Any]  # what is limited, from (loss, baseline)
+    most_loss: Callable[[Any, Any], Any]  # at the limit, from (limit, baseline)
+    # the whole loss in this unit, from (limit, mean baseline)
     size: Callable[[float, float], float]
-    """The whole loss in this unit, from (limit, mean baseline)."""
-    template: str
-    """How a limit is printed."""
-    quantity: str
-    """What is limited, on an axis."""
-    has_baseline: bool = True
-    """Whether the loss before adaptation matters."""
-    is_share: bool = False
-    """Whether people write it in percent."""
+    template: str  # how a limit is printed
+    quantity: str  # what is limited, on an axis
+    has_baseline: bool = True  # whether the loss before adaptation matters
+    is_share: bool = False  # whether people write it in percent
+    # on which the page's map interpolates outcomes; None: not on the map
     scale: Literal["log", "log1p", "linear"] | None = "linear"
-    """Scale on which the page's map interpolates outcomes; None: not on the map."""
 
 
 UNITS: dict[UnitName, Unit] = {
@@ -100,26 +91,14 @@ UNITS: dict[UnitName, Unit] = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """An upper limit on the forecast of one posterior.
+    """An upper limit on the forecast of one posterior, or of a weighted mean of some."""
 
-    Parameters
-    ----------
-    name
-        ``"target"``, or the name of a source.
-    limit
-        Nats per token for a loss; for forgetting a share of the baseline (0.02 is 2%),
-        or nats per token above it.
-    unit
-        ``"loss"``, ``"relative"``, ``"nats"``, or ``"error"``: the share of wrong
-        answers in an evaluation.
-    weights
-        For a limit on a weighted mean: its domains, each with its weight. Empty for a
-        limit on the one domain that names it.
-    """
-
-    name: str
+    name: str  # ``"target"``, or the name of a source
+    # nats per token for a loss, and share of wrong answers for an error; for forgetting a
+    # share of the baseline (0.02 is 2%), or nats per token above it
     limit: float
     unit: UnitName
+    # for a limit on a weighted mean: its domains, each with its weight
     weights: tuple[tuple[str, float], ...] = ()
 
     def loosened(self, limit: float) -> Loosened:

@@ -253,25 +253,17 @@ def problem_of(arguments: PlanArguments) -> Problem:
 
 
 class Solution(NamedTuple):
-    """A model's problem and its best choice.
-
-    Parameters
-    ----------
-    posed
-        The problem as the question poses it.
-    problem
-        The problem that was solved: with the limit on its bill as a budget, if the
-        cheapest plan exceeds it.
-    """
+    """A model's problem and its best choice."""
 
     model: Model
-    posed: Problem
+    posed: Problem  # as the question poses it
+    # as it was solved: with the limit on its bill as a budget, if the cheapest plan
+    # exceeds it
     problem: Problem
     choice: Choice
 
     @property
     def is_reached(self) -> bool:
-        """Tell whether the confidence is reached."""
         return self.choice.is_kept
 
     @property

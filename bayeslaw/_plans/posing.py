@@ -168,7 +168,6 @@ def _sampled(
 
 
 def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Find the learned effects of a new run of the model, by kind."""
     run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
     learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
     return {kind: by_row[0] for kind, by_row in learned.items() if by_row}

@@ -86,37 +86,21 @@ class Problem(Budget):
     """The cheapest tokens and levers that keep all constraints in enough draws, within a
     budget, whose ``max_tokens`` are those of all its limits; if they are finite, the
     probability is maximised within them.
-
-    Parameters
-    ----------
-    constraints
-        The target first, then the sources; draws are paired across constraints. Of a
-        mixture without limits the mean, limited to infinity.
-    confidence
-        Confidence of all constraints together, or one for each by name.
-    N, ptpp
-        The model: parameters, and pre-training tokens per parameter; None: not known.
-    cap
-        Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
-    targets
-        Names of the constraints on domains that are adapted to.
-    sets
-        Draws of all domains, whether they are limited or not.
-    mean
-        Weighted mean of the domains' losses, without a limit, of which the least is
-        sought at the budget of a mixture.
-    path
-        Two mixtures between which a search on grids chooses.
     """
 
+    # the target first, then the sources; draws are paired across constraints. Of a
+    # mixture without limits the mean, limited to infinity
     constraints: tuple[SampledConstraint, ...]
-    confidence: float | Mapping[str, float]
+    confidence: float | Mapping[str, float]  # of all together, or of each by name
     N: float
     ptpp: float | None
-    cap: str = "budget"
+    cap: str = "budget"  # origin of ``max_tokens``, or the limit on the bill that binds
     targets: tuple[str, ...] = ("target",)
+    # draws of all domains, limited or not, and their weighted mean, of which the least is
+    # sought at the budget of a mixture
     sets: Mapping[str, SampledConstraint] = field(default_factory=dict)
     mean: SampledConstraint | None = None
+    # two mixtures between which a search on grids chooses
     path: tuple[Levers, Levers] | None = None
 
     @property
@@ -139,7 +123,6 @@ class Problem(Budget):
 
     @property
     def confidences(self) -> tuple[float, ...]:
-        """Confidence of each group of constraints."""
         confidence = self.confidence
         if isinstance(confidence, Mapping):
             return tuple(confidence[c.name] for c in self.constraints)
@@ -191,7 +174,6 @@ class Problem(Budget):
     def supplies_met(
         self, log_tokens: float, levers: Levers, within: float = 1e-3
     ) -> list[str]:
-        """Name the supplies that a choice uses up, but for a share, in words."""
         met = []
         for name, most in self.seen.items():
             share = max(self.taken(name, levers), 1e-12)
@@ -221,14 +203,12 @@ class Problem(Budget):
     def log_losses(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Levers
     ) -> list[Float[np.ndarray, "draw choice tokens"]]:
-        """Compute log losses of each constraint at several levers and tokens."""
         columns = self.columns_of(levers)
         return self.by_constraint(lambda c: c.log_losses_on_grid(log_tokens, columns))
 
     def probabilities(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Levers
     ) -> Float[np.ndarray, "choice tokens"]:
-        """Compute the share of draws that keep all constraints."""
         return self.kept_share(self.log_losses(log_tokens, levers))
 
     def grid(
@@ -248,14 +228,12 @@ class Problem(Budget):
     def below(
         self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
     ) -> list[Float[np.ndarray, " draw *point"]]:
-        """Compute how far each draw is below each limit, from its log losses."""
         pairs = zip(self.constraints, log_losses, strict=True)
         return [constraint.below(of_limit) for constraint, of_limit in pairs]
 
     def kept_share(
         self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
     ) -> Float[Any, "*point"]:
-        """Compute the share of draws that keep all constraints, from their log losses."""
         return (reduce(np.minimum, self.below(log_losses)) >= 0).mean(axis=0)
 
     def room(
@@ -289,7 +267,6 @@ class Problem(Budget):
     def kept(
         self, log_tokens: float, levers: Levers
     ) -> Bool[np.ndarray, "constraint draw"]:
-        """Tell whether each draw keeps each constraint, shape (constraint, draw)."""
         return np.stack(self.below(self.log_losses_at(log_tokens, levers))) >= 0
 
     def margin_at(self, log_tokens: float, levers: Levers) -> float:
@@ -297,7 +274,6 @@ class Problem(Budget):
         return float(margin)
 
     def judge(self, log_tokens: float, levers: Levers) -> Choice:
-        """Make a choice, judged by these draws."""
         return Choice(log_tokens, levers, self.margin_at(log_tokens, levers))
 
     def at_finite_tokens(self, choice: Choice) -> Choice:
@@ -315,7 +291,6 @@ class Problem(Budget):
         return replace(self, constraints=constraints)
 
     def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
-        """Restrict the problem to the draws ``index``, shape (taken,)."""
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 

@@ -269,7 +269,6 @@ def _read_models(
 
 
 def _take_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Take a domain's settings, of which some are by domain."""
     return {
         column: setting[name] if isinstance(setting, Mapping) else setting
         for column, setting in settings.items()

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayeslaw._base.programs import OFTEN, compiled
-from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import along_tokens
@@ -55,35 +55,17 @@ class Part(Draws):
 
 @dataclass(frozen=True, eq=False)
 class SampledConstraint:
-    """A constraint with draws of the loss that it limits.
-
-    Parameters
-    ----------
-    constraint
-        Name, limit and unit.
-    parts
-        The draws, by formula.
-    baseline
-        Loss before adaptation in nats per token, shape (draw,); 1 if the unit needs no
-        baseline.
-    noise
-        Noise of a new run as long as the longest training run, on log loss, shape
-        (draw,); zeros for the law's mean.
-    span
-        Log tokens between which plans are sought.
-    link
-        Link from the loss to the accuracy, for a limit on an evaluation's errors.
-    members
-        For a limit on a weighted mean: the constraints of its domains, with paired
-        draws, and the weight of each, shape (draw,).
-    """
+    """A constraint with draws of the loss that it limits."""
 
     constraint: Constraint
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the draws, by formula
+    # loss before adaptation in nats per token; 1 if the unit needs no baseline
     baseline: Float[np.ndarray, " draw"]
+    # of a new run as long as the longest training run, on log loss; 0 for the law's mean
     noise: Float[np.ndarray, " draw"]
-    span: tuple[float, float]
-    link: AccuracyLink | None = None
+    span: tuple[float, float]  # log tokens between which plans are sought
+    link: AccuracyLink | None = None  # for a limit on an evaluation's errors
+    # for a limit on a weighted mean: its domains, with paired draws, and their weights
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
 
     @classmethod
@@ -119,29 +101,19 @@ class SampledConstraint:
     def draws(self) -> int:
         return len(self.noise)
 
-    @property
-    def _unit(self) -> Unit:
-        """Find the unit's functions; a link takes them through its draws."""
-        unit = UNITS[self.constraint.unit]
-        link = self.link
-        if link is None:
-            return unit
-        return unit._replace(
-            outcome=lambda loss, baseline: 1 - link.accuracy(loss),
-            most_loss=lambda limit, baseline: link.loss_at(1 - limit),
-        )
-
     @cached_property
     def log_limit(self) -> Float[np.ndarray, " draw"]:
-        """Upper limit of the log loss, shape (draw,)."""
-        most = self._unit.most_loss(self.limit, self.baseline)
+        if self.link is None:
+            most = UNITS[self.unit].most_loss(self.limit, self.baseline)
+        else:
+            most = self.link.loss_at(1 - self.limit)
         with np.errstate(divide="ignore"):  # for an accuracy that no loss reaches
             return np.log(np.broadcast_to(most, self.draws))
 
     @property
     def size(self) -> float:
         """Size of the loss itself at the limit, in the unit of the limit."""
-        return self._unit.size(self.limit, float(self.baseline.mean()))
+        return UNITS[self.unit].size(self.limit, float(self.baseline.mean()))
 
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
@@ -150,8 +122,10 @@ class SampledConstraint:
 
         Draws are on the first axis: shape (draw, ...), as ``log_loss``.
         """
+        if self.link is not None:
+            return 1 - self.link.accuracy(np.exp(log_loss))
         baseline = along_draws(self.baseline, log_loss.ndim)
-        return self._unit.outcome(np.exp(log_loss), baseline)
+        return UNITS[self.unit].outcome(np.exp(log_loss), baseline)
 
     def below(
         self, log_loss: Float[np.ndarray, " draw *point"]
@@ -180,7 +154,6 @@ class SampledConstraint:
 
     @property
     def of_law(self) -> SampledConstraint:
-        """The same constraint on the law's mean."""
         members = tuple((member.of_law, w) for member, w in self.members)
         return replace(self, noise=np.zeros(self.draws), members=members)
 
@@ -310,11 +283,9 @@ def losses_on_grid(
 def along_draws(
     values: Float[np.ndarray, " draw"], axes: int
 ) -> Float[np.ndarray, " draw *one"]:
-    """Reshape values of shape (draw,) to broadcast over ``axes`` further axes."""
     return values.reshape(-1, *(1,) * (axes - 1))
 
 
 def draws_needed(share: float, draws: int) -> int:
-    """Count the draws that make up at least this share."""
     # .9 of 10 draws is 9, even if the product rounds up
     return int(np.ceil(share * draws - 1e-9))

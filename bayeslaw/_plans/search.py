@@ -223,7 +223,6 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
 def excess(
     constraint: SampledConstraint, log_loss: Float[np.ndarray, " draw *point"]
 ) -> Float[np.ndarray, " draw *point"]:
-    """Compute by how many nats each draw exceeds a limit, shape (draw, ...)."""
     most = along_draws(np.exp(constraint.log_limit), log_loss.ndim)
     return np.maximum(np.exp(log_loss) - most, 0.0)
 

@@ -138,7 +138,6 @@ def quantiles(outcomes: Float[np.ndarray, " draw *point"]) -> dict[str, Any]:
 
 
 def limit_step(constraint: SampledConstraint) -> float:
-    """Compute a thousandth of the limited loss, in the unit of the limit."""
     return 1e-3 * constraint.size
 
 

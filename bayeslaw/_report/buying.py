@@ -75,7 +75,6 @@ def why_not_offered(
 
 
 def can_be_priced(runs: pd.DataFrame) -> bool:
-    """Tell whether a table has the columns of checkpoints and tokens that costs need."""
     return {"N", "D", "replay", "ptpp"} <= set(runs)
 
 
@@ -96,7 +95,6 @@ class Purchase:
 
     @property
     def what(self) -> str:
-        """Name what the runs are bought for."""
         return "plan" if self.is_planned else "most probable choice"
 
     @property
@@ -182,7 +180,6 @@ def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
 def _with_planned_losses(
     offered: pd.DataFrame, planned: Mapping[str, Any], question: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Fill in the losses before adaptation of the plan's model, as it has them."""
     given = question.get("covariates") or {}
     is_own = is_of_model(offered, planned["N"], planned["ptpp"])
     medians = {
@@ -249,7 +246,6 @@ def worth_buying(
 
 
 def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a run as texts with units."""
     run, unit = purchase.offered.loc[pick["row"]], purchase.unit
     is_new = run["checkpoint_cost"] > 0
     line = {
@@ -349,7 +345,6 @@ def _first_costs(offered: pd.DataFrame) -> np.ndarray:
 
 
 def is_worth_it(picked: Anchors, of_plan: float) -> bool:
-    """Tell whether runs save more than they cost, beyond the error of the gain."""
     if not picked.picks:
         return False
     gain = sum(pick["gain"] for pick in picked.picks)

@@ -89,7 +89,6 @@ def panels(
 
 
 def _list_keys(runs: pd.DataFrame) -> list[str]:
-    """List the columns that tell panels or lines apart, if they vary."""
     names = ("replay", "mixture", "N", "ptpp")
     return [key for key in names if key in runs and runs[key].nunique() > 1]
 
@@ -110,7 +109,6 @@ def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
 def _convert_columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float | str | None]]:
-    """Convert each column to a list, in the order of tokens."""
     table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
@@ -227,7 +225,6 @@ class DomainResult:
 
 
 def laws_in(fit: Fit | Average) -> tuple[Law, ...]:
-    """List the laws of a posterior's draws."""
     if isinstance(fit, Average):
         return tuple(member.law for member in fit.members)
     return (fit.law,)

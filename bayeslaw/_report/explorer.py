@@ -290,7 +290,6 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whole_numbers(rows: np.ndarray) -> dict[str, Any]:
-    """Quantise rows to whole numbers of two bytes, with the step of each row."""
     # avoid a step of 0 for a row of zeros
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / np.iinfo(np.int16).max

@@ -409,7 +409,6 @@ def _name_files(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
-    """List the laws named for a domain; none if those that suit are meant."""
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]

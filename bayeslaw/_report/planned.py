@@ -215,7 +215,6 @@ def reason_of(error: BaseException) -> str:
 def _find_probability_as_checked(
     checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
-    """Compute the plan's probability at widths that checks ask for, if any does."""
     stretch = {}
     for domain, promise in (("target", TARGET), ("source", FORGETTING)):
         # of each failed check the factor that its worst group needs, at least 1

@@ -188,7 +188,6 @@ def _describe_refusal(
 
 
 def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
-    """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
         # the fit will warn of guessed priors
         warnings.simplefilter("ignore", FitWarning)
@@ -199,7 +198,6 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
 
 
 def _diverges_at_start(law: Law) -> bool:
-    """Tell whether a law diverges at no tokens, at the medians of its priors."""
     medians = {n: np.full(1, p.quantile(0.5)) for n, p in law.priors.items()}
     return LogLoss(law).piece(medians).diverges_at_start
 

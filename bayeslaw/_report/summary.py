@@ -87,8 +87,6 @@ class Expected:
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen's texts about a plan."""
-
     question: str
     limits: tuple[tuple[str, str], ...]
     budget: str
@@ -185,7 +183,6 @@ def verdict_of(
 
 
 def judged(domain: DomainResult) -> Judged:
-    """Judge the forecasts of a domain by all its hold-outs."""
     order = list(TRUST)
     judgements = []
     for test in domain.tested:
@@ -205,7 +202,6 @@ def judged(domain: DomainResult) -> Judged:
 
 
 def cause_of(check: Check) -> Cause:
-    """Find why a check has its verdict, from its numbers."""
     holds = check.coverage["0.9"] >= TRUSTED_COVERAGE
     if check.verdict == "trust":
         right = "forecasts of runs that were held out came true as often as stated"
@@ -376,7 +372,6 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
 
 
 def _format_flops(flops: float | None) -> str:
-    """Format FLOPs briefly: 2.3e12."""
     return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 

@@ -313,7 +313,6 @@ def _describe(question: Question, problem: Problem, choice: Choice) -> dict[str,
 
 
 def _tell_settings(question: Question, problem: Problem) -> dict[str, Any]:
-    """Collect what was asked, as JSON types."""
     (model,) = question.models
     fewest, most = model.tokens
     baseline_run = {}

@@ -178,7 +178,6 @@ def _stated(kind: str, function: Values) -> Any:
 
 
 def _limits(problem: Problem) -> list[Values]:
-    """State that the limits hold with the confidence."""
     return [partial(smooth_room, problem)] if problem.limits else []
 
 
