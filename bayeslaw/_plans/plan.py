@@ -402,10 +402,7 @@ def name_in_the_way(explanation: Mapping[str, Any] | None) -> str:
 
 
 def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
-    """Explain why there is no plan, and which changes would allow one.
-
-    ``choice``: the most probable one.
-    """
+    """Explain why there is no plan at the most probable choice, and what would allow one."""
 
     def place(row: Mapping[str, Any]) -> str:
         if not row["atpp"]:

@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 
 
 def pose(question: Question, model: Model | None = None) -> Problem:
-    """Pose the problem of one of the question's models, by default of the first.
-
-    Raises
-    ------
-    PlanError
-        A covariate or a baseline that the laws need is missing or out of range.
+    """Pose the problem of one of the question's models, by default of the first; raises
+    where a covariate or a baseline that the laws need is missing or out of range.
     """
     model = model or question.models[0]
     domains = _domains(question, model)
@@ -107,9 +103,8 @@ def _sampled(
     position: int,
     order: Int[np.ndarray, " draw"] | None = None,
 ) -> SampledConstraint:
-    """Resample the draws of one posterior, with limit, baseline and noise.
-
-    ``order``: order of the draws and their noise.
+    """Resample the draws of one posterior, with limit, baseline and noise; draws and noise
+    in an ``order``, if there is one.
     """
     columns = {
         column: _per_draw(question, column, setting)
@@ -178,11 +173,6 @@ def point_pieces(
 ) -> dict[str, tuple[Piece]]:
     """Make pieces without uncertainty, by constraint: at the given values, else at the
     posterior mean.
-
-    Raises
-    ------
-    PlanError
-        A constraint or a parameter is unknown.
     """
     check_names("point", points, question.pieces)
     certain = {}
@@ -209,10 +199,7 @@ def point_pieces(
 def _per_draw(
     question: Question, name: str, setting: object
 ) -> Float[np.ndarray, " draw"]:
-    """Give each draw a value of a covariate, shape (draw,).
-
-    Arrays of the same length are joint draws and stay paired.
-    """
+    """Give each draw a value of a covariate; arrays of the same length stay paired."""
     try:
         values = np.atleast_1d(np.asarray(setting, float))
     except (TypeError, ValueError):

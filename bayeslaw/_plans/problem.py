@@ -132,10 +132,7 @@ class Problem(Budget):
 
     def at(self, u: Float[np.ndarray, "*point"] | float) -> Levers:
         """Map search coordinates in [0, 1], of any shape, to replay, or to mixtures on the
-        path.
-
-        The map is the inverse arcsine transform; equal steps of u are fine steps of
-        replay near both bounds.
+        path, by the inverse arcsine transform: equal steps are fine near both bounds.
         """
         # u = 2 / pi asin(sqrt(share)).
         share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
@@ -241,8 +238,6 @@ class Problem(Budget):
     ) -> tuple[Float[Any, "*point"], Float[Any, "*point"]]:
         """Compute the room of points, in log loss, and the margin: the share of draws that
         keep the limits, minus confidence; the least of both over groups.
-
-        ``log_losses``: of each constraint.
         """
         below = self.below(log_losses)
         if not isinstance(self.confidence, Mapping):

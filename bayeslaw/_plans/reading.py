@@ -65,13 +65,7 @@ ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked sepa
 
 
 def question_of(arguments: PlanArguments) -> Question:
-    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
+    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables."""
     # each domain has a name of its own
     targets, sources = arguments.targets, arguments.sources
     arguments = replace(arguments, target=targets, source=sources)  # each is read once
@@ -198,12 +192,10 @@ def question_of(arguments: PlanArguments) -> Question:
 
 
 def _sorted(piece: Piece) -> Piece:
-    """Sort the draws of a piece by their values, as numbers.
-
-    The original order of the draws then does not matter. The forecasts of a chain
-    (``column:name``) come last among the sort keys: whether a checkpoint is forecast or
-    measured, the law's draws have the same order and are paired with the same random
-    numbers.
+    """Sort the draws of a piece by their values, so that their original order does not
+    matter. The forecasts of a chain (``column:name``) come last among the sort keys:
+    whether a checkpoint is forecast or measured, the law's draws have the same order and
+    are paired with the same random numbers.
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))
@@ -295,9 +287,8 @@ def _list_columns(
     is_further: bool,
     is_only: bool,
 ) -> dict[str, Any]:
-    """List the columns that the law of a source, or of a further domain, may read.
-    ``measured``: its own loss before adaptation, or None. ``is_only``: there is no other
-    source.
+    """List the columns that the law of a source, or of a further domain, may read, with
+    its own ``measured`` loss before adaptation. ``is_only``: there is no other source.
     """
     known = _take_domain(settings, name)
     if is_further:

@@ -41,10 +41,7 @@ class Part(Draws):
     fixed: dict[str, Float[np.ndarray, " row"]]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
-        """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
-
-        Repeats are allowed.
-        """
+        """Take the part of the draws ``index`` of all ``draws``; repeats are allowed."""
         place = np.full(draws, -1)  # position of each draw in this part; -1: elsewhere
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
@@ -118,10 +115,7 @@ class SampledConstraint:
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """Convert log losses to the limited quantity: a loss, or forgetting.
-
-        Draws are on the first axis: shape (draw, ...), as ``log_loss``.
-        """
+        """Convert log losses to the limited quantity: a loss, or forgetting."""
         if self.link is not None:
             return 1 - self.link.accuracy(np.exp(log_loss))
         baseline = along_draws(self.baseline, log_loss.ndim)
@@ -135,10 +129,7 @@ class SampledConstraint:
         return np.fmax(below, -np.inf, out=below)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
-        """Take the same constraint over the draws ``index``, shape (taken,).
-
-        Repeats are allowed.
-        """
+        """Take the same constraint over the draws ``index``; repeats are allowed."""
         parts = [part.take(index, self.draws) for part in self.parts]
         return replace(
             self,
@@ -162,10 +153,7 @@ class SampledConstraint:
     # ``levers``: replay, or a mapping of the columns that a plan chooses
 
     def log_losses(self, log_tokens: float, levers: Any) -> Float[np.ndarray, " draw"]:
-        """Compute the log loss of each draw, with its noise, shape (draw,).
-
-        ``levers``: a number of each, or numbers of each draw, shape (draw,).
-        """
+        """Compute the log loss of each draw, with its noise; levers may be each's own."""
         columns = levers if isinstance(levers, Mapping) else {"replay": levers}
         chosen = {name: np.asarray(value)[None] for name, value in columns.items()}
         return self.log_losses_on_grid(np.array([log_tokens]), chosen)[:, 0, 0]
@@ -254,11 +242,9 @@ def losses_on_grid(
     log_tokens: Float[jax.Array, " tokens"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "choice tokens draw"]:
-    """Compute the log loss of each draw at the first ``count`` tokens, shape (choice,
-    tokens, draw); later ones are 0.
-
-    ``chosen``: columns of shape (choice,), or (choice, draw) for choices of each draw's
-    own. Terms of what all draws share are computed once for all draws.
+    """Compute the log loss of each draw at the first ``count`` tokens; later ones are 0.
+    Columns are ``chosen`` for all draws, or for each; terms of what all draws share are
+    computed once for all draws.
     """
     draws = len(jax.tree.leaves(values)[0])
 

@@ -76,11 +76,8 @@ def zoom(
     problem: Problem, grid: Grid, score: Score, near: Sequence[float] = NEAR
 ) -> tuple[float, float, float]:
     """Find the lowest score on a grid, then on smaller ones around all that is near it,
-    by a smaller difference each time.
-
-    Returns
-    -------
-    The score, its search coordinate of replay, and its log tokens.
+    by a smaller difference each time. Returns the score, its search coordinate of the
+    levers, and its log tokens.
     """
     replays, tokens = FEW if problem.draws < FEW_DRAWS else MANY
     ends = problem.span[0], min(problem.span[1], math.log(problem.max_tokens))
@@ -177,10 +174,9 @@ def _between(
     problem: Problem, grid: Grid, merit: Float[np.ndarray, "replay tokens"]
 ) -> tuple[Float[np.ndarray, "replay finer"], ...]:
     """Look between the three tokens around the first of the most merit at each replay:
-    log tokens, room and margin there; without room where they are not allowed.
-
-    Between the tokens losses follow a parabola: so a plan is found also where the limits
-    leave it less than a step.
+    log tokens, room and margin there; without room where they are not allowed. Between
+    the tokens losses follow a parabola: so a plan is found also where the limits leave
+    it less than a step.
     """
     first = np.clip(merit.argmax(axis=1) - 1, 0, len(grid.x) - 3)
     three = first[:, None] + np.arange(3)
@@ -230,11 +226,8 @@ def excess(
 def expected_cost(
     problem: Problem, prices: Mapping[str, float], log_tokens: float, replay: float
 ) -> dict[str, Any]:
-    """Compute the cost of a run and of its expected excess over limits.
-
-    Returns
-    -------
-    ``cost``: both together; ``training``; ``excess``: expected nats, by limit.
+    """Compute the ``cost`` of a run (``training``) and of its expected ``excess`` over
+    limits, in nats by limit.
     """
     bill = problem.costs.of_run(problem.N, math.exp(log_tokens), problem.ptpp)
     by_name = {

@@ -81,12 +81,7 @@ def stretched_probability(
     stretch: Mapping[str, float],
 ) -> float:
     """Compute the share of draws that keep all constraints, after stretching their log
-    losses about the median.
-
-    Parameters
-    ----------
-    stretch
-        Factor by constraint; 1 for constraints not named.
+    losses about the median, each by its factor if it is named.
     """
     is_kept = []
     for c in problem.constraints:
@@ -101,10 +96,8 @@ def promises(
     problem: Problem, choice: Choice, worths: Mapping[str, float] = MappingProxyType({})
 ) -> list[dict]:
     """Describe each constraint at the plan: limit, probability, mean and 90% interval of
-    the limited loss or forgetting, and what a looser limit saves.
-
-    ``worths``: of `worth`, which are told as shares of the tokens (within a budget: as
-    the probability gained); None where they are not known.
+    the limited loss or forgetting, and what a looser limit saves: of ``worths`` the
+    share of the tokens (within a budget the probability gained).
     """
     rows = []
     for c in problem.constraints:
@@ -215,16 +208,9 @@ def frontier(
     choice: Choice,
     confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
 ) -> list[dict]:
-    """Find the cheapest budget at each confidence that all constraints are kept.
-
-    A more expensive, safer plan also serves lower confidences.
-
-    Parameters
-    ----------
-    choice
-        The plan at the problem's own confidence.
-    confidences
-        The confidences; the problem's own is always added.
+    """Find the cheapest budget at each confidence that all constraints are kept, the
+    problem's own among them, at which ``choice`` is the plan. A more expensive, safer
+    plan also serves lower confidences.
     """
     levels = set(confidences)
     if isinstance(problem.confidence, float):
@@ -256,10 +242,9 @@ def frontier(
 def cheapest_if_known(
     problem: Problem, start: Choice
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Find the cheapest log tokens and replay given each draw as the truth.
-
-    Both of shape (draw,); log tokens are +inf where no plan exists. Replay is searched
-    for all draws at once: a scan, then steps around each draw's best that are halved.
+    """Find the cheapest log tokens (+inf where no plan exists) and replay given each draw
+    as the truth, for all draws at once: a scan, then steps around each draw's best that
+    are halved.
     """
 
     def better(
@@ -290,10 +275,8 @@ def cheapest_if_known(
 def log_tokens_needed(
     problem: Problem, replay: Float[np.ndarray, " draw"], rungs: int = 33
 ) -> Float[np.ndarray, " draw"]:
-    """Find the fewest log tokens with which each draw keeps all constraints, shape
-    (draw,), between two rungs of a ladder of log tokens by a parabola.
-
-    ``replay``: one for each draw, shape (draw,).
+    """Find the fewest log tokens with which each draw keeps all constraints at a replay of
+    its own, between two rungs of a ladder of log tokens by a parabola.
     """
     x = np.linspace(*problem.span, rungs)
     starts, ends = np.zeros((2, rungs - 1, problem.draws))
@@ -367,16 +350,8 @@ def limit_needed(
     problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
 ) -> Float[Any, "*point"]:
     """Find the lowest limit of one constraint at which the confidence is reached: an
-    order statistic of its outcome over draws that keep the other constraints.
-
-    Parameters
-    ----------
-    log_losses
-        By constraint, shape (draw, ...).
-
-    Returns
-    -------
-    Shape (...); +inf where no limit suffices.
+    order statistic of its outcome over draws that keep the other constraints; +inf
+    where no limit suffices. ``log_losses``: by constraint.
     """
     draws = problem.draws
     pairs = list(zip(problem.constraints, log_losses, strict=True))

@@ -45,11 +45,8 @@ Fits = Mapping[str, KeptPosterior]  # by domain
 def why_not_offered(
     runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
 ) -> str | None:
-    """Give the reason why no runs can be offered, as far as it is known before the
-    fits; None if there is no such reason.
-
-    ``runs``: the target's. ``question``: keywords of `plan`. ``read``: columns that the
-    laws of target and source read.
+    """Give the reason why no runs can be offered for a question of `plan`, as far as it is
+    known before the fits. ``read``: columns that the laws of both domains read.
     """
     if not can_be_priced(runs):
         return None
@@ -161,9 +158,7 @@ def choose_runs(
 def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
     """Collect size, stage, tokens and replay of the plan, or of the most probable choice
     if there is no plan; None if its stage is not known, its tokens are 0 or without end,
-    or if it is not likely to keep the limits.
-
-    ``longest``: tokens of the table's longest run.
+    or if it is not likely to keep the limits. ``longest``: tokens of the longest run.
     """
     if answer.ptpp is None:
         return None
@@ -264,16 +259,13 @@ def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]
 def on_offer(
     runs: pd.DataFrame, planned: Mapping[str, Any], costs: Costs | None = None
 ) -> pd.DataFrame | None:
-    """Make runs between the table and the plan; None if the plan's model is smaller
-    than the table's.
+    """Make runs between the table and the plan (``N``, ``ptpp``, ``D``, ``replay``); None
+    if its model is smaller than the table's.
 
     Their sizes go from the table's largest to the plan's. Their stage is the plan's,
     and their replays are near the plan's. Their tokens go from those of the table's
     longest runs up to the plan's. Short runs of the plan's own model come with them, if
     the table has no such runs, or only shorter ones.
-
-    ``planned``: ``N``, ``ptpp``, ``D`` and ``replay`` of the plan. ``costs``: prices,
-    if runs are paid in money.
     """
     same = 1 + SAME
     smaller = [n for n in runs["N"].unique() if n <= same * planned["N"]]

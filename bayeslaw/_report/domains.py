@@ -71,10 +71,8 @@ def best_of_sweeps(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
 def panels(
     unseen: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
 ) -> dict[str, Any]:
-    """Convert runs and their forecasts along tokens to JSON types.
-
-    ``unseen``, ``fitted``: Runs that the forecasting fit had not seen, and runs that it
-    had, each with the result of `forecast` for them. Rows of `curves` have no loss.
+    """Convert runs that the forecasting fit had not seen, and runs that it had, each with
+    the result of `forecast`, to JSON types. Rows of `curves` have no loss.
     """
     unseen, fitted = (
         (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
@@ -264,10 +262,8 @@ def judge(
     runs: pd.DataFrame,
     setting: PageSetting,
 ) -> DomainResult:
-    """Forecast and check the held-out runs, and draw the pictures.
-
-    ``judged``: posterior that has not seen the held-out runs. ``final``: posterior of
-    all runs; None if nothing is planned.
+    """Forecast and check the held-out runs by a fit that has not seen them, and draw the
+    pictures. ``final``: posterior of all runs; None if nothing is planned.
     """
     held = runs[setting.main.is_held(runs)]
     rows = forecast(judged, held, seed=setting.seed)

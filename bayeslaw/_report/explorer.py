@@ -53,10 +53,8 @@ SCALES = {
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
-    """Build the map's data as JSON types; arrays are in base64, little-endian.
-
-    ``answer``: the plan, around which the grid lies. ``runs``: the target's runs; the
-    region beyond their tokens and replay is hatched.
+    """Build the data of the map around a plan as JSON types; arrays are in base64,
+    little-endian. The region beyond the target's ``runs`` is hatched.
     """
     choice = choose_middle(answer)
     # Within the factor, and within the range in which the planner searches. If no
@@ -262,11 +260,9 @@ def _every_fourth(values: np.ndarray) -> np.ndarray:
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Approximate a matrix by factors (row, rank) and (rank, column).
-
-    The accuracy is `TOLERANCE`, or the rank is the largest allowed. The column
-    space is computed from a selection of rows, and other rows decide the rank; all rows
-    are projected on it.
+    """Approximate a matrix by factors (row, rank) and (rank, column) within `TOLERANCE`,
+    or of the largest rank. Some rows give the column space, on which all are projected,
+    and others decide the rank.
     """
     # A few hundred rows span the same space as thousands.
     stride = max(1, len(matrix) // ROWS)

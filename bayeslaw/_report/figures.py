@@ -43,10 +43,8 @@ def forecast_grid(
     runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str, unit: str
 ) -> Picture:
     """Draw forecasts for paper: a panel for each model size and stage, with forecasts
-    along D for each replay, and observations.
-
-    ``runs``: the runs observed, and rows without a loss along their curves. ``rows``:
-    the result of `forecast` for them. ``unit``: unit of the losses.
+    along D for each replay (``rows``, of `forecast`), and the ``runs`` observed, among
+    rows without a loss along their curves.
     """
     # the five largest models, which are nearest to the plan, on one line
     columns = [
@@ -260,10 +258,8 @@ def _label_run(run: dict[Any, Any], before_size: str, between: str) -> str:
 def exponent_intervals(
     fit: Fit | Member, published: dict[str, tuple[float, float]]
 ) -> Picture:
-    """Draw the posterior of each free exponent over its prior.
-
-    Parameters that are numbers of tokens are left out: the axis would be too long for
-    the others.
+    """Draw the posterior of each free exponent over its prior, but for numbers of tokens,
+    for which the axis would be too long.
     """
     # a fixed exponent has no posterior
     priors = fit.law.free_priors

@@ -107,12 +107,9 @@ def make_plan(
     stages: Stages,
     show: Callable[[Contents, Sequence[str]], Any],
 ) -> Contents:
-    """Plan from the fits of ``target`` and ``source``.
-
-    ``checks``: Function that returns the checks of each domain which count for a plan
-    with this number of tokens. It is called last, because domains are judged meanwhile.
-    ``stages``: progress of the stages `PLANNING`. ``show``: called with the result so
-    far, and the parts still to come.
+    """Plan from the fits of ``target`` and ``source``. ``checks`` finds the checks of each
+    domain that count for a plan of so many tokens; it is called last, because domains
+    are judged meanwhile. ``show`` takes the result so far, and the parts still to come.
     """
     asked, setting, runs = contents.asked, contents.setting, contents.parts["target"]
     assert asked is not None

@@ -33,17 +33,14 @@ CHOSEN = ("D", "replay")  # columns that the plan chooses
 
 
 class Checked(NamedTuple):
-    """A fully checked question.
+    """A fully checked question."""
 
-    ``keywords``: keywords of `plan`, completed by the checkpoint's losses before
-    adaptation from the table; if the laws read shares (``mixes``), keywords of
-    `plan_mixture`. ``told``: lines that tell the origin of these losses. ``unfitted``:
-    stand-ins for the posteriors of target and source, which keep their runs.
-    """
-
+    # of `plan`, completed by the checkpoint's losses before adaptation from the table; if
+    # the laws read shares (``mixes``), of `plan_mixture`
     keywords: dict[str, Any]
-    told: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # origins of these losses
     mixes: bool = False
+    # stand-ins for the posteriors of target and source, which keep their runs
     unfitted: tuple[Posterior, ...] = ()
 
 
@@ -52,12 +49,10 @@ def check_question(
     parts: Mapping[str, pd.DataFrame],
     names: Mapping[str, Sequence[str | Law]],
 ) -> Checked:
-    """Complete the question from the table, and refuse it if something is missing.
-
-    ``question``: Keyword arguments of `plan`; any other column of the table is a
-    covariate. If the laws read shares, keyword arguments of `plan_mixture`. ``parts``:
-    the runs of each domain. ``names``: the laws asked for in each domain, or their
-    names; none for those that suit.
+    """Complete the question from the runs of each domain, and refuse it if something is
+    missing. It has keywords of `plan`, and other columns of the table as covariates; if
+    the laws read shares, keywords of `plan_mixture`. ``names``: the laws asked for in
+    each domain; none for those that suit.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
     if all(len(share_domains(covariates_read(some))) > 1 for some in laws.values()):

@@ -71,10 +71,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """A promise on the first screen, as texts; losses without their unit.
-
-    ``bar``: positions of low, mean, high and limit on a common axis, 0 to 1.
-    """
+    """A promise on the first screen, as texts; losses without their unit."""
 
     label: str
     limit: str
@@ -82,7 +79,7 @@ class Expected:
     low: str
     high: str
     kept: str
-    bar: Mapping[str, float]
+    bar: Mapping[str, float]  # places of low, mean, high and limit on an axis, percent
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,7 @@ class Summary:
 
 
 def summary(plan: Plan, unit: str) -> Summary:
-    """Summarise the plan for the person who decides.
-
-    ``unit``: unit of the table's losses.
-    """
+    """Summarise the plan for the person who decides, with losses in the table's unit."""
     question = f"a model of {format_count(plan.N)} parameters"
     if plan.ptpp is not None:
         question += f", pre-trained on {plan.ptpp:.4g} tokens per parameter"
@@ -148,9 +142,7 @@ def verdict_of(
     domains: Sequence[DomainResult], untested: Sequence[str] = ()
 ) -> tuple[str, str]:
     """Find the worst verdict of all domains, and whether to trust the forecasts as far
-    as they were tested.
-
-    ``untested``: parts of the plan beyond all held-out runs (`Contents.untested`).
+    as they were tested; ``untested`` parts of the plan are not.
     """
     if not domains:
         return "unknown", NOT_CHECKED

@@ -235,13 +235,7 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
 
 
 def posed_and_solved(arguments: MixtureArguments) -> PosedPlan:
-    """Find the plan of `plan_mixture`, and keep the problem for further questions.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
+    """Find the plan of `plan_mixture`, and keep the problem for further questions."""
     question = question_of(arguments)
     (model,) = question.models
     problem = pose(question, model)

@@ -94,12 +94,6 @@ class BestMixtureArguments(MixtureQuestion):
 def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
     """Check the arguments of a mixture: at its budget, or without one from ten times
     below to ten times above the fitted budgets.
-
-    Raises
-    ------
-    PlanError
-        The arguments are inconsistent, a limit is ill-posed, or the domains have fewer
-        tokens than the smallest budget.
     """
     runtime.start()
     if not isinstance(arguments.losses, Mapping) or not arguments.losses:
