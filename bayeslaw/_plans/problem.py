@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
-SCAN, PATH = (32, 33), 9  # replays and tokens of a search's first grid; on a path
+SCAN, PATH = (32, 33), 8  # replays and tokens of a search's first grid; on a path
 AT_A_BOUND = 1e-4  # distance at which a plan counts as at a bound of replay
 
 

@@ -201,11 +201,13 @@ class SampledConstraint:
                     place[..., rows] = np.asarray(block)[
                         : len(place), : len(tokens), : len(rows)
                     ]
+        errors = np.zeros((len(log_tokens), self.draws))
         for part in self.parts:
             sizes = part.piece.error_size({"D": np.exp(log_tokens)})
             # without tokens the noise is that of the longest training run
             size = np.where(np.isfinite(log_tokens), sizes, 1.0)[:, None]
-            losses[..., part.rows] += size * self.noise[part.rows]
+            errors[:, part.rows] = size * self.noise[part.rows]
+        losses += errors
         return losses.transpose(2, 0, 1)
 
     @cached_property
