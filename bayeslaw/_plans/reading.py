@@ -473,9 +473,7 @@ def _read_excess_prices(
 
 
 def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
-    """Read the costs, the budget, the epochs, and the bounds of replay: the given ones,
-    else the fitted replays; each checked for its range.
-    """
+    """Read the costs, the budget, the epochs, and the given or fitted bounds of replay."""
     names = ("max_flops", "max_tokens", *SUPPLIES, *COST_LIMITS)
     names += ("max_epochs", "min_replay", "max_replay")
     given = {

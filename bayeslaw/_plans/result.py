@@ -252,18 +252,19 @@ class Plan(Shown):
 def list_ways(
     relax: Sequence[Mapping[str, Any]],
     caps: Sequence[Mapping[str, Any]],
-    place: Callable[[Mapping[str, Any]], str] = lambda row: "",
+    place: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> list[str]:
     """Describe how each limit, or cap, alone would have to be relaxed for a plan, and
-    where that ``place`` is.
+    the ``place`` of that.
     """
+    word, at = (" limit", place) if place else ("", lambda row: "")
     ways = [
-        f"{row['promise']} limit {row['enough']['words']}{place(row['enough'])}"
+        f"{row['promise']}{word} {row['enough']['words']}{at(row['enough'])}"
         for row in relax
         if row["needed"] is not None
     ]
     for row in caps:
         write = "{:.1%}".format if row["cap"].endswith("replay") else format_count
         change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
-        ways.append(change + place(row))
+        ways.append(change + at(row))
     return ways

@@ -1,8 +1,4 @@
-"""Search tokens and replay on grids that zoom in.
-
-Every question here is a reduction of the draws' losses on one grid of replay and tokens,
-repeated on smaller ones.
-"""
+"""Search tokens and levers on grids that zoom in."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ NO_CHOICE = (np.inf, np.nan)
 
 
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Compute ATPP, tokens, replay and FLOPs of a choice, and ``cost`` (days, money) if
-    the costs have times; all None if tokens are infinite.
-    """
+    """Compute what a choice takes; all None if tokens are infinite."""
     tokens = np.exp(log_tokens)
     costs = problem.costs
     row: dict[str, Any] = {

@@ -192,9 +192,7 @@ def worth_buying(
     runs: pd.DataFrame,
     notes: list[str],
 ) -> dict[str, Any] | None:
-    """Describe the runs to buy for the page's template, with the origin of their
-    checkpoints' losses; None if there is nothing to show.
-    """
+    """Describe the runs to buy for the page; None if there is nothing to show."""
     purchase = choose_runs(fits, question, answer, runs)
     if purchase is None:
         return None

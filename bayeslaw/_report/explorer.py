@@ -132,17 +132,15 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
 
 
 def choose_middle(answer: Plan) -> dict[str, Any]:
-    """Choose the plan, or without one the most probable choice, with its numbers as on
-    the rest of the page. The map shows them when the point is there.
-    """
+    """Choose the plan, or without one the most probable choice, with its numbers."""
     best = answer.most_probable()
     choice = {name: best[name] for name in ("D", "replay", "probability")}
     return choice | {"isPlan": answer.D is not None, "feasible": answer.feasible}
 
 
 def can_explore(problem: Problem) -> bool:
-    """Tell whether the page can plan this question: it has a slider for one confidence
-    of all limits together, and for limits on the loss of one domain each.
+    """Tell whether the page has sliders for this question: for one confidence of all
+    limits together, and for limits on the loss of one domain each.
     """
     is_plain = all(
         not c.constraint.weights and UNITS[c.unit].scale is not None
@@ -155,7 +153,6 @@ def can_explore(problem: Problem) -> bool:
 
 
 def told_row(limit: SampledConstraint) -> dict[str, Any]:
-    """Describe what a row of the page tells of: a loss, or its rise."""
     unit = UNITS[limit.unit]
     return {
         "name": limit.name,

@@ -199,9 +199,7 @@ def _diverges_at_start(law: Law) -> bool:
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A stand-in posterior with one draw, which reads the same columns as the laws, and
-    diverges at no tokens if they do.
-    """
+    """A stand-in of one draw, which reads the laws' columns, and diverges as they do."""
 
     name: str
     runs: pd.DataFrame
