@@ -7,9 +7,9 @@ unit there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from bayeslaw._base.limits import (
 )
 from bayeslaw._base.numbers import parse_number
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
 UnitName = Literal["loss", "relative", "nats", "error"]
 ENDINGS = ("ppl", "bpb", "nats", "%")  # of a limit's text, by which it says its unit
 
@@ -40,22 +37,16 @@ class Unit(NamedTuple):
     Losses and baselines are in nats per token, arrays that broadcast or numbers.
     """
 
-    outcome: Callable[[Any, Any], Any]
-    """What is limited, from (loss, baseline)."""
-    most_loss: Callable[[Any, Any], Any]
-    """The loss at the limit, from (limit, baseline)."""
+    outcome: Callable[[Any, Any], Any]  # what is limited, from (loss, baseline)
+    most_loss: Callable[[Any, Any], Any]  # at the limit, from (limit, baseline)
+    # the whole loss in this unit, from (limit, mean baseline)
     size: Callable[[float, float], float]
-    """The whole loss in this unit, from (limit, mean baseline)."""
-    template: str
-    """How a limit is printed."""
-    quantity: str
-    """What is limited, on an axis."""
-    has_baseline: bool = True
-    """Whether the loss before adaptation matters."""
-    is_share: bool = False
-    """Whether people write it in percent."""
+    template: str  # how a limit is printed
+    quantity: str  # what is limited, on an axis
+    has_baseline: bool = True  # whether the loss before adaptation matters
+    is_share: bool = False  # whether people write it in percent
+    # on which the page's map interpolates outcomes; None: not on the map
     scale: Literal["log", "log1p", "linear"] | None = "linear"
-    """Scale on which the page's map interpolates outcomes; None: not on the map."""
 
 
 UNITS: dict[UnitName, Unit] = {
@@ -100,43 +91,15 @@ UNITS: dict[UnitName, Unit] = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """An upper limit on the forecast of one posterior.
+    """An upper limit on the forecast of one posterior, or of a weighted mean of some."""
 
-    Parameters
-    ----------
-    name
-        ``"target"``, or the name of a source.
-    limit
-        Nats per token for a loss; for forgetting a share of the baseline (0.02 is 2%),
-        or nats per token above it.
-    unit
-        ``"loss"``, ``"relative"``, ``"nats"``, or ``"error"``: the share of wrong
-        answers in an evaluation.
-    weights
-        For a limit on a weighted mean: its domains, each with its weight. Empty for a
-        limit on the one domain that names it.
-    """
-
-    name: str
+    name: str  # ``"target"``, or the name of a source
+    # nats per token for a loss, and share of wrong answers for an error; for forgetting a
+    # share of the baseline (0.02 is 2%), or nats per token above it
     limit: float
     unit: UnitName
+    # for a limit on a weighted mean: its domains, each with its weight
     weights: tuple[tuple[str, float], ...] = ()
-
-    def weights_of(
-        self, baselines: Mapping[str, Float[np.ndarray, " draw"]]
-    ) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Compute the weights in the limited loss of the domains that have any.
-
-        A mean of relative rises is a mean of losses, each weighed by the inverse of its
-        baseline, and all by the mean baseline, so that the mean is in nats, too.
-        """
-        shares = dict(self.weights or {self.name: 1.0})
-        if self.unit != "relative":
-            return {
-                name: np.full_like(baselines[name], w) for name, w in shares.items()
-            }
-        mean = sum(w * baselines[name] for name, w in shares.items())
-        return {name: w * mean / baselines[name] for name, w in shares.items()}
 
     def loosened(self, limit: float) -> Loosened:
         """Round a higher limit up to two digits of its rise over this one."""

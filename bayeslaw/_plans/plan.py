@@ -26,10 +26,10 @@ from bayeslaw._plans import value
 from bayeslaw._plans.arguments import PlanArguments
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import point_pieces, pose
-from bayeslaw._plans.problem import AT_A_BOUND, Choice, Problem
+from bayeslaw._plans.problem import AT_A_BOUND, Choice, PosedPlan, Problem
 from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.reading import ATPP_RANGE, question_of
-from bayeslaw._plans.result import Plan
+from bayeslaw._plans.result import Plan, list_ways
 from bayeslaw._plans.sampled import DRAWS
 from bayeslaw._plans.search import expected_cost, least_expected_cost, search
 from bayeslaw._posteriors.averaging.distance import doubts, tell_distance
@@ -153,13 +153,6 @@ def plan(arguments: PlanArguments) -> Plan:
 posed = takes(PlanArguments, PlanError, name="plan")(question_of)
 
 
-class PosedPlan(NamedTuple):
-    """A plan, and the problem of the chosen model that it solves."""
-
-    plan: Plan
-    problem: Problem
-
-
 def answered(question: Question) -> PosedPlan:
     """Solve a question, and tell where its plan lies relative to the fitted runs."""
     certain = point_pieces(question, question.point)
@@ -253,34 +246,24 @@ def _doubt_ends(answer: Plan) -> list[str]:
 @takes(PlanArguments, PlanError, name="plan")
 def problem_of(arguments: PlanArguments) -> Problem:
     """Pose the problem that `plan` solves for its first model, given the same question."""
-    question = question_of(arguments)
-    first = question.models[0]
-    return pose(question, first)
+    return pose(question_of(arguments))
 
 
 # -- one model -------------------------------------------------------------------------
 
 
 class Solution(NamedTuple):
-    """A model's problem and its best choice.
-
-    Parameters
-    ----------
-    posed
-        The problem as the question poses it.
-    problem
-        The problem that was solved: with the limit on its bill as a budget, if the
-        cheapest plan exceeds it.
-    """
+    """A model's problem and its best choice."""
 
     model: Model
-    posed: Problem
+    posed: Problem  # as the question poses it
+    # as it was solved: with the limit on its bill as a budget, if the cheapest plan
+    # exceeds it
     problem: Problem
     choice: Choice
 
     @property
     def is_reached(self) -> bool:
-        """Tell whether the confidence is reached."""
         return self.choice.is_kept
 
     @property
@@ -297,9 +280,7 @@ class Solution(NamedTuple):
         problem, choice = self.problem, self.choice
         short = max(-choice.margin, 0.0)
         if excess_prices:
-            expected = expected_cost(
-                problem, excess_prices, choice.log_tokens, choice.replay
-            )
+            expected = expected_cost(problem, excess_prices, *choice[:2])
             return short, expected["cost"]
         tokens = float(np.exp(choice.log_tokens))
         price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
@@ -346,7 +327,7 @@ def _plug_in(
     model = solution.model.at_means()
     sure = pose(sure, model)
     choice = search(replace(sure, confidence=1.0, max_tokens=math.inf))
-    log_tokens, replay = choice.log_tokens, choice.replay
+    log_tokens, replay = choice[:2]
     most = min(sure.max_tokens, *question.budget.paid_tokens(model).values())
     if choice.margin < 0 or log_tokens > math.log(most):
         nothing = value.budget(solution.problem, *value.NO_CHOICE)
@@ -386,7 +367,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
     }
     prices, errors = question.excess_price, question.errors
     if prices:
-        expected = expected_cost(problem, prices, choice.log_tokens, choice.replay)
+        expected = expected_cost(problem, prices, *choice[:2])
         settings["soft"] = {"prices": dict(prices)} | expected
     elif errors is not None:
         # the plan's probability for independent errors, and the tokens that it would take
@@ -394,7 +375,7 @@ def _tell_settings(question: Question, solution: Solution) -> dict[str, Any]:
         independent = replace(independent, max_tokens=problem.max_tokens)
         probability = None
         if solution.is_plan:
-            is_kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
+            is_kept = independent.kept(*choice[:2]).all(axis=0)
             probability = float(is_kept.mean())
         alternative = search(independent)
         tokens = math.exp(alternative.log_tokens) if alternative.margin >= 0 else None
@@ -421,33 +402,22 @@ def name_in_the_way(explanation: Mapping[str, Any] | None) -> str:
 
 
 def _explain(problem: Problem, choice: Choice) -> dict[str, Any]:
-    """Explain why there is no plan, and which changes would allow one.
-
-    ``choice``: the most probable one.
-    """
+    """Explain why there is no plan at the most probable choice, and what would allow one."""
 
     def place(row: Mapping[str, Any]) -> str:
         if not row["atpp"]:
-            return "without adapting"
+            return " without adapting"
         return (
-            f"at {row['atpp']:.3g} tokens per parameter "
+            f" at {row['atpp']:.3g} tokens per parameter "
             f"({format_count(problem.N * row['atpp'])} tokens) with "
             f"{row['replay']:.0%} replay"
         )
 
     relax, caps = value.relaxations(problem), value.caps_in_the_way(problem)
-    best = value.budget(problem, choice.log_tokens, choice.replay)
-    best |= value.probabilities(problem, choice.log_tokens, choice.replay)
-    ways = [
-        f"{row['promise']} limit {row['enough']['words']} {place(row['enough'])}"
-        for row in relax
-        if row["needed"] is not None
-    ]
-    for row in caps:
-        write = "{:.1%}".format if row["cap"].endswith("replay") else format_count
-        change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
-        ways.append(f"{change} {place(row)}")
-    where = f", {place(best)}" if best["atpp"] else ""
+    best = value.budget(problem, *choice[:2])
+    best |= value.probabilities(problem, *choice[:2])
+    ways = list_ways(relax, caps, place)
+    where = f",{place(best)}" if best["atpp"] else ""
     advice = "Relaxing one promise alone does not help"
     if ways:
         advice = f"Relax one: {'; '.join(ways)}"

@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-def pose(question: Question, model: Model) -> Problem:
-    """Pose the problem of one of the question's models.
-
-    Raises
-    ------
-    PlanError
-        A covariate or a baseline that the laws need is missing or out of range.
+def pose(question: Question, model: Model | None = None) -> Problem:
+    """Pose the problem of one of the question's models, by default of the first; raises
+    where a covariate or a baseline that the laws need is missing or out of range.
     """
+    model = model or question.models[0]
     domains = _domains(question, model)
     budget = question.budget
     budget = replace(budget, max_tokens=budget.tokens(model.N))
@@ -106,9 +103,8 @@ def _sampled(
     position: int,
     order: Int[np.ndarray, " draw"] | None = None,
 ) -> SampledConstraint:
-    """Resample the draws of one posterior, with limit, baseline and noise.
-
-    ``order``: order of the draws and their noise.
+    """Resample the draws of one posterior, with limit, baseline and noise; draws and noise
+    in an ``order``, if there is one.
     """
     columns = {
         column: _per_draw(question, column, setting)
@@ -167,7 +163,6 @@ def _sampled(
 
 
 def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Find the learned effects of a new run of the model, by kind."""
     run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
     learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
     return {kind: by_row[0] for kind, by_row in learned.items() if by_row}
@@ -178,11 +173,6 @@ def point_pieces(
 ) -> dict[str, tuple[Piece]]:
     """Make pieces without uncertainty, by constraint: at the given values, else at the
     posterior mean.
-
-    Raises
-    ------
-    PlanError
-        A constraint or a parameter is unknown.
     """
     check_names("point", points, question.pieces)
     certain = {}
@@ -209,10 +199,7 @@ def point_pieces(
 def _per_draw(
     question: Question, name: str, setting: object
 ) -> Float[np.ndarray, " draw"]:
-    """Give each draw a value of a covariate, shape (draw,).
-
-    Arrays of the same length are joint draws and stay paired.
-    """
+    """Give each draw a value of a covariate; arrays of the same length stay paired."""
     try:
         values = np.atleast_1d(np.asarray(setting, float))
     except (TypeError, ValueError):
@@ -250,8 +237,9 @@ def _refuse_without(column: str, name: str, model: Model) -> NoReturn:
         )
     or_tokens = ", or unique_target_tokens" if column == UNIQUE else ""
     raise PlanError(
-        f"the law of {name} reads {column!r}: "
-        f"give covariates={{{column!r}: ...}} (--covariate {column}=...){or_tokens}"
+        f"the law of {name} reads {column!r}: give covariates={{{column!r}: ...}} "
+        f"(--covariate {column}=...), or by set {{{column!r}: {{{name!r}: ...}}}} "
+        f"(--covariate {column}={name}=...){or_tokens}"
     )
 
 
@@ -273,8 +261,9 @@ def _baseline(
         if before not in columns:
             raise PlanError(
                 f"the limit on {sampled.name} is on its rise: give the loss before "
-                "adaptation (--covariate loss_before=2.3) or another run to compare with "
-                "(--baseline-run D=10B,replay=30%)"
+                f"adaptation, covariates={{'loss_before': {{{sampled.name!r}: 2.3}}}} "
+                f"(--covariate loss_before={sampled.name}=2.3), or another run to compare "
+                "with, baseline_run (--baseline-run)"
             )
         return columns[before]
     tokens = checked("baseline_tokens", before or 0, TOKENS)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
-SCAN = (32, 33)  # replays and tokens of the first grid of a search
+SCAN, PATH = (32, 33), 8  # replays and tokens of a search's first grid; on a path
 AT_A_BOUND = 1e-4  # distance at which a plan counts as at a bound of replay
 
 
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
     @property
     def replay(self) -> float:
-        return self.levers
+        return float(self.levers)
 
     @property
     def is_kept(self) -> bool:
@@ -52,20 +52,20 @@ class Choice(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Log losses at search coordinates of replay and log tokens.
+    """Log losses at search coordinates of the levers and log tokens.
 
-    ``u``: coordinates (`Problem.replay`), (replay,); ``x``: log tokens, (tokens,);
-    ``log_losses``: of each constraint, (draw, replay, tokens); ``few``: the first draws
+    ``u``: coordinates (`Problem.at`), (choice,); ``x``: log tokens, (tokens,);
+    ``log_losses``: of each constraint, (draw, choice, tokens); ``few``: the first draws
     only, as many as these; 0: all.
     """
 
-    u: Float[np.ndarray, " replay"]
+    u: Float[np.ndarray, " choice"]
     x: Float[np.ndarray, " tokens"]
-    log_losses: list[Float[np.ndarray, "draw replay tokens"]]
+    log_losses: list[Float[np.ndarray, "draw choice tokens"]]
     few: int = 0
 
     def between(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+        self, u: Float[np.ndarray, " choice"], x: Float[np.ndarray, " tokens"]
     ) -> Grid | None:
         """Interpolate the log losses at points within the grid, which are smooth there;
         None if a point lies outside, or not all log losses are numbers.
@@ -86,35 +86,22 @@ class Problem(Budget):
     """The cheapest tokens and levers that keep all constraints in enough draws, within a
     budget, whose ``max_tokens`` are those of all its limits; if they are finite, the
     probability is maximised within them.
-
-    Parameters
-    ----------
-    constraints
-        The target first, then the sources; draws are paired across constraints. Of a
-        mixture without limits the mean, limited to infinity.
-    confidence
-        Confidence of all constraints together, or one for each by name.
-    N, ptpp
-        The model: parameters, and pre-training tokens per parameter; None: not known.
-    cap
-        Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
-    targets
-        Names of the constraints on domains that are adapted to.
-    sets
-        Draws of all domains, whether they are limited or not.
-    mean
-        Weighted mean of the domains' losses, without a limit, of which the least is
-        sought at the budget of a mixture.
     """
 
+    # the target first, then the sources; draws are paired across constraints. Of a
+    # mixture without limits the mean, limited to infinity
     constraints: tuple[SampledConstraint, ...]
-    confidence: float | Mapping[str, float]
+    confidence: float | Mapping[str, float]  # of all together, or of each by name
     N: float
     ptpp: float | None
-    cap: str = "budget"
+    cap: str = "budget"  # origin of ``max_tokens``, or the limit on the bill that binds
     targets: tuple[str, ...] = ("target",)
+    # draws of all domains, limited or not, and their weighted mean, of which the least is
+    # sought at the budget of a mixture
     sets: Mapping[str, SampledConstraint] = field(default_factory=dict)
     mean: SampledConstraint | None = None
+    # two mixtures between which a search on grids chooses
+    path: tuple[Levers, Levers] | None = None
 
     @property
     def draws(self) -> int:
@@ -136,23 +123,21 @@ class Problem(Budget):
 
     @property
     def confidences(self) -> tuple[float, ...]:
-        """Confidence of each group of constraints."""
         confidence = self.confidence
         if isinstance(confidence, Mapping):
             return tuple(confidence[c.name] for c in self.constraints)
         return (confidence,)
 
-    # -- replay ------------------------------------------------------------------------
+    # -- levers ------------------------------------------------------------------------
 
-    def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
-        """Map search coordinates in [0, 1], of any shape, to replay.
-
-        The map is the inverse arcsine transform; equal steps of u are fine steps of
-        replay near both bounds.
+    def at(self, u: Float[np.ndarray, "*point"] | float) -> Levers:
+        """Map search coordinates in [0, 1], of any shape, to replay, or to mixtures on the
+        path, by the inverse arcsine transform: equal steps are fine near both bounds.
         """
         # u = 2 / pi asin(sqrt(share)).
         share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
-        return self.least + (self.largest - self.least) * share
+        start, end = self.path or (self.least, self.largest)
+        return start + np.multiply.outer(share, end - start)
 
     def coordinate(self, replay: float) -> float:
         width = max(self.largest - self.least, 1e-300)
@@ -173,18 +158,19 @@ class Problem(Budget):
         shape or shares of shape (..., domain); -inf at 100% replay, which has no target
         tokens.
         """
-        most = np.float64(min(math.log(self.max_tokens), self.span[1]))
+        levers = np.asarray(levers)
+        shape = levers.shape[:-1] if self.domains else levers.shape
+        most = np.full(shape, min(math.log(self.max_tokens), self.span[1]))
         for name, seen in self.seen.items():
-            share = np.maximum(self.taken(name, np.asarray(levers)), 1e-300)
+            share = np.maximum(self.taken(name, levers), 1e-300)
             most = np.minimum(most, math.log(seen) - np.log(share))
         if self.domains:
             return most
-        return np.where(np.asarray(levers) < ALL_REPLAY, most, -np.inf)
+        return np.where(levers < ALL_REPLAY, most, -np.inf)
 
     def supplies_met(
         self, log_tokens: float, levers: Levers, within: float = 1e-3
     ) -> list[str]:
-        """Name the supplies that a choice uses up, but for a share, in words."""
         met = []
         for name, most in self.seen.items():
             share = max(self.taken(name, levers), 1e-12)
@@ -195,11 +181,11 @@ class Problem(Budget):
 
     def allows(
         self,
-        u: Float[np.ndarray, " replay"],
-        x: Float[np.ndarray, "one_or_replay point"],
-    ) -> Bool[np.ndarray, "replay point"]:
-        """Tell which log tokens the budget and target tokens allow at replays."""
-        return x <= self.log_cap(self.replay(u))[:, None] + 1e-12
+        u: Float[np.ndarray, " choice"],
+        x: Float[np.ndarray, "one_or_choice point"],
+    ) -> Bool[np.ndarray, "choice point"]:
+        """Tell which log tokens the budget and the supplies allow at coordinates."""
+        return x <= self.log_cap(self.at(u))[:, None] + 1e-12
 
     # -- shares of draws ---------------------------------------------------------------
 
@@ -214,49 +200,37 @@ class Problem(Budget):
     def log_losses(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Levers
     ) -> list[Float[np.ndarray, "draw choice tokens"]]:
-        """Compute log losses of each constraint at several levers and tokens."""
         columns = self.columns_of(levers)
         return self.by_constraint(lambda c: c.log_losses_on_grid(log_tokens, columns))
-
-    def losses_of_sets(
-        self, log_tokens: float, levers: Levers
-    ) -> Float[np.ndarray, "set draw choice"]:
-        """Compute log losses of all domains, limited or not, at several levers."""
-        x, columns = np.array([log_tokens]), self.columns_of(levers)
-        sets = self.sets.values()
-        return np.stack([one.log_losses_on_grid(x, columns)[..., 0] for one in sets])
 
     def probabilities(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Levers
     ) -> Float[np.ndarray, "choice tokens"]:
-        """Compute the share of draws that keep all constraints."""
         return self.kept_share(self.log_losses(log_tokens, levers))
 
     def grid(
-        self, u: Float[np.ndarray, " replay"], x: Float[np.ndarray, " tokens"]
+        self, u: Float[np.ndarray, " choice"], x: Float[np.ndarray, " tokens"]
     ) -> Grid:
-        return Grid(u, x, self.log_losses(x, self.replay(u)))
+        return Grid(u, x, self.log_losses(x, self.at(u)))
 
     @cached_property
     def scan(self) -> Grid:
         """Grid over all replays and tokens that starts a search: of as many draws as one
         call evaluates. It does not depend on limits and confidence.
         """
-        few = min(self.draws, DRAWS)
-        u, x = np.linspace(0, 1, SCAN[0]), np.linspace(*self.span, SCAN[1])
+        few, choices = min(self.draws, DRAWS), SCAN[0] if self.path is None else PATH
+        u, x = np.linspace(0, 1, choices), np.linspace(*self.span, SCAN[1])
         return self.with_draws(np.arange(few)).grid(u, x)._replace(few=few)
 
     def below(
         self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
     ) -> list[Float[np.ndarray, " draw *point"]]:
-        """Compute how far each draw is below each limit, from its log losses."""
         pairs = zip(self.constraints, log_losses, strict=True)
         return [constraint.below(of_limit) for constraint, of_limit in pairs]
 
     def kept_share(
         self, log_losses: Sequence[Float[np.ndarray, " draw *point"]]
     ) -> Float[Any, "*point"]:
-        """Compute the share of draws that keep all constraints, from their log losses."""
         return (reduce(np.minimum, self.below(log_losses)) >= 0).mean(axis=0)
 
     def room(
@@ -264,8 +238,6 @@ class Problem(Budget):
     ) -> tuple[Float[Any, "*point"], Float[Any, "*point"]]:
         """Compute the room of points, in log loss, and the margin: the share of draws that
         keep the limits, minus confidence; the least of both over groups.
-
-        ``log_losses``: of each constraint.
         """
         below = self.below(log_losses)
         if not isinstance(self.confidence, Mapping):
@@ -290,26 +262,20 @@ class Problem(Budget):
     def kept(
         self, log_tokens: float, levers: Levers
     ) -> Bool[np.ndarray, "constraint draw"]:
-        """Tell whether each draw keeps each constraint, shape (constraint, draw)."""
-        log_losses = self.log_losses_at(log_tokens, levers)
-        pairs = zip(self.constraints, log_losses, strict=True)
-        return np.stack([of_limit <= c.log_limit for c, of_limit in pairs])
+        return np.stack(self.below(self.log_losses_at(log_tokens, levers))) >= 0
 
     def margin_at(self, log_tokens: float, levers: Levers) -> float:
         _, margin = self.room(self.log_losses_at(log_tokens, levers))
         return float(margin)
 
     def judge(self, log_tokens: float, levers: Levers) -> Choice:
-        """Make a choice, judged by these draws."""
         return Choice(log_tokens, levers, self.margin_at(log_tokens, levers))
 
     def at_finite_tokens(self, choice: Choice) -> Choice:
         """Move a choice to finite, positive tokens, where pictures can be drawn."""
-        low, high = self.span
         x = choice.log_tokens
-        if x == math.inf:
-            x = (low + high) / 2
-        return choice._replace(log_tokens=max(x, low))
+        x = sum(self.span) / 2 if x == math.inf else max(x, self.span[0])
+        return choice._replace(log_tokens=x)
 
     # -- other problems ----------------------------------------------------------------
 
@@ -320,5 +286,11 @@ class Problem(Budget):
         return replace(self, constraints=constraints)
 
     def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
-        """Restrict the problem to the draws ``index``, shape (taken,)."""
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
+
+
+class PosedPlan(NamedTuple):
+    """A plan, and the problem over the draws that gave its probability."""
+
+    plan: Any
+    problem: Problem

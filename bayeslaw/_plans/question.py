@@ -34,41 +34,24 @@ MEAN, ACCURATE = "mean", "accuracy"
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A checkpoint that may be adapted, and its known values.
-
-    Parameters
-    ----------
-    N, ptpp
-        Parameters, and pre-training tokens per parameter; None: not known.
-    columns
-        By domain, the columns of the planned run that its law may read: each a number
-        or `Draws`.
-    baselines
-        By domain, its loss before adaptation: the column that has it, or tokens of pure
-        replay at which the law gives it; None: no tokens.
-    further_domains
-        Domains that are neither target nor source. Their loss is limited, and
-        ``source_loss_before`` is not their loss.
-    targets
-        Domains that are adapted to.
-    baseline_run
-        Tokens and levers of another run; its loss by the law is the baseline of all
-        limits on a rise.
-    tokens
-        Fewest and most tokens of plans that are sought.
-    """
+    """A checkpoint that may be adapted, and its known values."""
 
     N: float
-    ptpp: float | None
+    ptpp: float | None  # pre-training tokens per parameter; None: not known
+    # by domain, the columns of the planned run that its law may read: numbers or `Draws`
     columns: Mapping[str, Mapping[str, Any]]
+    # by domain, its loss before adaptation: the column that has it, or tokens of pure
+    # replay at which the law gives it; None: no tokens
     baselines: Mapping[str, str | float | None]
+    # domains that are neither target nor source: their loss is limited, and
+    # ``source_loss_before`` is not their loss
     further_domains: tuple[str, ...] = ()
-    targets: tuple[str, ...] = (TARGET,)
+    targets: tuple[str, ...] = (TARGET,)  # domains that are adapted to
+    # tokens and levers of another run, whose loss is the baseline of all limits on a rise
     baseline_run: tuple[float, Levers] | None = None
-    tokens: tuple[float, float] = (0.0, math.inf)
+    tokens: tuple[float, float] = (0.0, math.inf)  # fewest and most that are sought
 
     def at_means(self) -> Model:
-        """Replace draws by their means."""
         means = {
             domain: {name: float(np.mean(x)) for name, x in of_domain.items()}
             for domain, of_domain in self.columns.items()
@@ -80,38 +63,23 @@ class Model:
 class Budget:
     """Limits on the spending for the adaptation, and its costs.
 
-    Parameters
-    ----------
-    costs
-        Costs of training.
-    max_flops, max_tokens
-        Budget of the adaptation. If either is finite, the most probable plan within it
-        is searched.
-    cost_limits
-        Limits on the plan's bill, by name (`COST_LIMITS`). If the cheapest plan exceeds
-        them, the most probable plan within them is searched.
-    supplies
-        Number of unique tokens, by name of `SUPPLIES`, or by domain of a mixture.
-    epochs
-        How often each of them may be seen.
-    domains
-        Domains that are mixed; empty if the lever is replay.
-    least, largest
-        Smallest and largest replay; or shares of the domains, shape (domain,).
-    fitted
-        Names of the bounds of replay, or of the domains, that are ends of the fitted
-        values, not given by the user.
+    Within finite FLOPs or tokens the most probable plan is sought; within limits on the
+    bill, too, if the cheapest plan exceeds them.
     """
 
     costs: Costs = field(default_factory=Costs)
     max_flops: float = math.inf
     max_tokens: float = math.inf
-    cost_limits: Mapping[str, float] = field(default_factory=dict)
+    cost_limits: Mapping[str, float] = field(default_factory=dict)  # of `COST_LIMITS`
+    # numbers of unique tokens, by name of `SUPPLIES` or by domain of a mixture, and how
+    # often each may be seen
     supplies: Mapping[str, float] = field(default_factory=dict)
     epochs: float = 1.0
-    domains: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()  # that are mixed; empty if the lever is replay
+    # smallest and largest replay; or shares of the domains, shape (domain,)
     least: Levers = 0.0
     largest: Levers = 1.0
+    # bounds of replay, or domains, whose bounds are ends of the fitted values
     fitted: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, float]:
@@ -124,7 +92,6 @@ class Budget:
         return given
 
     def tokens(self, N: float) -> float:
-        """Compute the most adaptation tokens by tokens and FLOPs."""
         return min(self.max_tokens, self.max_flops / self.costs.flops_per_token(N))
 
     def paid_tokens(self, model: Model) -> dict[str, float]:
@@ -174,51 +141,31 @@ class Budget:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """A question of the planner.
+    """A question of the planner."""
 
-    Parameters
-    ----------
-    pieces, posteriors
-        Draws and posteriors by domain, the targets first.
-    constraints
-        On domains, in the order of ``pieces``, and on their mean.
-    weights
-        Weights of the domains in the mean that a mixture minimises at a budget.
-    models
-        The candidate models; the cheapest one is chosen.
-    budget
-        Limits on the spending and on the levers.
-    confidence
-        Probability of all constraints together, or of each by name.
-    excess_price
-        Prices of limits that are soft, by name.
-    point
-        Parameter values of the plan without uncertainty, by domain.
-    warnings, notes
-        Reasons to distrust the posteriors, and values that were taken from the tables of
-        the fits.
-    errors
-        Correlation of the errors of the domains' forecasts; None: independent.
-    link
-        Link from the first target's loss to the accuracy, if the accuracy is limited.
-    """
-
+    # draws and posteriors by domain, the targets first
     pieces: Mapping[str, tuple[Piece, ...]]
     posteriors: Mapping[str, Posterior]
+    # on domains, in the order of ``pieces``, and on their mean
     constraints: tuple[Constraint, ...]
-    models: tuple[Model, ...]
+    models: tuple[Model, ...]  # candidates, of which the cheapest is chosen
     budget: Budget
+    # of all constraints together, or of each by name
     confidence: float | Mapping[str, float]
     new_run: bool
     draws: int
     seed: int
+    # of the domains in the mean that a mixture minimises at a budget
     weights: Mapping[str, float] = field(default_factory=dict)
-    excess_price: Mapping[str, float] = field(default_factory=dict)
+    excess_price: Mapping[str, float] = field(default_factory=dict)  # of soft limits
+    # parameter values of the plan without uncertainty, by domain
     point: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    errors: ErrorCorrelation | None = None
-    link: AccuracyLink | None = None
+    warnings: tuple[str, ...] = ()  # reasons to distrust the posteriors
+    notes: tuple[str, ...] = ()  # values that were taken from the tables of the fits
+    errors: ErrorCorrelation | None = None  # None: forecasts' errors are independent
+    link: AccuracyLink | None = (
+        None  # from the first target's loss to a limited accuracy
+    )
 
 
 # -- what was given for one, or for all ------------------------------------------------
@@ -251,7 +198,6 @@ def setting_for(setting: Any, source: str) -> Any:
 
 
 def bytes_of(given: Any, domain: str) -> float | None:
-    """Find the bytes of a token of one domain's text."""
     return given.get(domain) if isinstance(given, Mapping) else given
 
 

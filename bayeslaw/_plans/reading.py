@@ -38,6 +38,7 @@ from bayeslaw._plans.question import (
     MEAN,
     TARGET,
     Budget,
+    Levers,
     Model,
     Question,
     bytes_of,
@@ -64,13 +65,7 @@ ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked sepa
 
 
 def question_of(arguments: PlanArguments) -> Question:
-    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
+    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables."""
     # each domain has a name of its own
     targets, sources = arguments.targets, arguments.sources
     arguments = replace(arguments, target=targets, source=sources)  # each is read once
@@ -119,7 +114,10 @@ def question_of(arguments: PlanArguments) -> Question:
     check_settings(pieces, arguments.covariates or {})
 
     # checked before losses from the tables are added
-    baseline_run = _read_baseline_run(arguments)
+    baseline_run = read_baseline_run(arguments.baseline_run, ("replay",))
+    before = arguments.baseline_loss, arguments.baseline_tokens
+    if baseline_run is not None and any(value is not None for value in before):
+        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
     arguments, notes = with_losses(arguments)
     arguments, repeats = with_repetition(arguments, targets, pieces)
     budget = read_budget(arguments, fitted_range(posteriors, "replay") or (0.0, 1.0))
@@ -194,12 +192,10 @@ def question_of(arguments: PlanArguments) -> Question:
 
 
 def _sorted(piece: Piece) -> Piece:
-    """Sort the draws of a piece by their values, as numbers.
-
-    The original order of the draws then does not matter. The forecasts of a chain
-    (``column:name``) come last among the sort keys: whether a checkpoint is forecast or
-    measured, the law's draws have the same order and are paired with the same random
-    numbers.
+    """Sort the draws of a piece by their values, so that their original order does not
+    matter. The forecasts of a chain (``column:name``) come last among the sort keys:
+    whether a checkpoint is forecast or measured, the law's draws have the same order and
+    are paired with the same random numbers.
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))
@@ -265,7 +261,6 @@ def _read_models(
 
 
 def _take_domain(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Take a domain's settings, of which some are by domain."""
     return {
         column: setting[name] if isinstance(setting, Mapping) else setting
         for column, setting in settings.items()
@@ -292,9 +287,8 @@ def _list_columns(
     is_further: bool,
     is_only: bool,
 ) -> dict[str, Any]:
-    """List the columns that the law of a source, or of a further domain, may read.
-    ``measured``: its own loss before adaptation, or None. ``is_only``: there is no other
-    source.
+    """List the columns that the law of a source, or of a further domain, may read, with
+    its own ``measured`` loss before adaptation. ``is_only``: there is no other source.
     """
     known = _take_domain(settings, name)
     if is_further:
@@ -318,18 +312,21 @@ def _list_columns(
     return known | dict.fromkeys((LOSS_BEFORE, SOURCE_LOSS_BEFORE), before)
 
 
-def _read_baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
-    run = arguments.baseline_run
+def read_baseline_run(run: Any, levers: Sequence[str]) -> tuple[float, Levers] | None:
+    """Read another run's tokens, and its replay or shares; those not given are 0."""
     if run is None:
         return None
-    if arguments.baseline_loss is not None or arguments.baseline_tokens is not None:
-        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
-    if not isinstance(run, Mapping) or set(run) != {"D", "replay"}:
+    is_mixture = "replay" not in levers
+    if not isinstance(run, Mapping) or not {"D"} < set(run) <= {"D", *levers}:
         raise PlanError(
-            f"baseline_run is another run's tokens and replay, D=10B,replay=30%; got {run!r}"
+            f"baseline_run is another run's tokens and {'shares' if is_mixture else 'replay'}"
+            f", D=10B,{','.join(f'{name}=30%' for name in levers)}; got {run!r}"
         )
+    shares = [checked(f"baseline_run {n}", run.get(n, 0.0), SHARE) for n in levers]
+    if is_mixture and abs(sum(shares) - 1) > 1e-6:
+        raise PlanError(f"baseline_run: shares sum to {sum(shares):.4g}, not to 1")
     tokens = checked("baseline_run D", run["D"], COUNT)
-    return tokens, checked("baseline_run replay", run["replay"], SHARE)
+    return tokens, np.array(shares) if is_mixture else shares[0]
 
 
 # -- limits ----------------------------------------------------------------------------
@@ -476,9 +473,7 @@ def _read_excess_prices(
 
 
 def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
-    """Read the costs, the budget, the epochs, and the bounds of replay: the given ones,
-    else the fitted replays; each checked for its range.
-    """
+    """Read the costs, the budget, the epochs, and the given or fitted bounds of replay."""
     names = ("max_flops", "max_tokens", *SUPPLIES, *COST_LIMITS)
     names += ("max_epochs", "min_replay", "max_replay")
     given = {

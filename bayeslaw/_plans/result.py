@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -216,15 +216,8 @@ class Plan(Shown):
 
     def ways(self) -> list[str]:
         """Describe how each limit alone would have to be relaxed for a plan."""
-        explanation = self.explanation or {}
-        return [
-            f"{row['promise']} {row['enough']['words']}"
-            for row in explanation.get("relax", ())
-            if row.get("enough")
-        ] + [
-            f"{row['cap']} {row['limit']:.4g} -> {row['needed']:.4g}"
-            for row in explanation.get("caps", ())
-        ]
+        explanation = self.explanation or {"relax": (), "caps": ()}
+        return list_ways(explanation["relax"], explanation["caps"])
 
     def places(self) -> dict[str, Distance]:
         """Return where the plan lies relative to the fitted runs, by column."""
@@ -254,3 +247,24 @@ class Plan(Shown):
             fault = "missing" if odd[0] in names else "unknown"
             raise PlanError(f"not a saved plan: {odd[0]!r} is {fault}")
         return cls(**content)
+
+
+def list_ways(
+    relax: Sequence[Mapping[str, Any]],
+    caps: Sequence[Mapping[str, Any]],
+    place: Callable[[Mapping[str, Any]], str] | None = None,
+) -> list[str]:
+    """Describe how each limit, or cap, alone would have to be relaxed for a plan, and
+    the ``place`` of that.
+    """
+    word, at = (" limit", place) if place else ("", lambda row: "")
+    ways = [
+        f"{row['promise']}{word} {row['enough']['words']}{at(row['enough'])}"
+        for row in relax
+        if row["needed"] is not None
+    ]
+    for row in caps:
+        write = "{:.1%}".format if row["cap"].endswith("replay") else format_count
+        change = f"{row['cap']} {write(row['limit'])} -> {write(row['needed'])}"
+        ways.append(change + at(row))
+    return ways

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayeslaw._base.programs import OFTEN, compiled
-from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
+from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
 from bayeslaw._posteriors.accuracy import AccuracyLink
 from bayeslaw._posteriors.draws import Draws
-from bayeslaw._posteriors.posterior import Draw, along_tokens
+from bayeslaw._posteriors.posterior import along_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -41,10 +41,7 @@ class Part(Draws):
     fixed: dict[str, Float[np.ndarray, " row"]]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
-        """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
-
-        Repeats are allowed.
-        """
+        """Take the part of the draws ``index`` of all ``draws``; repeats are allowed."""
         place = np.full(draws, -1)  # position of each draw in this part; -1: elsewhere
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
@@ -52,67 +49,38 @@ class Part(Draws):
         fixed = {name: column[places[rows]] for name, column in self.fixed.items()}
         return Part(self.piece.take(places[rows]), rows, fixed)
 
-    def error_size(
-        self, log_tokens: Float[np.ndarray, "*run"]
-    ) -> tuple[Float[np.ndarray, "*run"], Float[np.ndarray, "*run"]]:
-        """Compute the scale of a run's error relative to `Piece.noise`, and its slope
-        along log tokens, both of shape (run,). Without tokens the scale is 1.
-        """
-        fading = self.piece.fading
-        if fading is None:
-            return np.ones(np.shape(log_tokens)), np.zeros(np.shape(log_tokens))
-        return fading.with_slopes(log_tokens)
-
 
 @dataclass(frozen=True, eq=False)
 class SampledConstraint:
-    """A constraint with draws of the loss that it limits.
-
-    Parameters
-    ----------
-    constraint
-        Name, limit and unit.
-    parts
-        The draws, by formula.
-    baseline
-        Loss before adaptation in nats per token, shape (draw,); 1 if the unit needs no
-        baseline.
-    noise
-        Noise of a new run as long as the longest training run, on log loss, shape
-        (draw,); zeros for the law's mean.
-    span
-        Log tokens between which plans are sought.
-    link
-        Link from the loss to the accuracy, for a limit on an evaluation's errors.
-    members
-        For a limit on a weighted mean: the constraints of its domains, with paired
-        draws, and the weight of each, shape (draw,).
-    """
+    """A constraint with draws of the loss that it limits."""
 
     constraint: Constraint
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the draws, by formula
+    # loss before adaptation in nats per token; 1 if the unit needs no baseline
     baseline: Float[np.ndarray, " draw"]
+    # of a new run as long as the longest training run, on log loss; 0 for the law's mean
     noise: Float[np.ndarray, " draw"]
-    span: tuple[float, float]
-    link: AccuracyLink | None = None
+    span: tuple[float, float]  # log tokens between which plans are sought
+    link: AccuracyLink | None = None  # for a limit on an evaluation's errors
+    # for a limit on a weighted mean: its domains, with paired draws, and their weights
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
 
     @classmethod
     def of_mean(
         cls, constraint: Constraint, domains: Mapping[str, SampledConstraint]
     ) -> SampledConstraint:
-        """Constrain a weighted mean of the losses of domains, or of their rises."""
-        baselines = {name: domain.baseline for name, domain in domains.items()}
-        weights = constraint.weights_of(baselines).items()
-        members = tuple((domains[name], w) for name, w in weights)
-        return cls(
-            constraint,
-            parts=(),
-            baseline=np.sum([w * baselines[name] for name, w in weights], axis=0),
-            noise=np.zeros(len(members[0][1])),
-            span=members[0][0].span,
-            members=members,
-        )
+        """Constrain a weighted mean of the losses of domains, or of their rises.
+
+        A mean of relative rises is a mean of losses, each weighed by the inverse of its
+        baseline, and all by the mean baseline, so that the mean is in nats, too.
+        """
+        of = [(domains[name], share) for name, share in constraint.weights]
+        mean = np.sum([share * domain.baseline for domain, share in of], axis=0)
+        if constraint.unit == "relative":
+            of = [(domain, share * mean / domain.baseline) for domain, share in of]
+        ones, span = np.ones(len(mean)), of[0][0].span
+        members = tuple((domain, share * ones) for domain, share in of)
+        return cls(constraint, (), mean, 0 * ones, span, members=members)
 
     @property
     def name(self) -> str:
@@ -130,39 +98,28 @@ class SampledConstraint:
     def draws(self) -> int:
         return len(self.noise)
 
-    @property
-    def _unit(self) -> Unit:
-        """Find the unit's functions; a link takes them through its draws."""
-        unit = UNITS[self.constraint.unit]
-        link = self.link
-        if link is None:
-            return unit
-        return unit._replace(
-            outcome=lambda loss, baseline: 1 - link.accuracy(loss),
-            most_loss=lambda limit, baseline: link.loss_at(1 - limit),
-        )
-
     @cached_property
     def log_limit(self) -> Float[np.ndarray, " draw"]:
-        """Upper limit of the log loss, shape (draw,)."""
-        most = self._unit.most_loss(self.limit, self.baseline)
+        if self.link is None:
+            most = UNITS[self.unit].most_loss(self.limit, self.baseline)
+        else:
+            most = self.link.loss_at(1 - self.limit)
         with np.errstate(divide="ignore"):  # for an accuracy that no loss reaches
             return np.log(np.broadcast_to(most, self.draws))
 
     @property
     def size(self) -> float:
         """Size of the loss itself at the limit, in the unit of the limit."""
-        return self._unit.size(self.limit, float(self.baseline.mean()))
+        return UNITS[self.unit].size(self.limit, float(self.baseline.mean()))
 
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """Convert log losses to the limited quantity: a loss, or forgetting.
-
-        Draws are on the first axis: shape (draw, ...), as ``log_loss``.
-        """
+        """Convert log losses to the limited quantity: a loss, or forgetting."""
+        if self.link is not None:
+            return 1 - self.link.accuracy(np.exp(log_loss))
         baseline = along_draws(self.baseline, log_loss.ndim)
-        return self._unit.outcome(np.exp(log_loss), baseline)
+        return UNITS[self.unit].outcome(np.exp(log_loss), baseline)
 
     def below(
         self, log_loss: Float[np.ndarray, " draw *point"]
@@ -172,10 +129,7 @@ class SampledConstraint:
         return np.fmax(below, -np.inf, out=below)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
-        """Take the same constraint over the draws ``index``, shape (taken,).
-
-        Repeats are allowed.
-        """
+        """Take the same constraint over the draws ``index``; repeats are allowed."""
         parts = [part.take(index, self.draws) for part in self.parts]
         return replace(
             self,
@@ -191,7 +145,6 @@ class SampledConstraint:
 
     @property
     def of_law(self) -> SampledConstraint:
-        """The same constraint on the law's mean."""
         members = tuple((member.of_law, w) for member, w in self.members)
         return replace(self, noise=np.zeros(self.draws), members=members)
 
@@ -200,93 +153,39 @@ class SampledConstraint:
     # ``levers``: replay, or a mapping of the columns that a plan chooses
 
     def log_losses(self, log_tokens: float, levers: Any) -> Float[np.ndarray, " draw"]:
-        """Compute the log loss of each draw, with its noise, shape (draw,).
-
-        ``levers``: a number of each, or replays of each draw, shape (draw,).
-        """
-        (losses,) = self.log_losses_along(np.array([log_tokens]), levers)
-        return losses
-
-    def log_losses_along(
-        self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
-    ) -> Float[np.ndarray, "tokens draw"]:
-        """Compute log losses at several tokens, shape (tokens, draw)."""
-        if isinstance(levers, Mapping):
-            chosen = {name: np.atleast_1d(value) for name, value in levers.items()}
-        else:
-            by_draw = np.broadcast_to(np.asarray(levers, float), self.draws)
-            chosen = {"replay": by_draw[None]}
-        return self._losses(log_tokens, chosen)[0]
+        """Compute the log loss of each draw, with its noise; levers may be each's own."""
+        columns = levers if isinstance(levers, Mapping) else {"replay": levers}
+        chosen = {name: np.asarray(value)[None] for name, value in columns.items()}
+        return self.log_losses_on_grid(np.array([log_tokens]), chosen)[:, 0, 0]
 
     def log_losses_on_grid(
         self, log_tokens: Float[np.ndarray, " tokens"], levers: Any
     ) -> Float[np.ndarray, "draw choice tokens"]:
-        """Compute log losses at several choices of the levers, each of shape (choice,),
-        and several tokens, shape (draw, choice, tokens).
+        """Compute log losses, in calls of one shape, at several tokens and several choices
+        of the levers, each of shape (choice,) or of each draw's own, (choice, draw).
         """
         chosen = levers if isinstance(levers, Mapping) else {"replay": levers}
-        return self._losses(log_tokens, chosen).transpose(2, 0, 1)
-
-    def with_slopes(
-        self, columns: tuple[str, ...], point: Float[np.ndarray, " slope *draw"]
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, "draw slope"]]:
-        """Compute the log loss of each draw, and its slopes along log tokens and further
-        columns.
-
-        ``point``: log tokens, then a value of each column, which all draws share or
-        each has for itself.
-        """
-        losses, slopes = np.zeros(self.draws), np.zeros((self.draws, len(point)))
-        log_tokens = np.broadcast_to(point[0], self.draws)
-        for part in self.parts:
-            values, along = losses_with_slopes(
-                part.piece.log_loss,
-                columns,
-                dict(part.piece.values),
-                part.fixed,
-                point if point.ndim == 1 else point[:, part.rows],
-            )
-            size, slope = part.error_size(log_tokens[part.rows])
-            noise = self.noise[part.rows]
-            losses[part.rows] = values + size * noise
-            slopes[part.rows] = np.asarray(along).T
-            slopes[part.rows, 0] += slope * noise
-        if not self.members:
-            return losses, slopes
-        for member, weights in self.members:
-            log_losses, along = member.with_slopes(columns, point)
-            weighted = weights * np.exp(log_losses)
-            losses += weighted
-            slopes += weighted[:, None] * along
-        return np.log(losses), slopes / losses[:, None]
-
-    def _losses(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        chosen: Mapping[str, Float[np.ndarray, " choice *draw"]],
-    ) -> Float[np.ndarray, "choice tokens draw"]:
-        """Compute log losses in calls of one shape, at choices that all draws share, or
-        that each draw has for itself, shape (choice, draw).
-        """
-        first = next(iter(chosen.values()))
-        losses = np.zeros((len(first), len(log_tokens), self.draws))
-        for member, weights in self.members:
-            log_losses = member._losses(log_tokens, chosen)
-            with np.errstate(over="ignore"):  # a loss may be infinite without tokens
-                losses += weights * np.exp(log_losses)
         if self.members:
+            losses: Any = 0.0
+            for member, weights in self.members:
+                log_losses = member.log_losses_on_grid(log_tokens, chosen)
+                with np.errstate(
+                    over="ignore"
+                ):  # a loss may be infinite without tokens
+                    losses += weights[:, None, None] * np.exp(log_losses)
             return np.log(losses)
-        # a single choice, and draws of their own choices, are evaluated one by one
-        is_shared = first.ndim == 1
-        count = CHOICES if is_shared and len(first) > 1 else 1
+        first = next(iter(chosen.values()))
+        # few choices are filled up to a power of two
+        count = min(CHOICES, 1 << (len(first) - 1).bit_length())
+        losses = np.zeros((len(first), len(log_tokens), self.draws))
         for log_loss, values, fixed, rows in self._batches:
-            draws = np.pad(rows, (0, min(self.draws, DRAWS) - len(rows)), mode="edge")
+            draws = _filled(rows, min(self.draws, DRAWS))
             for i in range(0, len(first), count):
                 some = {
                     name: _filled(column[i : i + count], count)
                     for name, column in chosen.items()
                 }
-                if not is_shared:
+                if first.ndim > 1:
                     some = {name: column[:, draws] for name, column in some.items()}
                 for j in range(0, len(log_tokens), TOKENS):
                     tokens = log_tokens[j : j + TOKENS]
@@ -304,10 +203,12 @@ class SampledConstraint:
                     ]
         errors = np.zeros((len(log_tokens), self.draws))
         for part in self.parts:
-            size, _ = part.error_size(log_tokens)
-            errors[:, part.rows] = size[:, None] * self.noise[part.rows]
+            sizes = part.piece.error_size({"D": np.exp(log_tokens)})
+            # without tokens the noise is that of the longest training run
+            size = np.where(np.isfinite(log_tokens), sizes, 1.0)[:, None]
+            errors[:, part.rows] = size * self.noise[part.rows]
         losses += errors
-        return losses
+        return losses.transpose(2, 0, 1)
 
     @cached_property
     def _batches(self) -> list[tuple[Callable, dict, dict, Int[np.ndarray, " row"]]]:
@@ -331,8 +232,7 @@ class SampledConstraint:
 
 def _filled(values: Any, size: int) -> Any:
     """Repeat the last of the values up to ``size``."""
-    missing = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
-    return np.pad(values, missing, mode="edge")
+    return values[np.minimum(np.arange(size), len(values) - 1)]
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -344,11 +244,9 @@ def losses_on_grid(
     log_tokens: Float[jax.Array, " tokens"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "choice tokens draw"]:
-    """Compute the log loss of each draw at the first ``count`` tokens, shape (choice,
-    tokens, draw); later ones are 0.
-
-    ``chosen``: columns of shape (choice,), or (choice, draw) for choices of each draw's
-    own. Terms of what all draws share are computed once for all draws.
+    """Compute the log loss of each draw at the first ``count`` tokens; later ones are 0.
+    Columns are ``chosen`` for all draws, or for each; terms of what all draws share are
+    computed once for all draws.
     """
     draws = len(jax.tree.leaves(values)[0])
 
@@ -370,45 +268,12 @@ def losses_on_grid(
     return jax.lax.map(at_choice, chosen)
 
 
-# a plan calls it some hundred times, which is cheaper than compiling a faster program
-@compiled(static_argnums=(0, 1), many=10_000_000)
-def losses_with_slopes(
-    log_loss: Callable,
-    columns: tuple[str, ...],
-    draws: Draw,
-    fixed: Mapping[str, Float[jax.Array, " draw"]],
-    point: Float[jax.Array, " slope *draw"],
-) -> tuple[Float[jax.Array, " draw"], Float[jax.Array, "slope draw"]]:
-    """Compute the log loss of each draw at log tokens and further columns, which all
-    draws share or each has for itself, and its slopes.
-    """
-
-    def of_draw(point: Any, draw: Draw, fixed: Mapping[str, Any]) -> Any:
-        values = zip(columns, point[1:], strict=True)
-        run = {**fixed, "D": jnp.exp(point[0]), **dict(values)}
-        return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
-
-    def of_draws(point: Any) -> Any:
-        axes = (None if point.ndim == 1 else 1, 0, 0)
-        return jax.vmap(of_draw, axes)(point, draws, fixed)
-
-    # in forward mode, the parts that all draws share (a misfit's functions) are
-    # differentiated once
-    size = len(point)
-    ways = jnp.eye(size).reshape(size, size, *(1,) * (point.ndim - 1))
-    directions = jnp.broadcast_to(ways, (size, *point.shape))
-    along = partial(jax.jvp, of_draws, (point,))
-    return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
-
-
 def along_draws(
     values: Float[np.ndarray, " draw"], axes: int
 ) -> Float[np.ndarray, " draw *one"]:
-    """Reshape values of shape (draw,) to broadcast over ``axes`` further axes."""
     return values.reshape(-1, *(1,) * (axes - 1))
 
 
 def draws_needed(share: float, draws: int) -> int:
-    """Count the draws that make up at least this share."""
     # .9 of 10 draws is 9, even if the product rounds up
     return int(np.ceil(share * draws - 1e-9))

@@ -1,8 +1,4 @@
-"""Search tokens and replay on grids that zoom in.
-
-Every question here is a reduction of the draws' losses on one grid of replay and tokens,
-repeated on smaller ones.
-"""
+"""Search tokens and levers on grids that zoom in."""
 
 from __future__ import annotations
 
@@ -76,11 +72,8 @@ def zoom(
     problem: Problem, grid: Grid, score: Score, near: Sequence[float] = NEAR
 ) -> tuple[float, float, float]:
     """Find the lowest score on a grid, then on smaller ones around all that is near it,
-    by a smaller difference each time.
-
-    Returns
-    -------
-    The score, its search coordinate of replay, and its log tokens.
+    by a smaller difference each time. Returns the score, its search coordinate of the
+    levers, and its log tokens.
     """
     replays, tokens = FEW if problem.draws < FEW_DRAWS else MANY
     ends = problem.span[0], min(problem.span[1], math.log(problem.max_tokens))
@@ -177,10 +170,9 @@ def _between(
     problem: Problem, grid: Grid, merit: Float[np.ndarray, "replay tokens"]
 ) -> tuple[Float[np.ndarray, "replay finer"], ...]:
     """Look between the three tokens around the first of the most merit at each replay:
-    log tokens, room and margin there; without room where they are not allowed.
-
-    Between the tokens losses follow a parabola: so a plan is found also where the limits
-    leave it less than a step.
+    log tokens, room and margin there; without room where they are not allowed. Between
+    the tokens losses follow a parabola: so a plan is found also where the limits leave
+    it less than a step.
     """
     first = np.clip(merit.argmax(axis=1) - 1, 0, len(grid.x) - 3)
     three = first[:, None] + np.arange(3)
@@ -202,16 +194,15 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
     """Raise log tokens until all draws' losses there reach the confidence: by rounding
     errors first, then by up to 4%.
     """
-    replay = float(problem.replay(u))
+    levers = problem.at(u)
     if not np.isfinite(lowest):
-        return Choice(math.inf, replay, -max(problem.confidences))
+        return Choice(math.inf, levers, -max(problem.confidences))
     rounding = 1e-14 * 4.0 ** np.arange(12) * abs(x)
     steps = np.array([0.0, *rounding, *1e-5 * 4.0 ** np.arange(7)])
-    tried = np.minimum(x + steps, max(float(problem.log_cap(replay)), x))
-    along = problem.by_constraint(lambda c: c.log_losses_along(tried, replay).T)
-    _, margins = problem.room(along)
-    first = int(np.argmax(margins >= 0))
-    return Choice(float(tried[first]), replay, float(margins[first]))
+    tried = np.minimum(x + steps, max(float(problem.log_cap(levers)), x))
+    _, margins = problem.room(problem.log_losses(tried, levers[None]))
+    first = int(np.argmax(margins[0] >= 0))
+    return Choice(float(tried[first]), levers, float(margins[0, first]))
 
 
 # -- soft limits -----------------------------------------------------------------------
@@ -224,7 +215,6 @@ def _settled(problem: Problem, lowest: float, u: float, x: float) -> Choice:
 def excess(
     constraint: SampledConstraint, log_loss: Float[np.ndarray, " draw *point"]
 ) -> Float[np.ndarray, " draw *point"]:
-    """Compute by how many nats each draw exceeds a limit, shape (draw, ...)."""
     most = along_draws(np.exp(constraint.log_limit), log_loss.ndim)
     return np.maximum(np.exp(log_loss) - most, 0.0)
 
@@ -232,11 +222,8 @@ def excess(
 def expected_cost(
     problem: Problem, prices: Mapping[str, float], log_tokens: float, replay: float
 ) -> dict[str, Any]:
-    """Compute the cost of a run and of its expected excess over limits.
-
-    Returns
-    -------
-    ``cost``: both together; ``training``; ``excess``: expected nats, by limit.
+    """Compute the ``cost`` of a run (``training``) and of its expected ``excess`` over
+    limits, in nats by limit.
     """
     bill = problem.costs.of_run(problem.N, math.exp(log_tokens), problem.ptpp)
     by_name = {
@@ -272,10 +259,9 @@ def least_expected_cost(problem: Problem, prices: Mapping[str, float]) -> Choice
         return np.where(some.allows(grid.u, x), scores, np.inf), x
 
     _, u, log_tokens = zoom(problem, problem.scan, score)
-    replay = float(problem.replay(u))
-    strict = _without_price(problem, prices)
-    margin = strict.margin_at(log_tokens, replay) if strict.constraints else 0.0
-    return Choice(log_tokens, replay, margin)
+    levers, strict = problem.at(u), _without_price(problem, prices)
+    margin = strict.margin_at(log_tokens, levers) if strict.constraints else 0.0
+    return Choice(log_tokens, levers, margin)
 
 
 def _without_price(problem: Problem, prices: Mapping[str, float]) -> Problem:

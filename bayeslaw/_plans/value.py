@@ -30,9 +30,7 @@ NO_CHOICE = (np.inf, np.nan)
 
 
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Compute ATPP, tokens, replay and FLOPs of a choice, and ``cost`` (days, money) if
-    the costs have times; all None if tokens are infinite.
-    """
+    """Compute what a choice takes; all None if tokens are infinite."""
     tokens = np.exp(log_tokens)
     costs = problem.costs
     row: dict[str, Any] = {
@@ -81,12 +79,7 @@ def stretched_probability(
     stretch: Mapping[str, float],
 ) -> float:
     """Compute the share of draws that keep all constraints, after stretching their log
-    losses about the median.
-
-    Parameters
-    ----------
-    stretch
-        Factor by constraint; 1 for constraints not named.
+    losses about the median, each by its factor if it is named.
     """
     is_kept = []
     for c in problem.constraints:
@@ -101,14 +94,12 @@ def promises(
     problem: Problem, choice: Choice, worths: Mapping[str, float] = MappingProxyType({})
 ) -> list[dict]:
     """Describe each constraint at the plan: limit, probability, mean and 90% interval of
-    the limited loss or forgetting, and what a looser limit saves.
-
-    ``worths``: of `worth`, which are told as shares of the tokens (within a budget: as
-    the probability gained); None where they are not known.
+    the limited loss or forgetting, and what a looser limit saves: of ``worths`` the
+    share of the tokens (within a budget the probability gained).
     """
     rows = []
     for c in problem.constraints:
-        log_loss = c.log_losses(choice.log_tokens, choice.replay)
+        log_loss = c.log_losses(*choice[:2])
         outcome = c.outcome(log_loss)
         gain = worths.get(c.name)
         if gain is not None and not problem.most_probable:
@@ -138,7 +129,6 @@ def quantiles(outcomes: Float[np.ndarray, " draw *point"]) -> dict[str, Any]:
 
 
 def limit_step(constraint: SampledConstraint) -> float:
-    """Compute a thousandth of the limited loss, in the unit of the limit."""
     return 1e-3 * constraint.size
 
 
@@ -169,7 +159,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
         if search(richer, problem.scan).margin > choice.margin:
             names.append(problem.cap)
-    names += problem.supplies_met(choice.log_tokens, choice.replay)
+    names += problem.supplies_met(*choice[:2])
     for name in problem.bounds_met(choice.replay):
         end = "least" if name == "min_replay" else "largest"
         fitted = "fitted " if name in problem.fitted else ""
@@ -216,16 +206,9 @@ def frontier(
     choice: Choice,
     confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
 ) -> list[dict]:
-    """Find the cheapest budget at each confidence that all constraints are kept.
-
-    A more expensive, safer plan also serves lower confidences.
-
-    Parameters
-    ----------
-    choice
-        The plan at the problem's own confidence.
-    confidences
-        The confidences; the problem's own is always added.
+    """Find the cheapest budget at each confidence that all constraints are kept, the
+    problem's own among them, at which ``choice`` is the plan. A more expensive, safer
+    plan also serves lower confidences.
     """
     levels = set(confidences)
     if isinstance(problem.confidence, float):
@@ -246,7 +229,7 @@ def frontier(
     ):
         if cheapest.margin >= 0 and cheapest.log_tokens < best.log_tokens:
             best = cheapest
-        row = budget(problem, best.log_tokens, best.replay)
+        row = budget(problem, *best[:2])
         rows.append({"confidence": level} | row)
     return rows[::-1]
 
@@ -257,10 +240,9 @@ def frontier(
 def cheapest_if_known(
     problem: Problem, start: Choice
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Find the cheapest log tokens and replay given each draw as the truth.
-
-    Both of shape (draw,); log tokens are +inf where no plan exists. Replay is searched
-    for all draws at once: a scan, then steps around each draw's best that are halved.
+    """Find the cheapest log tokens (+inf where no plan exists) and replay given each draw
+    as the truth, for all draws at once: a scan, then steps around each draw's best that
+    are halved.
     """
 
     def better(
@@ -270,14 +252,14 @@ def cheapest_if_known(
     ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
         # for each draw the better of coordinate u, with log tokens x, and the trial
         trial = np.clip(trial, 0, last)
-        tokens = log_tokens_needed(problem, problem.replay(trial))
+        tokens = log_tokens_needed(problem, problem.at(trial))
         return np.where(tokens < x, trial, u), np.minimum(tokens, x)
 
     has_start = np.isfinite(start.log_tokens)
     u = np.full(problem.draws, problem.coordinate(start.replay) if has_start else 0.5)
-    x = log_tokens_needed(problem, problem.replay(u))
+    x = log_tokens_needed(problem, problem.at(u))
     # a plan cannot have 100% replay, so a point just below is evaluated
-    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
+    last = 1.0 if problem.at(1.0) < ALL_REPLAY else 0.999
     for at in np.linspace(0, 1, 17):
         u, x = better(u, x, np.full(problem.draws, at))
     # then on both sides of each draw's best, by half the step each time
@@ -285,24 +267,21 @@ def cheapest_if_known(
         middle = u
         for side in (-step, step):
             u, x = better(u, x, middle + side)
-    return x, problem.replay(u)
+    return x, problem.at(u)
 
 
 def log_tokens_needed(
     problem: Problem, replay: Float[np.ndarray, " draw"], rungs: int = 33
 ) -> Float[np.ndarray, " draw"]:
-    """Find the fewest log tokens with which each draw keeps all constraints, shape
-    (draw,), between two rungs of a ladder of log tokens by a parabola.
-
-    ``replay``: one for each draw, shape (draw,).
+    """Find the fewest log tokens with which each draw keeps all constraints at a replay of
+    its own, between two rungs of a ladder of log tokens by a parabola.
     """
     x = np.linspace(*problem.span, rungs)
     starts, ends = np.zeros((2, rungs - 1, problem.draws))
     ends += 1
-    for below in problem.by_constraint(
-        lambda c: c.below(c.log_losses_along(x, replay).T).T
-    ):
-        is_kept = below >= 0  # (rung, draw)
+    for rooms in problem.below(problem.log_losses(x, replay[None])):
+        below = rooms[:, 0].T  # (rung, draw)
+        is_kept = below >= 0
         with np.errstate(invalid="ignore", divide="ignore"):
             step = np.diff(below, axis=0)
             straight = -below[:-1] / step
@@ -339,7 +318,7 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     """
     x, replay = cheapest_if_known(problem, choice)
     needs_none = problem.kept(-np.inf, problem.least).all(axis=0)
-    is_kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    is_kept = problem.kept(*choice[:2]).all(axis=0)
     plan_tokens, count = np.exp(choice.log_tokens), int(is_kept.sum())
     # a draw that keeps its limits at the plan needs at most the plan's tokens
     most = np.where(is_kept, plan_tokens, np.inf)
@@ -369,16 +348,8 @@ def limit_needed(
     problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
 ) -> Float[Any, "*point"]:
     """Find the lowest limit of one constraint at which the confidence is reached: an
-    order statistic of its outcome over draws that keep the other constraints.
-
-    Parameters
-    ----------
-    log_losses
-        By constraint, shape (draw, ...).
-
-    Returns
-    -------
-    Shape (...); +inf where no limit suffices.
+    order statistic of its outcome over draws that keep the other constraints; +inf
+    where no limit suffices. ``log_losses``: by constraint.
     """
     draws = problem.draws
     pairs = list(zip(problem.constraints, log_losses, strict=True))
@@ -418,7 +389,7 @@ def relaxations(problem: Problem) -> list[dict]:
 
     def plan_at(name: str, limit: float) -> tuple[Choice, dict]:
         choice = search(problem.relaxed(name, limit), scan)
-        return choice, budget(problem, choice.log_tokens, choice.replay)
+        return choice, budget(problem, *choice[:2])
 
     rows = []
     for c, thin, log_loss in zip(
@@ -445,7 +416,7 @@ def relaxations(problem: Problem) -> list[dict]:
             continue
         needed = lowest / scale
         rise = needed - c.limit
-        row |= budget(problem, x, float(problem.replay(u))) | {"needed": needed}
+        row |= budget(problem, x, float(problem.at(u))) | {"needed": needed}
         # a plan that only one choice of tokens and replay allows is easily missed
         for times in (1.0, 1.05, 1.25, 2.0):
             most = needed if times == 1 else c.limit + times * rise
@@ -478,7 +449,7 @@ def caps_in_the_way(problem: Problem) -> list[dict]:
         choice = search(replace(problem, **lifted))
         if choice.margin < 0:
             continue
-        row = budget(problem, choice.log_tokens, choice.replay)
+        row = budget(problem, *choice[:2])
         words, needed = name, choice.replay
         if name in SUPPLIES:
             words = SUPPLIES[name].words

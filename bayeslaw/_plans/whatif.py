@@ -76,7 +76,6 @@ class WhatIf:
         )
 
     def _said(self, answer: Plan) -> str:
-        """Describe one plan: tokens, replay, money, probability and binding limit."""
         if answer.D is None:
             best = answer.most_probable()
             at = ""

@@ -45,11 +45,8 @@ Fits = Mapping[str, KeptPosterior]  # by domain
 def why_not_offered(
     runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
 ) -> str | None:
-    """Give the reason why no runs can be offered, as far as it is known before the
-    fits; None if there is no such reason.
-
-    ``runs``: the target's. ``question``: keywords of `plan`. ``read``: columns that the
-    laws of target and source read.
+    """Give the reason why no runs can be offered for a question of `plan`, as far as it is
+    known before the fits. ``read``: columns that the laws of both domains read.
     """
     if not can_be_priced(runs):
         return None
@@ -75,7 +72,6 @@ def why_not_offered(
 
 
 def can_be_priced(runs: pd.DataFrame) -> bool:
-    """Tell whether a table has the columns of checkpoints and tokens that costs need."""
     return {"N", "D", "replay", "ptpp"} <= set(runs)
 
 
@@ -96,7 +92,6 @@ class Purchase:
 
     @property
     def what(self) -> str:
-        """Name what the runs are bought for."""
         return "plan" if self.is_planned else "most probable choice"
 
     @property
@@ -163,9 +158,7 @@ def choose_runs(
 def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
     """Collect size, stage, tokens and replay of the plan, or of the most probable choice
     if there is no plan; None if its stage is not known, its tokens are 0 or without end,
-    or if it is not likely to keep the limits.
-
-    ``longest``: tokens of the table's longest run.
+    or if it is not likely to keep the limits. ``longest``: tokens of the longest run.
     """
     if answer.ptpp is None:
         return None
@@ -182,7 +175,6 @@ def _find_planned(answer: Plan, longest: float) -> dict[str, float] | None:
 def _with_planned_losses(
     offered: pd.DataFrame, planned: Mapping[str, Any], question: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Fill in the losses before adaptation of the plan's model, as it has them."""
     given = question.get("covariates") or {}
     is_own = is_of_model(offered, planned["N"], planned["ptpp"])
     medians = {
@@ -200,9 +192,7 @@ def worth_buying(
     runs: pd.DataFrame,
     notes: list[str],
 ) -> dict[str, Any] | None:
-    """Describe the runs to buy for the page's template, with the origin of their
-    checkpoints' losses; None if there is nothing to show.
-    """
+    """Describe the runs to buy for the page; None if there is nothing to show."""
     purchase = choose_runs(fits, question, answer, runs)
     if purchase is None:
         return None
@@ -249,7 +239,6 @@ def worth_buying(
 
 
 def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a run as texts with units."""
     run, unit = purchase.offered.loc[pick["row"]], purchase.unit
     is_new = run["checkpoint_cost"] > 0
     line = {
@@ -268,16 +257,13 @@ def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]
 def on_offer(
     runs: pd.DataFrame, planned: Mapping[str, Any], costs: Costs | None = None
 ) -> pd.DataFrame | None:
-    """Make runs between the table and the plan; None if the plan's model is smaller
-    than the table's.
+    """Make runs between the table and the plan (``N``, ``ptpp``, ``D``, ``replay``); None
+    if its model is smaller than the table's.
 
     Their sizes go from the table's largest to the plan's. Their stage is the plan's,
     and their replays are near the plan's. Their tokens go from those of the table's
     longest runs up to the plan's. Short runs of the plan's own model come with them, if
     the table has no such runs, or only shorter ones.
-
-    ``planned``: ``N``, ``ptpp``, ``D`` and ``replay`` of the plan. ``costs``: prices,
-    if runs are paid in money.
     """
     same = 1 + SAME
     smaller = [n for n in runs["N"].unique() if n <= same * planned["N"]]
@@ -349,7 +335,6 @@ def _first_costs(offered: pd.DataFrame) -> np.ndarray:
 
 
 def is_worth_it(picked: Anchors, of_plan: float) -> bool:
-    """Tell whether runs save more than they cost, beyond the error of the gain."""
     if not picked.picks:
         return False
     gain = sum(pick["gain"] for pick in picked.picks)

@@ -71,10 +71,8 @@ def best_of_sweeps(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
 def panels(
     unseen: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
 ) -> dict[str, Any]:
-    """Convert runs and their forecasts along tokens to JSON types.
-
-    ``unseen``, ``fitted``: Runs that the forecasting fit had not seen, and runs that it
-    had, each with the result of `forecast` for them. Rows of `curves` have no loss.
+    """Convert runs that the forecasting fit had not seen, and runs that it had, each with
+    the result of `forecast`, to JSON types. Rows of `curves` have no loss.
     """
     unseen, fitted = (
         (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
@@ -89,7 +87,6 @@ def panels(
 
 
 def _list_keys(runs: pd.DataFrame) -> list[str]:
-    """List the columns that tell panels or lines apart, if they vary."""
     names = ("replay", "mixture", "N", "ptpp")
     return [key for key in names if key in runs and runs[key].nunique() > 1]
 
@@ -110,7 +107,6 @@ def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
 def _convert_columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float | str | None]]:
-    """Convert each column to a list, in the order of tokens."""
     table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
@@ -227,7 +223,6 @@ class DomainResult:
 
 
 def laws_in(fit: Fit | Average) -> tuple[Law, ...]:
-    """List the laws of a posterior's draws."""
     if isinstance(fit, Average):
         return tuple(member.law for member in fit.members)
     return (fit.law,)
@@ -267,10 +262,8 @@ def judge(
     runs: pd.DataFrame,
     setting: PageSetting,
 ) -> DomainResult:
-    """Forecast and check the held-out runs, and draw the pictures.
-
-    ``judged``: posterior that has not seen the held-out runs. ``final``: posterior of
-    all runs; None if nothing is planned.
+    """Forecast and check the held-out runs by a fit that has not seen them, and draw the
+    pictures. ``final``: posterior of all runs; None if nothing is planned.
     """
     held = runs[setting.main.is_held(runs)]
     rows = forecast(judged, held, seed=setting.seed)

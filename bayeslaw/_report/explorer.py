@@ -1,11 +1,11 @@
-"""Pack the planner's own draws on a grid into small data for the page's map.
+"""Pack the planner's own draws into small data by which the page explores plans.
 
-Log outcomes of all draws on a grid of replay and tokens have low rank, because draws
-differ in a handful of ways. So a few surfaces, and a few weights for each draw,
-reproduce them: outcome = mean + weights @ surfaces, a truncated singular value
-decomposition. The page interpolates the surfaces at a point (cubic, in the grid's
-coordinates) and multiplies them by the weights. This gives every draw's outcome at the
-point, and so the probability that all limits are kept together.
+Log outcomes of all draws at many places have low rank, because draws differ in a handful
+of ways. So a few surfaces, and a few weights for each draw, reproduce them: outcome =
+mean + weights @ surfaces, a truncated singular value decomposition. The page
+interpolates the surfaces at a point (cubic on a grid of replay and tokens; `mixing`
+between mixtures) and multiplies them by the weights. This gives every draw's outcome at
+the point, and so the probability that all limits are kept together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,39 +30,18 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import DRAWS, SampledConstraint
 from bayeslaw._tables.beyond import values_along
 
-
-class MapSize(NamedTuple):
-    """Extent and resolution of the map and its sliders."""
-
-    # Points of the grid. There are many replays, because losses may bend sharply along
-    # replay; one call evaluates 16 of them.
-    replays: int = 64
-    tokens: int = 49
-    # factor by which the grid's tokens reach below and above the plan's
-    factor: float = 12.0
-    # how far the slider of forgetting goes above the limit
-    more_forgetting: float = 0.1
-    # quantiles of outcomes at which a slider ends
-    quantiles: tuple[float, float] = (0.002, 0.998)
-    # largest loss that is shown, over the largest of the table
-    loss_factor: float = 1.5
-    # largest forgetting that is shown; 1 doubles the loss
-    largest_forgetting: float = 1.0
-
-
-class LowRank(NamedTuple):
-    """Accuracy of `low_rank`."""
-
-    # Largest mean error of the page's log outcomes. It is a hundredth of the width of a
-    # 90% interval of a few percent.
-    tolerance: float = 2e-4
-    most: int = 32  # largest rank
-    # number of draws from which the surfaces are computed; as many other draws decide
-    # how many surfaces are needed
-    rows: int = 500
-
-
-MAP, NEARNESS = MapSize(), LowRank()
+# Points of the map's grid. There are many replays, because losses may bend sharply along
+# replay; one call evaluates 16 of them.
+REPLAYS, TOKENS = 64, 49
+FACTOR = 12.0  # by which the grid's tokens reach below and above the plan's
+MORE_FORGETTING = 0.1  # how far the slider of forgetting goes above the limit
+QUANTILES = (0.002, 0.998)  # of outcomes, at which a slider ends
+LOSS_FACTOR = 1.5  # largest loss that is shown, over the largest of the table
+LARGEST_FORGETTING = 1.0  # that is shown; 1 doubles the loss
+# Largest mean error of the page's log outcomes, a hundredth of the width of a 90% interval
+# of a few percent, and the largest rank. Surfaces are computed from so many draws; as many
+# others decide how many surfaces are needed.
+TOLERANCE, MOST_RANK, ROWS = 2e-4, 32, 500
 # How outcomes are transformed, by the scale of their unit, and back, as ``INTO`` and
 # ``BACK`` in `explorer.js` do. A loss becomes its logarithm. A share x becomes log(1 + x),
 # because it may be negative but not below -1. Nats of forgetting are unchanged.
@@ -74,32 +53,53 @@ SCALES = {
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
-    """Build the map's data as JSON types; arrays are in base64, little-endian.
-
-    ``answer``: the plan, around which the grid lies. ``runs``: the target's runs; the
-    region beyond their tokens and replay is hatched.
+    """Build the data of the map around a plan as JSON types; arrays are in base64,
+    little-endian. The region beyond the target's ``runs`` is hatched.
     """
     choice = choose_middle(answer)
     # Within the factor, and within the range in which the planner searches. If no
     # adaptation is needed, the map is centred at one token per parameter.
     middle = math.log(choice["D"] or problem.N)
-    low = max(middle - math.log(MAP.factor), problem.span[0])
-    high = min(middle + math.log(MAP.factor), problem.span[1])
-    grid_tokens = np.linspace(low, high, MAP.tokens)
+    low = max(middle - math.log(FACTOR), problem.span[0])
+    high = min(middle + math.log(FACTOR), problem.span[1])
+    grid_tokens = np.linspace(low, high, TOKENS)
     # the map also shows replays beyond the fitted ones, but no plan is searched there
     least = 0.0 if "min_replay" in problem.fitted else problem.least
     wide = replace(problem, least=least, largest=1.0)
     # evenly spaced in the planner's search coordinate: dense near 0 and near 1
-    grid_replay = wide.replay(np.linspace(0, 1, MAP.replays))
+    grid_replay = wide.at(np.linspace(0, 1, REPLAYS))
     lies_inside = (problem.least <= grid_replay) & (grid_replay <= problem.largest)
     # the largest loss that is shown; beyond it no run was measured
     losses = runs[[c for c in ("loss", *LOSSES_BEFORE) if c in runs]].to_numpy(float)
     finite = losses[np.isfinite(losses)]
-    largest = MAP.loss_factor * float(finite.max()) if len(finite) else None
+    largest = LOSS_FACTOR * float(finite.max()) if len(finite) else None
     packed = problem.by_constraint(
-        lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside, largest)
+        lambda promise: _pack(promise, grid_tokens, grid_replay, lies_inside)
     )
-    promises = [promise | {"slider": i} for i, promise in enumerate(packed)]
+    rows, sliders = [], []
+    for c, promise, surfaces in zip(
+        problem.constraints, answer.promises, packed, strict=True
+    ):
+        unit, (least_outcome, most_outcome) = UNITS[c.unit], surfaces.pop("ends")
+        most = None if unit.has_baseline else largest
+        most = LARGEST_FORGETTING if unit.is_share else most
+        if most is not None:
+            most_outcome = min(most_outcome, most)
+        if unit.has_baseline:
+            # without replay forgetting is very large, so the slider ends near the limit
+            near = max(c.limit, 0.0) + MORE_FORGETTING
+            most_outcome = min(most_outcome, near)
+        sliders.append(
+            limit_slider(len(rows), c.constraint, (least_outcome, most_outcome))
+        )
+        place = {"slider": len(rows), "most": most, "planned": promise}
+        rows.append(told_row(c) | surfaces | place)
+    assert isinstance(problem.confidence, float)
+    # in log tokens; at the upper end there is no cap
+    start = min(math.log(problem.max_tokens), high) if problem.most_probable else high
+    budget = slider(
+        "budget", "Tokens at most", "", ends=(low, high), step=0.01, start=start
+    )
     # ranges of the fitted runs; replay may be 0, and counts are positive
     along = {"D": values_along(runs, "D"), "replay": runs.get("replay")}
     costs = problem.costs
@@ -126,28 +126,21 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
             name: None if x is None else [float(x.min()), float(x.max())]
             for name, x in along.items()
         },
-        "promises": promises,
-        "sliders": sliders(problem, promises, (low, high)),
+        "rows": rows,
+        "sliders": [*sliders, confidence_slider(problem.confidence), budget],
     }
 
 
 def choose_middle(answer: Plan) -> dict[str, Any]:
-    """Choose the plan, or without one the most probable choice, with its numbers as on
-    the rest of the page. The map shows them when the point is there.
-    """
+    """Choose the plan, or without one the most probable choice, with its numbers."""
     best = answer.most_probable()
     choice = {name: best[name] for name in ("D", "replay", "probability")}
-    keys = ("mean", "low", "high", "probability")
-    return choice | {
-        "isPlan": answer.D is not None,
-        "feasible": answer.feasible,
-        "promises": [{key: row[key] for key in keys} for row in answer.promises],
-    }
+    return choice | {"isPlan": answer.D is not None, "feasible": answer.feasible}
 
 
 def can_explore(problem: Problem) -> bool:
-    """Tell whether the page can plan this question: it has a slider for one confidence
-    of all limits together, and for limits on the loss of one domain each.
+    """Tell whether the page has sliders for this question: for one confidence of all
+    limits together, and for limits on the loss of one domain each.
     """
     is_plain = all(
         not c.constraint.weights and UNITS[c.unit].scale is not None
@@ -156,33 +149,17 @@ def can_explore(problem: Problem) -> bool:
     return is_plain and isinstance(problem.confidence, float)
 
 
-# -- sliders ---------------------------------------------------------------------------
+# -- rows and sliders -----------------------------------------------------------------
 
 
-def sliders(
-    problem: Problem, promises: list[dict[str, Any]], log_tokens: tuple[float, float]
-) -> list[dict[str, Any]]:
-    """Build the sliders: name, label, unit, ends, step and start.
-
-    The ends of a limit's slider follow from the range of the draws and not from the
-    question, so the slider does not move.
-    """
-    assert isinstance(problem.confidence, float)
-    rows = []
-    for c, promise in zip(problem.constraints, promises, strict=True):
-        low, high = promise["range"]
-        if UNITS[c.unit].has_baseline:
-            # without replay forgetting is very large, so the slider ends near the limit
-            high = min(high, max(c.limit, 0.0) + MAP.more_forgetting)
-        rows.append(limit_slider(promise["slider"], c.constraint, (low, high)))
-    rows.append(confidence_slider(problem.confidence))
-    # in log tokens; at the upper end there is no cap
-    most = log_tokens[1]
-    start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
-    budget = slider(
-        "budget", "Tokens at most", "", ends=log_tokens, step=0.01, start=start
-    )
-    return [*rows, budget]
+def told_row(limit: SampledConstraint) -> dict[str, Any]:
+    unit = UNITS[limit.unit]
+    return {
+        "name": limit.name,
+        "label": promise_label(limit.name, limit.unit),
+        "isShare": unit.is_share,
+        "scale": unit.scale,
+    }
 
 
 def limit_slider(
@@ -249,18 +226,14 @@ def _pack(
     log_tokens: np.ndarray,
     replay: np.ndarray,
     lies_inside: np.ndarray,
-    largest_loss: float | None,
 ) -> dict[str, Any]:
-    """Pack one promise on the grid: a mean surface, surfaces, and each draw's weights.
+    """Pack one promise on the grid: mean and surfaces as coefficients of its cells, shape
+    (1 + rank, replay x tokens), and each draw's weights, (rank, draw).
 
-    The ends of the slider follow from the draws at replays at which plans are searched
-    (``lies_inside``, shape (replay,)). Outcomes beyond the largest loss are not shown.
-
-    Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
-    draw).
+    ``ends``: of outcomes at replays at which plans are searched (``lies_inside``, shape
+    (replay,)).
     """
-    unit = UNITS[promise.unit]
-    into, back = SCALES[unit.scale or "linear"]
+    into, back = SCALES[UNITS[promise.unit].scale or "linear"]
     # surfaces from as many draws as one call evaluates
     some = promise.take(np.arange(min(promise.draws, DRAWS)))
     rows = into(some.outcome(some.log_losses_on_grid(log_tokens, replay)))
@@ -272,22 +245,9 @@ def _pack(
     deviations = (into(promise.outcome(thin)) - mean[at]).reshape(promise.draws, -1)
     there = surfaces.reshape(-1, *mean.shape)[:, *at].reshape(len(surfaces), -1)
     weights = deviations @ np.linalg.pinv(there)
-    most = None if unit.has_baseline else largest_loss
-    if unit.is_share:
-        most = MAP.largest_forgetting
-    low, high = back(np.quantile(rows[:, lies_inside], MAP.quantiles))
     return {
-        "name": promise.name,
-        "label": promise_label(promise.name, promise.unit),
-        "unit": promise.unit,
-        "isShare": unit.is_share,
-        "scale": unit.scale,
-        "limit": promise.limit,
-        "range": [float(low), float(high if most is None else min(high, most))],
-        "most": most,
-        "rank": len(surfaces),
-        "mean": encoded(mean, "<f4"),
-        "surfaces": whole_numbers(surfaces),
+        "ends": back(np.quantile(rows[:, lies_inside], QUANTILES)),
+        "coefficients": whole_numbers(np.vstack([mean.ravel(), surfaces])),
         "weights": whole_numbers(weights.T),
     }
 
@@ -297,19 +257,17 @@ def _every_fourth(values: np.ndarray) -> np.ndarray:
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Approximate a matrix by factors (row, rank) and (rank, column).
-
-    The accuracy is that of `LowRank`, or the rank is the largest allowed. The column
-    space is computed from a selection of rows, and other rows decide the rank; all rows
-    are projected on it.
+    """Approximate a matrix by factors (row, rank) and (rank, column) within `TOLERANCE`,
+    or of the largest rank. Some rows give the column space, on which all are projected,
+    and others decide the rank.
     """
     # A few hundred rows span the same space as thousands.
-    stride = max(1, len(matrix) // NEARNESS.rows)
+    stride = max(1, len(matrix) // ROWS)
     rows, test_rows = matrix[::stride], matrix[stride // 2 :: stride]
     # The first right singular vectors of the rows, from the small matrix of products of
     # rows. This loses vectors with singular values below 1e-8 of the largest, which is
     # far below the tolerance.
-    leading = (max(len(rows) - NEARNESS.most, 0), len(rows) - 1)
+    leading = (max(len(rows) - MOST_RANK, 0), len(rows) - 1)
     _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
     # the largest first
     axes = np.linalg.qr(rows.T @ mixtures[:, ::-1])[0].T
@@ -317,7 +275,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def is_near(rank: int) -> bool:
         error = weights_of_others[:, :rank] @ axes[:rank] - test_rows
-        return bool(np.abs(error).mean() < NEARNESS.tolerance)
+        return bool(np.abs(error).mean() < TOLERANCE)
 
     # the error falls with the rank, so bisection finds the least rank
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
@@ -325,7 +283,6 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whole_numbers(rows: np.ndarray) -> dict[str, Any]:
-    """Quantise rows to whole numbers of two bytes, with the step of each row."""
     # avoid a step of 0 for a row of zeros
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / np.iinfo(np.int16).max

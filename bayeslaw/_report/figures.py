@@ -30,7 +30,6 @@ PER_TOKEN = "nats per token"  # the unit in labels of `plots`
 def _encode(
     figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = 110
 ) -> Picture:
-    """Convert a figure to a picture, with its losses in ``unit``."""
     for ax in figure.axes:
         for label in (ax.xaxis.label, ax.yaxis.label):
             label.set_text(label.get_text().replace(PER_TOKEN, unit))
@@ -44,10 +43,8 @@ def forecast_grid(
     runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str, unit: str
 ) -> Picture:
     """Draw forecasts for paper: a panel for each model size and stage, with forecasts
-    along D for each replay, and observations.
-
-    ``runs``: the runs observed, and rows without a loss along their curves. ``rows``:
-    the result of `forecast` for them. ``unit``: unit of the losses.
+    along D for each replay (``rows``, of `forecast`), and the ``runs`` observed, among
+    rows without a loss along their curves.
     """
     # the five largest models, which are nearest to the plan, on one line
     columns = [
@@ -93,7 +90,6 @@ def forecast_grid(
 
 
 def _label_first_column(axes: list[Axes]) -> None:
-    """Remove the label of the y axis from all panels but the first of each line."""
     for ax in axes:
         place = ax.get_subplotspec()
         if place is not None and not place.is_first_col():
@@ -103,7 +99,6 @@ def _label_first_column(axes: list[Axes]) -> None:
 def calibration(
     runs: pd.DataFrame, rows: pd.DataFrame, check: Check, unit: str
 ) -> Picture:
-    """Draw observed against forecast losses, coverage over probability, and PIT."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.observed_against_forecast(left, runs, rows)
@@ -172,7 +167,6 @@ def law_weights(average: Average) -> Picture | None:
 
 
 def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Picture:
-    """Draw each term's contribution at a middle run of each stage and size."""
     chosen, labels, width = _choose_middle_runs(runs)
     figure = Figure(figsize=(width, 3.6), layout="constrained")
     ax = plots.contributions(figure.subplots(), fit, chosen, labels)
@@ -190,7 +184,6 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Pict
 
 
 def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
-    """Draw the parts of the forecasts' width, at one middle run of each stage and size."""
     chosen, labels, width = _choose_middle_runs(runs)
     parts = width_parts_of(fit, chosen)
     figure = Figure(figsize=(width, 3.4), layout="constrained")
@@ -265,10 +258,8 @@ def _label_run(run: dict[Any, Any], before_size: str, between: str) -> str:
 def exponent_intervals(
     fit: Fit | Member, published: dict[str, tuple[float, float]]
 ) -> Picture:
-    """Draw the posterior of each free exponent over its prior.
-
-    Parameters that are numbers of tokens are left out: the axis would be too long for
-    the others.
+    """Draw the posterior of each free exponent over its prior, but for numbers of tokens,
+    for which the axis would be too long.
     """
     # a fixed exponent has no posterior
     priors = fit.law.free_priors
@@ -296,7 +287,6 @@ def exponent_intervals(
 
 
 def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, ...]:
-    """Draw cost against confidence, the feasible region, and the trade-off."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.frontier(left, plan)
@@ -322,9 +312,6 @@ def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, .
 
 
 def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
-    """Draw probabilities over the mixtures of three domains, along each share, and the
-    losses along the share that moves the probability most.
-    """
     spread = {name: np.ptp(row["probability"]) for name, row in plan.along.items()}
     steepest = max(spread, key=lambda name: spread[name])
     figure = Figure(figsize=(8, 3.4), layout="constrained")

@@ -51,7 +51,6 @@ class Measured(InJson):
     }
 
     def beside(self, expected: Expected) -> str:
-        """Write what was measured of a limit, beside what was expected."""
         found = [one for one in self.kept or () if one.expected.label == expected.label]
         return found[0].text if found else ""
 
@@ -92,7 +91,6 @@ class Kept:
 def check_measured(
     measured: Mapping[str, pd.DataFrame], fitted: Mapping[str, pd.DataFrame]
 ) -> None:
-    """Refuse measured runs that cannot be compared."""
     for domain, runs in measured.items():
         if domain not in fitted:
             raise RunTableError(
@@ -112,7 +110,6 @@ def compare_measured(
     plan: Plan | MixturePlan | None,
     setting: PageSetting,
 ) -> Measured:
-    """Forecast the measured runs of each domain, and read the plan among them."""
     checks = {
         name: check(fits[name], part, seed=setting.seed) for name, part in runs.items()
     }

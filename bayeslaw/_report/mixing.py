@@ -14,22 +14,21 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._law.columns import is_share, share_domains
 from bayeslaw._plans.constraint import UNITS, Constraint
-from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
-from bayeslaw._plans.mixing.question import (
-    MixtureArguments,
-    pose_mixture,
-)
+from bayeslaw._plans.mixing.mixture import MixturePlan
+from bayeslaw._plans.mixing.question import MixtureArguments, question_of
 from bayeslaw._plans.mixing.search import onto_simplex
+from bayeslaw._plans.posing import pose
 from bayeslaw._plans.problem import Problem
 from bayeslaw._posteriors.pairs import fitted_range
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._report.explorer import (
-    MAP,
+    QUANTILES,
+    SCALES,
     confidence_slider,
     encoded,
     limit_slider,
     low_rank,
-    promise_label,
+    told_row,
     whole_numbers,
 )
 from bayeslaw._tables.rows.settings import cells_of
@@ -45,21 +44,21 @@ ALONG_TOKENS = 0.25  # scale of a nat of log tokens relative to the root of a sh
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """Log losses of draws, interpolated between mixtures.
+    """Outcomes of draws, interpolated between mixtures.
 
-    Log losses of all draws at some hundred mixtures have low rank, as on the map of
-    replay (`explorer`): each draw is a weighted sum of a few surfaces. A simplex of many
-    domains is too large for a grid. So mean and surfaces are interpolated between
-    scattered mixtures by cubic radial functions with a quadratic tail (Duchon 1977), in
-    the square roots of the shares and the logarithm of the tokens.
+    Those of all draws at some hundred mixtures have low rank, as on the map of replay
+    (`explorer`): each draw is a weighted sum of a few surfaces. A simplex of many domains
+    is too large for a grid. So mean and surfaces are interpolated between scattered
+    mixtures by cubic radial functions with a quadratic tail (Duchon 1977), in the square
+    roots of the shares and the logarithm of the tokens.
     """
 
     # positions of the mixtures (`places_of`), (node, axis)
     places: Float[np.ndarray, "node axis"]
     # coefficients of the radial functions and the tail, for the mean and each surface,
-    # by evaluation set
+    # by constraint
     coefficients: tuple[Float[np.ndarray, "basis surface"], ...]
-    # weights of each draw, by evaluation set
+    # weights of each draw, by constraint
     weights: tuple[Float[np.ndarray, "draw rank"], ...]
 
     @classmethod
@@ -67,15 +66,15 @@ class Surrogate:
         cls, problem: Problem, log_tokens: tuple[float, float], seed: int = 0
     ) -> Surrogate:
         """Take draws at mixtures within the bounds, and interpolate between them."""
-        places, losses = scattered(problem, log_tokens, NODES, seed)
+        places, outcomes = scattered(problem, log_tokens, NODES, seed)
         # radial functions orthogonal to the tail
         tail = _tail(places)
         corner = np.zeros((tail.shape[1], tail.shape[1]))
         system = np.block([[_radial(places, places), tail], [tail.T, corner]])
         coefficients, weights = [], []
-        for log_losses in losses:
-            mean = log_losses.mean(axis=0)
-            of_draws, surfaces = low_rank(log_losses - mean)
+        for of_draw in outcomes:
+            mean = of_draw.mean(axis=0)
+            of_draws, surfaces = low_rank(of_draw - mean)
             heights = np.column_stack([mean, surfaces.T])
             nothing = np.zeros((tail.shape[1], heights.shape[1]))
             # least squares, because the matrix is singular if mixtures repeat (corners
@@ -87,8 +86,8 @@ class Surrogate:
 
     def at(
         self, places: Float[np.ndarray, "run axis"]
-    ) -> Float[np.ndarray, "set draw run"]:
-        """Compute log losses of all draws at positions (`places_of`), as the page does."""
+    ) -> Float[np.ndarray, "constraint draw run"]:
+        """Compute outcomes of all draws at positions (`places_of`), as the page does."""
         basis = np.hstack([_radial(places, self.places), _tail(places)])
         sets = []
         for coefficients, weights in zip(self.coefficients, self.weights, strict=True):
@@ -99,33 +98,22 @@ class Surrogate:
     def error(
         self, problem: Problem, log_tokens: tuple[float, float], seed: int = 1
     ) -> float:
-        """Measure the largest error of a loss's median or of an end of its 90%
+        """Measure the largest error of an outcome's median or of an end of its 90%
         interval, at mixtures that are not nodes, as a share of the loss.
         """
-        places, losses = scattered(problem, log_tokens, TESTS, seed)
+        places, outcomes = scattered(problem, log_tokens, TESTS, seed)
         tails = [0.05, 0.5, 0.95]
-        exact = np.quantile(losses, tails, axis=1)
+        exact = np.quantile(outcomes, tails, axis=1)
         near = np.quantile(self.at(places), tails, axis=1)
         return float(np.abs(np.expm1(near - exact)).max())
-
-    def packed(self) -> dict[str, Any]:
-        """Convert to JSON types; arrays are in base64, little-endian."""
-        return {
-            "alongTokens": ALONG_TOKENS,
-            "places": encoded(self.places, "<f4"),
-            "surfaces": [
-                {"coefficients": encoded(c.T, "<f4"), "weights": whole_numbers(w.T)}
-                for c, w in zip(self.coefficients, self.weights, strict=True)
-            ],
-        }
 
 
 def scattered(
     problem: Problem, log_tokens: tuple[float, float], count: int, seed: int
-) -> tuple[Float[np.ndarray, "run axis"], Float[np.ndarray, "set draw run"]]:
+) -> tuple[Float[np.ndarray, "run axis"], Float[np.ndarray, "constraint draw run"]]:
     """Scatter mixtures within the bounds, half of them on the edges, over sixteen
-    budgets: positions (`places_of`) and log losses. A fourth of them have the smallest
-    budget, a fourth the largest.
+    budgets: positions (`places_of`) and outcomes in their scales. A fourth of them have
+    the smallest budget, a fourth the largest.
     """
     rng = generator(seed, Stream.SCATTERED)
     low, high = problem.least, problem.largest
@@ -137,12 +125,17 @@ def scattered(
     levels, level = np.linspace(*log_tokens, 16), rng.integers(16, size=count)
     place = rng.integers(4, size=count)
     level = np.select([place == 0, place == 1], [0, 15], level)
-    losses = np.zeros((len(problem.sets), problem.draws, count))
+    outcomes = np.zeros((len(problem.constraints), problem.draws, count))
     for i, log_budget in enumerate(levels):
         at = np.flatnonzero(level == i)
         if len(at):
-            losses[..., at] = problem.losses_of_sets(log_budget, shares[at])
-    return places_of(levels[level], shares), losses
+            losses = problem.log_losses(np.array([log_budget]), shares[at])
+            for row, c, log_losses in zip(
+                outcomes, problem.constraints, losses, strict=True
+            ):
+                into, _ = SCALES[UNITS[c.unit].scale or "linear"]
+                row[:, at] = into(c.outcome(log_losses[..., 0]))
+    return places_of(levels[level], shares), outcomes
 
 
 def places_of(
@@ -174,18 +167,6 @@ def mixes(posterior: Posterior) -> bool:
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
-def planned_mixture(
-    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int
-) -> tuple[MixturePlan, dict[str, Any]]:
-    """Plan the mixture of a question; with the data of sliders that start there."""
-    arguments = MixtureArguments(fits, **{"seed": seed, **question})
-    plan, problem = posed_and_solved(arguments)
-    start = math.log(plan.D), np.array(list(plan.shares.values()))
-    shown = plan if plan.limits else None
-    sliders = _build_sliders(fits, problem, *start, shown)
-    return plan, sliders | {"settings": ""}  # those of a plan are in its question
-
-
 def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
 ) -> dict[str, Any]:
@@ -196,12 +177,11 @@ def explored_mixture(
     best = _find_best_levels(fits, runs[runs["N"] == size])
     covariates = _read_last_checkpoint(fits, runs) | best
     arguments = MixtureArguments(fits, N=size, D=most, covariates=covariates, seed=seed)
-    problem = pose_mixture(arguments)
+    problem = pose(question_of(arguments))
     middle = np.full(len(problem.domains), 1 / len(problem.domains))
     shares = onto_simplex(middle, problem.least, problem.largest)
     settings = ", ".join(f"{column} {value:g}" for column, value in best.items())
-    sliders = _build_sliders(fits, problem, math.log(most), shares)
-    return sliders | {"settings": settings}
+    return build_sliders(fits, problem, math.log(most), shares, settings=settings)
 
 
 def _find_best_levels(
@@ -241,65 +221,60 @@ def _read_last_checkpoint(
     }
 
 
-def _build_sliders(
+def build_sliders(
     fits: Mapping[str, Posterior],
     problem: Problem,
     log_tokens: float,
     shares: Float[np.ndarray, " domain"],
     plan: MixturePlan | None = None,
-    beyond: float = 3.0,
+    settings: str = "",
 ) -> dict[str, Any]:
     """Build the sliders' data as JSON types, which start at these tokens and shares;
-    tokens reach ``beyond`` times further than the start and the fitted runs. Without
-    limits each loss is limited to its median.
+    tokens reach three times further than the start and the fitted runs. Without limits
+    each loss is limited to its median.
     """
     fitted = fitted_range(fits, "D")
     if fitted is None:
         raise PlanError("the fits keep no table, whose tokens the sliders would span")
     low = min(math.log(fitted[0]), log_tokens)
-    high = max(math.log(fitted[1]), log_tokens) + math.log(beyond)
-    surrogate = Surrogate.of(problem, (low, high))
-    log_losses = problem.losses_of_sets(log_tokens, shares[None])[..., 0]
-    medians = np.exp(np.median(log_losses, axis=1)).tolist()
-    sets = problem.sets
-    told = {
-        name: replace(one, constraint=Constraint(name, most, "loss"))
-        for (name, one), most in zip(sets.items(), medians, strict=True)
-    }
+    high = max(math.log(fitted[1]), log_tokens) + math.log(3.0)
+    told, columns = {}, problem.columns_of(shares)
+    for name, of_set in problem.sets.items():
+        median = float(np.exp(np.median(of_set.log_losses(log_tokens, columns))))
+        told[name] = replace(of_set, constraint=Constraint(name, median, "loss"))
     limits = problem.limits or list(told.values())
     told |= {limit.name: limit for limit in limits}
-    sliders = [limit.name for limit in limits]
+    limited = [limit.name for limit in limits]
     planned = {row["name"]: row for row in plan.limits} if plan else {}
-    # what is told of: weighted means of losses, ``minus`` a baseline and ``per`` it;
-    # weights and baselines are equal in all draws
-    weights = {}
-    for name, limit in told.items():
-        of_sets = {member.name: float(share[0]) for member, share in limit.members}
-        weights[name] = [(of_sets or {name: 1.0}).get(one, 0.0) for one in sets]
-    rows = [
-        {
-            "name": limit.name,
-            "label": promise_label(limit.name, limit.unit),
-            "weights": weights[name],
-            "isShare": UNITS[limit.unit].is_share,
-            "minus": limit.baseline[0] if UNITS[limit.unit].has_baseline else 0.0,
+    of_told = replace(problem, constraints=tuple(told.values()))
+    surrogate, rows = Surrogate.of(of_told, (low, high)), {}
+    for limit, coefficients, weights in zip(
+        told.values(), surrogate.coefficients, surrogate.weights, strict=True
+    ):
+        # a loss is ``minus`` and ``per`` times the outcome: baselines are equal in all
+        # draws
+        has_baseline = UNITS[limit.unit].has_baseline
+        rows[limit.name] = told_row(limit) | {
+            "coefficients": encoded(coefficients.T, "<f4"),
+            "weights": whole_numbers(weights.T),
+            "minus": limit.baseline[0] if has_baseline else 0.0,
             "per": limit.baseline[0] if limit.unit == "relative" else 1.0,
             "most": None,
-            "slider": sliders.index(name) if name in sliders else None,
-            "planned": planned.get(name),
+            "slider": limited.index(limit.name) if limit.name in limited else None,
+            "planned": planned.get(limit.name),
         }
-        for name, limit in told.items()
-    ]
     # a limit's slider has the range of the outcomes at the nodes of the interpolation
-    losses = np.exp(surrogate.at(surrogate.places))
-    ends = {}
-    for name, limit in told.items():
-        means = np.einsum("s,sdr->dr", weights[name], losses)
-        ends[name] = np.quantile(limit.outcome(np.log(means)), MAP.quantiles).tolist()
+    outcomes = dict(zip(told, surrogate.at(surrogate.places), strict=True))
+    sliders = []
+    for i, limit in enumerate(limits):
+        _, back = SCALES[UNITS[limit.unit].scale or "linear"]
+        ends = back(np.quantile(outcomes[limit.name], QUANTILES)).tolist()
+        sliders.append(limit_slider(i, limit.constraint, ends))
     return {
         "N": problem.N,
         "draws": problem.draws,
-        "rows": rows,
+        "settings": settings,
+        "rows": list(rows.values()),
         "domains": list(problem.domains),
         "low": problem.least.tolist(),
         "high": problem.largest.tolist(),
@@ -308,13 +283,8 @@ def _build_sliders(
         "start": {"x": log_tokens, "shares": shares.tolist()},
         "probability": plan.probability if plan else None,
         "flopsPerToken": problem.costs.flops_per_token(problem.N),
-        "sliders": [
-            *(
-                limit_slider(i, told[name].constraint, ends[name])
-                for i, name in enumerate(sliders)
-            ),
-            confidence_slider(problem.confidences[0]),
-        ],
-        "error": surrogate.error(problem, (low, high)),
-        **surrogate.packed(),
+        "sliders": [*sliders, confidence_slider(problem.confidences[0])],
+        "error": surrogate.error(of_told, (low, high)),
+        "alongTokens": ALONG_TOKENS,
+        "places": encoded(surrogate.places, "<f4"),
     }

@@ -333,10 +333,7 @@ def _fit_and_plan(
     stages: Stages,
     show: Callable[[Contents, Sequence[str]], None],
 ) -> Contents:
-    """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
-
-    ``show``: writes the page as it is, with the parts that are still to come.
-    """
+    """Fit each domain, judge it on held-out runs, and plan from the fits of all runs."""
     asked, setting = contents.asked, contents.setting
     saved = {name: folder / file for name, file in _name_files(contents.parts).items()}
     contents = replace(contents, saved=saved)
@@ -409,7 +406,6 @@ def _name_files(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _list_laws(law: LawNames | None, domain: str) -> list[str]:
-    """List the laws named for a domain; none if those that suit are meant."""
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]
@@ -434,12 +430,8 @@ def _fit_all(
 ) -> Iterator[
     tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[DomainResult]]]
 ]:
-    """Fit all domains in parallel, to all runs for the plan and without the held-out
-    runs; judge and draw each domain as soon as it is fitted.
-
-    Yields
-    ------
-    Fits of all runs (none without a plan), then judged and drawn results, by domain.
+    """Fit all domains in parallel, to all runs for the plan (if there is one) and without
+    the held-out runs; judge and draw each domain as soon as it is fitted.
     """
     parts, laws = contents.parts, contents.laws_of_domains
     setting, refit = contents.setting, contents.asked is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import BayeslawError
@@ -17,7 +18,8 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
 from bayeslaw._plans.arguments import PlanArguments, with_losses
-from bayeslaw._plans.mixing.mixture import MixturePlan
+from bayeslaw._plans.mixing.mixture import MixturePlan, posed_and_solved
+from bayeslaw._plans.mixing.question import MixtureArguments
 from bayeslaw._plans.plan import answered
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.reading import question_of
@@ -28,7 +30,7 @@ from bayeslaw._report.buying import worth_buying
 from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.measured import Measured
-from bayeslaw._report.mixing import explored_mixture, mixes, planned_mixture
+from bayeslaw._report.mixing import build_sliders, explored_mixture, mixes
 from bayeslaw._report.question import Checked
 from bayeslaw._report.summary import SAYS_HOW_WIDE
 
@@ -105,12 +107,9 @@ def make_plan(
     stages: Stages,
     show: Callable[[Contents, Sequence[str]], Any],
 ) -> Contents:
-    """Plan from the fits of ``target`` and ``source``.
-
-    ``checks``: Function that returns the checks of each domain which count for a plan
-    with this number of tokens. It is called last, because domains are judged meanwhile.
-    ``stages``: progress of the stages `PLANNING`. ``show``: called with the result so
-    far, and the parts still to come.
+    """Plan from the fits of ``target`` and ``source``. ``checks`` finds the checks of each
+    domain that count for a plan of so many tokens; it is called last, because domains
+    are judged meanwhile. ``show`` takes the result so far, and the parts still to come.
     """
     asked, setting, runs = contents.asked, contents.setting, contents.parts["target"]
     assert asked is not None
@@ -165,10 +164,14 @@ def make_plan(
 
 
 def make_mixture_plan(contents: Contents, stages: Stages) -> Contents:
-    asked, setting = contents.asked, contents.setting
-    assert asked is not None
+    assert contents.asked is not None
+    question = {"seed": contents.setting.seed, **contents.asked.keywords}
     try:
-        plan, sliders = planned_mixture(contents.fits, asked.keywords, setting.seed)
+        arguments = MixtureArguments(contents.fits, **question)
+        plan, problem = posed_and_solved(arguments)
+        start = math.log(plan.D), np.array([*plan.shares.values()])
+        shown = plan if plan.limits else None
+        sliders = build_sliders(contents.fits, problem, *start, shown)
     except BayeslawError as error:
         return replace(contents, failure=str(error))
     for stage in PLANNING:
@@ -209,7 +212,6 @@ def reason_of(error: BaseException) -> str:
 def _find_probability_as_checked(
     checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
-    """Compute the plan's probability at widths that checks ask for, if any does."""
     stretch = {}
     for domain, promise in (("target", TARGET), ("source", FORGETTING)):
         # of each failed check the factor that its worst group needs, at least 1

@@ -33,17 +33,14 @@ CHOSEN = ("D", "replay")  # columns that the plan chooses
 
 
 class Checked(NamedTuple):
-    """A fully checked question.
+    """A fully checked question."""
 
-    ``keywords``: keywords of `plan`, completed by the checkpoint's losses before
-    adaptation from the table; if the laws read shares (``mixes``), keywords of
-    `plan_mixture`. ``told``: lines that tell the origin of these losses. ``unfitted``:
-    stand-ins for the posteriors of target and source, which keep their runs.
-    """
-
+    # of `plan`, completed by the checkpoint's losses before adaptation from the table; if
+    # the laws read shares (``mixes``), of `plan_mixture`
     keywords: dict[str, Any]
-    told: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # origins of these losses
     mixes: bool = False
+    # stand-ins for the posteriors of target and source, which keep their runs
     unfitted: tuple[Posterior, ...] = ()
 
 
@@ -52,12 +49,10 @@ def check_question(
     parts: Mapping[str, pd.DataFrame],
     names: Mapping[str, Sequence[str | Law]],
 ) -> Checked:
-    """Complete the question from the table, and refuse it if something is missing.
-
-    ``question``: Keyword arguments of `plan`; any other column of the table is a
-    covariate. If the laws read shares, keyword arguments of `plan_mixture`. ``parts``:
-    the runs of each domain. ``names``: the laws asked for in each domain, or their
-    names; none for those that suit.
+    """Complete the question from the runs of each domain, and refuse it if something is
+    missing. It has keywords of `plan`, and other columns of the table as covariates; if
+    the laws read shares, keywords of `plan_mixture`. ``names``: the laws asked for in
+    each domain; none for those that suit.
     """
     laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
     if all(len(share_domains(covariates_read(some))) > 1 for some in laws.values()):
@@ -129,8 +124,7 @@ def check_question(
             f"(--plan {missing[0].split()[0]}=...)"
         )
     # the planner itself checks the numbers
-    asked = question_of(arguments)
-    pose(asked, asked.models[0])
+    pose(question_of(arguments))
     return Checked(keywords, told, unfitted=unfitted)
 
 
@@ -173,7 +167,7 @@ def _check_mixture(
             "a page's sliders take no baseline_run of a mixture: leave it out, and ask "
             "`bayeslaw mixture --baseline-run`"
         )
-    mixed_question_of(arguments)
+    pose(mixed_question_of(arguments))
     return Checked(dict(question), mixes=True)
 
 
@@ -189,7 +183,6 @@ def _describe_refusal(
 
 
 def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
-    """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
         # the fit will warn of guessed priors
         warnings.simplefilter("ignore", FitWarning)
@@ -200,16 +193,13 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:
 
 
 def _diverges_at_start(law: Law) -> bool:
-    """Tell whether a law diverges at no tokens, at the medians of its priors."""
     medians = {n: np.full(1, p.quantile(0.5)) for n, p in law.priors.items()}
     return LogLoss(law).piece(medians).diverges_at_start
 
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A stand-in posterior with one draw, which reads the same columns as the laws, and
-    diverges at no tokens if they do.
-    """
+    """A stand-in of one draw, which reads the laws' columns, and diverges as they do."""
 
     name: str
     runs: pd.DataFrame

@@ -71,10 +71,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """A promise on the first screen, as texts; losses without their unit.
-
-    ``bar``: positions of low, mean, high and limit on a common axis, 0 to 1.
-    """
+    """A promise on the first screen, as texts; losses without their unit."""
 
     label: str
     limit: str
@@ -82,13 +79,11 @@ class Expected:
     low: str
     high: str
     kept: str
-    bar: Mapping[str, float]
+    bar: Mapping[str, float]  # places of low, mean, high and limit on an axis, percent
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen's texts about a plan."""
-
     question: str
     limits: tuple[tuple[str, str], ...]
     budget: str
@@ -108,10 +103,7 @@ class Summary:
 
 
 def summary(plan: Plan, unit: str) -> Summary:
-    """Summarise the plan for the person who decides.
-
-    ``unit``: unit of the table's losses.
-    """
+    """Summarise the plan for the person who decides, with losses in the table's unit."""
     question = f"a model of {format_count(plan.N)} parameters"
     if plan.ptpp is not None:
         question += f", pre-trained on {plan.ptpp:.4g} tokens per parameter"
@@ -150,9 +142,7 @@ def verdict_of(
     domains: Sequence[DomainResult], untested: Sequence[str] = ()
 ) -> tuple[str, str]:
     """Find the worst verdict of all domains, and whether to trust the forecasts as far
-    as they were tested.
-
-    ``untested``: parts of the plan beyond all held-out runs (`Contents.untested`).
+    as they were tested; ``untested`` parts of the plan are not.
     """
     if not domains:
         return "unknown", NOT_CHECKED
@@ -185,7 +175,6 @@ def verdict_of(
 
 
 def judged(domain: DomainResult) -> Judged:
-    """Judge the forecasts of a domain by all its hold-outs."""
     order = list(TRUST)
     judgements = []
     for test in domain.tested:
@@ -205,7 +194,6 @@ def judged(domain: DomainResult) -> Judged:
 
 
 def cause_of(check: Check) -> Cause:
-    """Find why a check has its verdict, from its numbers."""
     holds = check.coverage["0.9"] >= TRUSTED_COVERAGE
     if check.verdict == "trust":
         right = "forecasts of runs that were held out came true as often as stated"
@@ -376,7 +364,6 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
 
 
 def _format_flops(flops: float | None) -> str:
-    """Format FLOPs briefly: 2.3e12."""
     return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 

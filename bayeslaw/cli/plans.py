@@ -197,7 +197,6 @@ def plan(options: PlanOptions) -> None:
 
 
 def with_fits(options: PlanOptions) -> Any:
-    """Take the fits that are given without option as those of target and source."""
     if not options.fits:
         return options
     if len(options.fits) != 2 or options.target or options.source:
@@ -210,7 +209,6 @@ def with_fits(options: PlanOptions) -> Any:
 
 
 def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
-    """Load the fits to plan with, or build posteriors from the priors of two laws."""
     if options.prior_only:
         if options.target or options.source:
             raise LawError("with --prior-only there are no fits: leave --target out")
@@ -228,7 +226,6 @@ def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
 
 
 def first_file(targets: list[str] | None) -> Path | None:
-    """Find the file of the first target, named or not; None without one."""
     if not targets:
         return None
     first = targets[0]
@@ -269,7 +266,6 @@ def _read_plan(
 
 
 def _baselines(texts: list[str] | None) -> Any:
-    """Read the source's losses before adaptation: of each model, or by source."""
     values = [read_value("baseline_loss", text) for text in texts or ()]
     if len(values) < 2:
         return values[0] if values else None
@@ -284,7 +280,6 @@ def _baselines(texts: list[str] | None) -> Any:
 
 
 def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
-    """Read the pre-training tokens per parameter, given as such or as tokens."""
     if options.ptpp is None and options.pretrain_tokens is None:
         return None
     if options.ptpp is not None and options.pretrain_tokens is not None:

@@ -46,9 +46,6 @@ class Straight(SampledConstraint):
         rows = [[self.log_losses(x, r) for x in log_tokens] for r in replay]
         return np.moveaxis(np.array(rows), -1, 0)
 
-    def log_losses_along(self, log_tokens, replay):
-        return self.log_losses(np.asarray(log_tokens)[:, None], replay)
-
     def ends(self, log_limit, replay):
         """Log tokens between which a draw's log loss is under this limit."""
         low, high = np.full((2, len(self.level)), [[SPAN[0]], [np.inf]])

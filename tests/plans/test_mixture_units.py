@@ -5,7 +5,14 @@ import warnings
 
 import numpy as np
 import pytest
-from plans.test_mixture_plan import BEFORE, BOUNDS, LIMITS, Known, planned
+from plans.test_mixture_plan import (
+    BEFORE,
+    BOUNDS,
+    LIMITS,
+    Known,
+    losses_of_sets,
+    planned,
+)
 
 import bayeslaw
 from bayeslaw import PlanError, datasets
@@ -73,7 +80,7 @@ def test_rises_are_kept_by_the_fewest_tokens_of_brute_force(adapted, options):
 
     def share_kept(x, shares):
         # (set, draw, run)
-        losses = np.exp(problem.losses_of_sets(x, shares))
+        losses = np.exp(losses_of_sets(problem, x, shares))
         rises = [
             losses[i] / OF_SETS[name] - 1 for i, name in enumerate(("web", "code"))
         ]
@@ -140,7 +147,7 @@ def test_a_rise_over_another_run_is_over_its_loss_in_the_same_draw(posteriors):
 
     def losses_at(of_run):
         shares = np.array([[of_run[name] for name in problem.domains]])
-        return problem.losses_of_sets(math.log(of_run["D"]), shares)[..., 0]
+        return losses_of_sets(problem, math.log(of_run["D"]), shares)[..., 0]
 
     noise = np.stack([of_set.noise for of_set in problem.sets.values()])
     baseline = np.exp(losses_at(run) - noise)
@@ -199,7 +206,7 @@ def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
     lattice = lattice[is_within.all(axis=1)]
 
     def chances(tokens):
-        losses = np.exp(problem.losses_of_sets(math.log(tokens), lattice))
+        losses = np.exp(losses_of_sets(problem, math.log(tokens), lattice))
         of_source, of_french = (
             losses[0] / source - 1 <= 0.05,
             losses[1] / french - 1 <= -0.25,

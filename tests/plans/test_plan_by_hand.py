@@ -545,7 +545,7 @@ def test_losses_are_those_of_numpy_at_any_number_of_draws_tokens_and_replays(dra
     by_replay = expected.T[:, None] + replay[:, None]
     np.testing.assert_allclose(on_grid, by_replay, atol=1e-9)
     own = np.linspace(0.0, 1.0, draws)
-    along = made.log_losses_along(tokens, own)
+    along = made.log_losses_on_grid(tokens, own[None])[:, 0].T
     np.testing.assert_allclose(along, expected + own, atol=1e-9)
     np.testing.assert_allclose(made.log_losses(tokens[7], own), along[7])
 

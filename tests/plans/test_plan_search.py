@@ -82,7 +82,7 @@ def brute_force(problem, losses):
     u, x = np.linspace(0, 1, 101), np.linspace(*problem.span, 300)
     best = np.inf
     for width in (0.05, 0.02, 0.005, 0.001):
-        ok = shares(problem, losses, x, problem.replay(u)) >= problem.confidence - 1e-12
+        ok = shares(problem, losses, x, problem.at(u)) >= problem.confidence - 1e-12
         needed = np.where(ok.any(axis=1), x[np.argmax(ok, axis=1)], np.inf)
         best, du, dx = min(best, needed.min()), np.diff(u).min(), x[1] - x[0]
         if not np.isfinite(best):
@@ -139,6 +139,6 @@ def test_most_probable_plan_as_brute_force(make, seed, part):
         np.linspace(0, 1, 2001),
         np.log(problem.max_tokens) - np.array([0, 0.1, 0.5, 1, 2]),
     )
-    best = shares(problem, losses, x, problem.replay(u)).max()
+    best = shares(problem, losses, x, problem.at(u)).max()
     assert found.log_tokens <= np.log(problem.max_tokens) + 1e-9
     assert problem.confidence + found.margin == pytest.approx(best, abs=2.01 / DRAWS)

@@ -24,16 +24,16 @@ def test_few_surfaces_give_back_every_row(rows):
     assert len(surfaces) == 5
     assert weights.shape == (rows, 5)
     error = np.abs(weights @ surfaces - matrix)
-    assert error.mean() < explorer.NEARNESS.tolerance
+    assert error.mean() < explorer.TOLERANCE
     # without the last surface it is not near
     without = np.abs(weights[:, :4] @ surfaces[:4] - matrix)
-    assert without.mean() > explorer.NEARNESS.tolerance
+    assert without.mean() > explorer.TOLERANCE
 
 
 def test_no_more_surfaces_than_a_page_can_hold():
     noise = np.random.default_rng(1).standard_normal((100, 60))
     _, surfaces = explorer.low_rank(noise)
-    assert len(surfaces) == explorer.NEARNESS.most
+    assert len(surfaces) == explorer.MOST_RANK
 
 
 @pytest.mark.parametrize("name", ["INTO", "BACK"])

@@ -511,7 +511,7 @@ def assert_as_python(found, problem):
     assert found["probability"] == pytest.approx(joint, abs=0.01)
     cost = value.budget(problem, choice.log_tokens, choice.replay)["flops"]
     assert found["flops"] == pytest.approx(cost, rel=1e-9)
-    for said, row in zip(found["promises"], rows, strict=True):
+    for said, row in zip(found["rows"], rows, strict=True):
         assert said["probability"] == pytest.approx(row["probability"], abs=0.01)
         for key in ("mean", "low", "high"):
             assert said[key] == pytest.approx(row[key], rel=0.01, abs=0.002)
@@ -644,7 +644,7 @@ def test_one_plan_has_one_spelling(page, made):
 
 def test_no_loss_is_told_that_is_far_beyond_all_that_was_measured(page, made):
     """At no replay and few tokens a law may say hundreds of nats."""
-    most = json.loads(page.inner_text("#explorer-data"))["promises"][0]["most"]
+    most = json.loads(page.inner_text("#explorer-data"))["rows"][0]["most"]
     measured = made.fits["target"].runs
     before = measured[["loss", "loss_before", "source_loss_before"]].max(axis=None)
     assert most == pytest.approx(1.5 * before)

@@ -127,11 +127,6 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "slope + error * rng", "slope + 0 * error * rng"),
     # the plan
     (f"{_PLANNING}/sampled.py", "losses += errors", "losses -= errors"),
-    (
-        f"{_PLANNING}/sampled.py",
-        "losses[part.rows] = values + size * noise",
-        "losses[part.rows] = values",
-    ),
     (f"{_PLANNING}/value.py", "np.minimum(ends, end)", "np.maximum(ends, end)"),
     (f"{_PLANNING}/value.py", "np.maximum(starts, start)", "np.minimum(starts, start)"),
     (f"{_PLANNING}/problem.py", "np.min(margins, axis=0)", "np.max(margins, axis=0)"),
@@ -174,8 +169,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
     (
         f"{_PLANNING}/sampled.py",
-        "np.sum([w * baselines[name] for",
-        "np.sum([baselines[name] for",
+        "np.sum([share * domain.baseline for",
+        "np.sum([domain.baseline for",
     ),
     (
         "bayeslaw/_posteriors/pairs.py",

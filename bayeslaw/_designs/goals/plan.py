@@ -194,7 +194,7 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
         run = model.assign(**means | planned)
-        log_loss = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
+        log_loss = constraint.of_law.log_losses(*choice[:2])
         excess = log_loss - constraint.log_limit
         domains.append(
             view_candidates(
@@ -224,8 +224,8 @@ def saving(
         # effect of its checkpoint, or the whole of it if runs on offer start from it
         new = float(domain.new_of_goal[0]) * (domain.at[0] >= 0)
         shared = np.mean(domain.noise.tau_checkpoint**2) * new
-        log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
-        law = constraint.of_law.log_losses(choice.log_tokens, choice.replay)
+        log_loss = constraint.log_losses(*choice[:2])
+        law = constraint.of_law.log_losses(*choice[:2])
         new_run = log_loss - law - domain.learned[:, 0]
         unlearnable.append(max(float(new_run.var() - shared), 0.0))
         # log tokens saved for each unit of log loss by which the limit is raised; a

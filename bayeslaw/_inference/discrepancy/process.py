@@ -100,16 +100,6 @@ class Fading:
         """Compute `factor` in NumPy."""
         return np.asarray(self.factor(covariates, np))
 
-    def with_slopes(
-        self, log_tokens: Float[np.ndarray, "*run"]
-    ) -> tuple[Float[np.ndarray, "*run"], Float[np.ndarray, "*run"]]:
-        """Compute the sizes at log tokens, and their slopes along these."""
-        has_tokens = np.isfinite(log_tokens)
-        size = self.sizes({"D": np.exp(log_tokens)})
-        is_shorter = has_tokens & (size > 1)
-        slope = np.where(is_shorter, -self.power * size, 0.0)
-        return np.where(has_tokens, size, 1.0), slope
-
 
 @dataclass(frozen=True)
 class Axis:

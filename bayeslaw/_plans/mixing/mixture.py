@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,18 @@ from bayeslaw._plans.mixing.question import (
 from bayeslaw._plans.mixing.search import (
     best_of_each,
     bounds_of,
+    cheapest_mixture,
     draw_back,
-    fewest_tokens,
     least_mean,
     least_mixture,
     mean_losses,
     onto_simplex,
     reach,
-    search,
 )
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.problem import Choice, Problem
+from bayeslaw._plans.problem import Choice, PosedPlan, Problem
 from bayeslaw._plans.question import Question
+from bayeslaw._plans.search import search
 from bayeslaw._plans.value import quantiles
 from bayeslaw._posteriors.averaging.distance import doubts_of_place, tell_distance
 from bayeslaw._posteriors.pairs import fitted_range
@@ -234,21 +234,8 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     return posed_and_solved(arguments).plan
 
 
-class PosedMixture(NamedTuple):
-    """A plan, and the problem over the draws that gave its probability."""
-
-    plan: MixturePlan
-    problem: Problem
-
-
-def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
-    """Find the plan of `plan_mixture`, and keep the problem for further questions.
-
-    Raises
-    ------
-    PlanError
-        The question is ill-posed.
-    """
+def posed_and_solved(arguments: MixtureArguments) -> PosedPlan:
+    """Find the plan of `plan_mixture`, and keep the problem for further questions."""
     question = question_of(arguments)
     (model,) = question.models
     problem = pose(question, model)
@@ -256,11 +243,12 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     # by others.
     fresh = pose(replace(question, seed=question.seed + 1), model)
     if arguments.D is None:
-        choice = search(problem, seed=question.seed)
-        # the shares get as many tokens as they need with these draws
-        needed = fewest_tokens(fresh, choice.levers) if choice.is_kept else None
-        log_tokens = choice.log_tokens if needed is None else needed
-        choice = fresh.judge(log_tokens, choice.levers)
+        choice = cheapest_mixture(problem, seed=question.seed)
+        if choice.is_kept:
+            # the shares get as many tokens as they need with these draws
+            choice = search(replace(fresh, path=(choice.levers, choice.levers)))
+        else:
+            choice = fresh.judge(*choice[:2])
     else:
         choice = draw_back(fresh, *least_mixture(problem, question.seed))
     told = _describe(question, fresh, choice)
@@ -279,15 +267,11 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
         tokens=by_domain,
         epochs={name: by_domain[name] / n for name, n in fresh.supplies.items()},
         binding=" and ".join([*missed, *used_up]),
-        mean=quantiles(_find_means(fresh, choice)),
+        mean=quantiles(mean_losses(fresh, choice.levers[None])[:, 0]),
         along=_along(fresh, choice),
         region=_region(fresh, choice),
     )
-    return PosedMixture(plan, fresh)
-
-
-def _find_means(problem: Problem, choice: Choice) -> Float[np.ndarray, " draw"]:
-    return mean_losses(problem, choice.log_tokens, choice.levers[None])[:, 0]
+    return PosedPlan(plan, fresh)
 
 
 def _by_domain(
@@ -323,7 +307,6 @@ def _describe(question: Question, problem: Problem, choice: Choice) -> dict[str,
 
 
 def _tell_settings(question: Question, problem: Problem) -> dict[str, Any]:
-    """Collect what was asked, as JSON types."""
     (model,) = question.models
     fewest, most = model.tokens
     baseline_run = {}
@@ -572,7 +555,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         # limits look too well kept by the draws that chose the mixture: others judge it
         judge = pose(replace(question, seed=question.seed + 1), model)
     choice = draw_back(judge, *least)
-    losses = _find_means(judge, choice)
+    losses = mean_losses(judge, choice.levers[None])[:, 0]
     free = {}
     for j, name in enumerate(problem.domains):
         # a share may not move at all where no limits are kept

@@ -27,16 +27,19 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
+    LOSSES_BEFORE,
     SOURCE_LOSS_BEFORE,
-    is_share,
     share_domains,
 )
 from bayeslaw._law.columns import SHARE as PREFIX
 from bayeslaw._plans.constraint import UNITS, Constraint, UnitName
-from bayeslaw._plans.posing import pose
-from bayeslaw._plans.problem import Problem
 from bayeslaw._plans.question import MEAN, Budget, Model, Question, check_names
-from bayeslaw._plans.reading import check_settings, constraint_on, read_mean_limit
+from bayeslaw._plans.reading import (
+    check_settings,
+    constraint_on,
+    read_baseline_run,
+    read_mean_limit,
+)
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_covariates
 from bayeslaw._posteriors.pairs import fitted_range
@@ -91,12 +94,6 @@ class BestMixtureArguments(MixtureQuestion):
 def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
     """Check the arguments of a mixture: at its budget, or without one from ten times
     below to ten times above the fitted budgets.
-
-    Raises
-    ------
-    PlanError
-        The arguments are inconsistent, a limit is ill-posed, or the domains have fewer
-        tokens than the smallest budget.
     """
     runtime.start()
     if not isinstance(arguments.losses, Mapping) or not arguments.losses:
@@ -117,7 +114,7 @@ def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
         f"{PREFIX}{name}": "bounds say what a plan chooses" for name in domains
     }
     read = {column for p in posteriors.values() for column in columns_read(p)}
-    baseline_run = _read_baseline_run(arguments.baseline_run, domains)
+    baseline_run = read_baseline_run(arguments.baseline_run, domains)
     if baseline_run is None and is_rise:
         read.add(LOSS_BEFORE)
     check_covariates(arguments.covariates, read, set_elsewhere)
@@ -162,12 +159,15 @@ def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
             "give a limit: max_loss by evaluation set, or max_mean_loss; or a budget D, "
             "at which the mean of the losses is least"
         )
-    _check_columns(posteriors, columns)
-    before = {}
-    for limit in limits if baseline_run is None else ():
-        if UNITS[limit.unit].has_baseline:
-            for name in dict(limit.weights) or (limit.name,):
-                before[name] = _find_before(name, posteriors[name], columns[name])
+    # in the law of the domain of pre-training, which reads no other loss before, it is
+    # the source's
+    before: dict[str, str | float | None] = {}
+    for name, posterior in posteriors.items():
+        is_source = {*columns_read(posterior)} & {*LOSSES_BEFORE} == {
+            SOURCE_LOSS_BEFORE
+        }
+        is_measured = LOSS_BEFORE in columns[name] or not is_source
+        before[name] = LOSS_BEFORE if is_measured else SOURCE_LOSS_BEFORE
     question = Question(
         posteriors=posteriors,
         pieces=pieces,
@@ -215,25 +215,6 @@ def question_of(arguments: MixtureArguments | BestMixtureArguments) -> Question:
     return question
 
 
-def pose_mixture(arguments: MixtureArguments | BestMixtureArguments) -> Problem:
-    """Check a question of mixtures, and pose it over paired draws."""
-    question = question_of(arguments)
-    return pose(question, question.models[0])
-
-
-def _check_columns(
-    posteriors: Mapping[str, Posterior], columns: Mapping[str, Mapping[str, float]]
-) -> None:
-    for name, given in columns.items():
-        for column in columns_read(posteriors[name], there=given):
-            if not (column in given or column == "D" or is_share(column)):
-                raise PlanError(
-                    f"the law of {name} reads {column!r}: "
-                    f"give covariates={{{column!r}: ...}}, or by set "
-                    f"{{{column!r}: {{{name!r}: ...}}}}"
-                )
-
-
 def _find_domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
     # the laws' shares must be of the same domains
     domains_of: dict[str, set[str]] = {}
@@ -270,42 +251,6 @@ def _read_limits(
     if arguments.max_mean_loss is not None:
         limits[MEAN] = read_mean_limit(arguments.max_mean_loss, weights, in_bytes)
     return tuple(limits.values())
-
-
-def _read_baseline_run(
-    run: Any, domains: tuple[str, ...]
-) -> tuple[float, np.ndarray] | None:
-    """Read another run's tokens and shares; shares that are not given are 0."""
-    if run is None:
-        return None
-    if not isinstance(run, Mapping) or not {"D"} < set(run) <= {"D", *domains}:
-        raise PlanError(
-            "baseline_run is another run's tokens and shares, D=10B,"
-            f"{','.join(f'{name}=...' for name in domains)}; got {run!r}"
-        )
-    shares = [checked(f"baseline_run {n}", run.get(n, 0.0), SHARE) for n in domains]
-    if abs(sum(shares) - 1) > 1e-6:
-        raise PlanError(f"baseline_run: shares sum to {sum(shares):.4g}, not to 1")
-    return checked("baseline_run D", run["D"], COUNT), np.array(shares)
-
-
-def _find_before(name: str, posterior: Posterior, columns: Mapping[str, float]) -> str:
-    """Find the column that has the loss of an evaluation set before adaptation. In the
-    law of the domain of pre-training, which reads no other loss before, it is
-    ``source_loss_before``.
-    """
-    read = columns_read(posterior)
-    is_source = SOURCE_LOSS_BEFORE in read and LOSS_BEFORE not in read
-    if LOSS_BEFORE in columns:
-        return LOSS_BEFORE
-    if is_source and SOURCE_LOSS_BEFORE in columns:
-        return SOURCE_LOSS_BEFORE
-    raise PlanError(
-        f"the limit on {name} is on its rise: give the loss before adaptation, "
-        f"covariates={{'loss_before': {{{name!r}: 2.3}}}} "
-        f"(--covariate loss_before={name}=2.3), or another run to compare with, "
-        "baseline_run (--baseline-run)"
-    )
 
 
 def _read_weights(given: Any, sets: tuple[str, ...]) -> dict[str, float]:

@@ -198,7 +198,6 @@ def prior_curves(
 
 
 def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axes:
-    """Plot the forecast loss of a new run for each row."""
     losses = np.exp(posterior.log_loss(offered, noise=True))
     bands = np.quantile(losses, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
     places = np.arange(len(offered))

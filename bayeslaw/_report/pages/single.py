@@ -36,7 +36,6 @@ def round_cell(cell: float | str) -> float | str | None:
 
 
 def round_columns(table: pd.DataFrame) -> dict[str, list[float | str | None]]:
-    """Convert each column to a list, with numbers to six digits."""
     return {str(name): list(map(round_cell, table[name])) for name in table}
 
 

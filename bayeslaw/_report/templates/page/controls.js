@@ -9,7 +9,7 @@
   const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
   const STEP = { tokens: 0.01, replay: 0.01, large: 10 };
 
-  const budgetInput = field("x-budget"), said = Explorer.readout("x", data.promises, [budgetInput]);
+  const budgetInput = field("x-budget"), said = Explorer.readout("x", data.rows, [budgetInput]);
   const { limits, confidence, isAsAsked, inputs } = said;
   const tokensInput = field("x-tokens"), replayInput = field("x-replay");
   const start = data.plan && { x: Math.log(data.plan.D), r: data.plan.replay };
@@ -35,7 +35,7 @@
 
   // At the plan what the planner says of it, so that it reads the same everywhere on the page.
   function expected(at) {
-    return isPlan(at) ? { probability: data.plan.probability, promises: data.plan.promises } : planner.at(at.x, at.r, limits());
+    return isPlan(at) ? { probability: data.plan.probability, rows: data.rows.map((row) => row.planned) } : planner.at(at.x, at.r, limits());
   }
 
   function tell() {
@@ -47,8 +47,8 @@
     const against = data.plan && data.plan.isPlan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
     field("x-now-cost").title = flops(cost);
     field("x-now-cost").textContent = price(tokens) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
-    said.tell(found.promises, "mean", found.probability);
-    const losses = found.promises.map((p, i) => `${lowered(data.promises[i].label)} ${said.outcome(data.promises[i], p.mean)}`).join(", ");
+    said.tell(found.rows, "mean", found.probability);
+    const losses = found.rows.map((p, i) => `${lowered(data.rows[i].label)} ${said.outcome(data.rows[i], p.mean)}`).join(", ");
     field("x-line").textContent = `${where(at)}: ${losses}; all limits kept with ${chance(found.probability)}`;
     tokensInput.value = at.x;
     replayInput.value = at.r;

@@ -12,8 +12,9 @@ const Explorer = (function () {
   const NEAR = 0.002;  // of a probability, between these draws as they are packed and the planner's
   const FEWER = 400, HUES = 8, POINTS = 24;  // pictures of mixtures: draws, colours, places along a share
 
-  // Rows of whole numbers, each with its step, as numbers.
-  function rows(packed) {
+  // Numbers as they are packed: single ones, or rows of whole numbers, each with its step.
+  function numbers(packed) {
+    if (typeof packed === "string") return new Float32Array(bytes(packed));
     const whole = new Int16Array(bytes(packed.whole)), length = whole.length / packed.steps.length;
     return Float32Array.from(whole, (n, i) => n * packed.steps[Math.floor(i / length)]);
   }
@@ -44,18 +45,6 @@ const Explorer = (function () {
     return { mean, median: quantile(sorted, 0.5), low: quantile(sorted, 0.05), high: quantile(sorted, 0.95) };
   }
 
-  // Draws as sums of a few surfaces, of which each draw has weights, shape (rank, draw); some draws, a stride apart.
-  function multiply(rank, weights, count, mean, values, out, from) {
-    out.fill(mean, from, from + count);
-    for (let k = 0; k < rank; k++) {
-      const value = values[k], start = k * count;
-      for (let d = 0; d < count; d++) out[from + d] += value * weights[start + d];
-    }
-  }
-  function thin(weights, rank, draws, stride, count) {
-    return Float32Array.from({ length: rank * count }, (_, n) => weights[Math.floor(n / count) * draws + (n % count) * stride]);
-  }
-
   // Scales on which outcomes are packed, and their inverses; each promise has the scale of its unit.
   const INTO = { log: Math.log, log1p: Math.log1p, linear: (v) => v };
   const BACK = { log: Math.exp, log1p: Math.expm1, linear: (v) => v };
@@ -70,14 +59,61 @@ const Explorer = (function () {
     return sum;
   }
 
+  // The draws of what rows tell of, at any place: sums of a few surfaces, of which each draw has weights, shape (rank,
+  // draw). A place has a basis, pairs of a position among a surface's coefficients and a factor.
+  function drawsOf(data) {
+    const rows = data.rows.map((row) => {
+      const coefficients = numbers(row.coefficients), rank = row.weights.steps.length;
+      return { ...row, rank, coefficients, size: coefficients.length / (1 + rank), weights: numbers(row.weights) };
+    });
+    const all = { count: data.draws, weights: rows.map((row) => row.weights) };
+    const limited = rows.map((row, k) => ({ ...row, k })).filter((row) => row.slider !== null).sort((a, b) => a.slider - b.slider);
+
+    // Fewer draws, a stride apart, for pictures.
+    function fewer(most) {
+      const stride = Math.max(1, Math.floor(data.draws / most)), count = Math.floor(data.draws / stride);
+      const thin = ({ rank, weights }) =>
+        Float32Array.from({ length: rank * count }, (_, n) => weights[Math.floor(n / count) * data.draws + (n % count) * stride]);
+      return { count, weights: rows.map(thin) };
+    }
+
+    // Packed outcomes, an array for each row, which they fill from a place on.
+    const room = (count) => rows.map(() => new Float32Array(count));
+    function outcomes(basis, { weights, count }, out = room(count), from = 0) {
+      rows.forEach(({ rank, size, coefficients }, i) => {
+        const height = (k) => basis.reduce((sum, [n, v]) => sum + v * coefficients[k * size + n], 0);
+        out[i].fill(height(0), from, from + count);
+        for (let k = 0; k < rank; k++) {
+          const value = height(1 + k), start = k * count;
+          for (let d = 0; d < count; d++) out[i][from + d] += value * weights[i][start + d];
+        }
+      });
+      return out;
+    }
+
+    const packed = (limits) => limits.map((v, i) => INTO[limited[i].scale](v));
+    const keptOf = (values, most, count, from = 0) => kept(limited.map(({ k }) => values[k]), most, from, count);
+    const probability = (values, most, count) => keptOf(values, most, count) / count;
+    const unpacked = (values, k) => Float64Array.from(values[k], BACK[rows[k].scale]);
+
+    // What to expect at a place: of each row, and of all limits.
+    function expect(basis, limits) {
+      const values = outcomes(basis, all), most = packed(limits);
+      const of = (row, k) => ({
+        ...interval(unpacked(values, k)),
+        probability: row.slider === null ? null : kept([values[k]], [most[row.slider]], 0, data.draws) / data.draws,
+      });
+      return { probability: probability(values, most, data.draws), rows: rows.map(of) };
+    }
+
+    return { rows, limited, all, fewer, room, outcomes, packed, keptOf, probability, unpacked, expect };
+  }
+
   function planner(data) {
     const x = data.logTokens, step = x[1] - x[0], columns = x.length, lines = data.replay.length;
     const cells = columns * lines, draws = data.draws, least = data.minReplay;
-    const promises = data.promises.map((p) => ({
-      scale: p.scale, rank: p.rank, mean: new Float32Array(bytes(p.mean)), surfaces: rows(p.surfaces), weights: rows(p.weights),
-    }));
-    const room = promises.map(() => new Float32Array(draws));  // outcomes at one point
-    const all = promises.map((p) => p.weights);
+    const { all, fewer, room, outcomes, packed, keptOf, probability, expect } = drawsOf(data);
+    const some = fewer(FEW), scratch = { all: room(draws), some: room(some.count) };
 
     // The grid's lines are even in this coordinate, the arcsine transform of a share.
     const coordinate = (replay) => (2 / Math.PI) * Math.asin(Math.sqrt(Math.min(Math.max((replay - least) / (1 - least), 0), 1)));
@@ -87,65 +123,37 @@ const Explorer = (function () {
     const [fewest, largest] = data.plannedReplay, planned = (replay) => Math.min(Math.max(replay, fewest), largest);
     const isNear = (line) => replayAt(line + 1) >= fewest && replayAt(line - 1) <= largest;
 
-    // Mean and surfaces of a promise at a place of the grid, between its columns and lines.
-    function surfacesAt(p, column, line) {
-      let mean = 0;
-      const values = new Float64Array(p.rank), across = neighbours(column, columns);
-      for (const [j, a] of neighbours(line, lines)) {
-        for (const [i, b] of across) {
-          const cell = j * columns + i;
-          mean += a * b * p.mean[cell];
-          for (let k = 0; k < p.rank; k++) values[k] += a * b * p.surfaces[k * cells + cell];
-        }
-      }
-      return { mean, values };
+    // The basis at a place of the grid, between its columns and lines.
+    function cellsAt(column, line) {
+      const across = neighbours(column, columns);
+      return neighbours(line, lines).flatMap(([j, a]) => across.map(([i, b]) => [j * columns + i, a * b]));
     }
-
-    // Packed outcomes at a point: of all draws, or of the few that shade the map.
-    function outcomes(logTokens, replay, weights, count) {
-      const column = (logTokens - x[0]) / step, line = lineOf(replay);
-      promises.forEach((p, i) => {
-        const { mean, values } = surfacesAt(p, column, line);
-        multiply(p.rank, weights[i], count, mean, values, room[i], 0);
-      });
-      return room;
-    }
-
-    const packedLimits = (limits) => limits.map((v, i) => INTO[promises[i].scale](v));
+    const basisAt = (logTokens, replay) => cellsAt((logTokens - x[0]) / step, lineOf(replay));
 
     // What to expect at a point: as `value.promises` and `value.probabilities` of the package.
     function at(logTokens, replay, limits) {
-      const values = outcomes(logTokens, replay, all, draws), most = packedLimits(limits);
-      const sees = replay < ALL, probability = sees ? kept(values, most, 0, draws) / draws : 0;
-      const expected = values.map((packed, i) => {
-        const single = sees || i > 0 ? kept([packed], [most[i]], 0, draws) / draws : 0;
-        return { ...interval(Float64Array.from(packed, BACK[promises[i].scale])), probability: single };
-      });
-      return { probability, promises: expected };
+      const found = expect(basisAt(logTokens, replay), limits);
+      if (replay >= ALL) found.probability = found.rows[0].probability = 0;
+      return found;
     }
 
     // The grid of the map: every so-manieth draw's outcome in each cell, shape (cell, few) each.
-    const stride = Math.max(1, Math.floor(draws / FEW)), few = Math.floor(draws / stride);
     const mapReplay = Array.from({ length: lines }, (_, j) => replayAt(j));
-    const some = promises.map((p) => thin(p.weights, p.rank, draws, stride, few));
-    const grid = promises.map(() => new Float32Array(cells * few));
+    const grid = room(cells * some.count);
     let filled = 0;
     function fillLine() {
-      promises.forEach((p, i) => {
-        for (let column = 0; column < columns; column++) {
-          const { mean, values } = surfacesAt(p, column, filled);
-          multiply(p.rank, some[i], few, mean, values, grid[i], (filled * columns + column) * few);
-        }
-      });
+      for (let column = 0; column < columns; column++) {
+        outcomes(cellsAt(column, filled), some, grid, (filled * columns + column) * some.count);
+      }
       filled++;
       return filled < lines;
     }
 
     // Share of draws that keep all limits, in every cell of the map.
     function shares(limits) {
-      const most = packedLimits(limits), out = new Float64Array(cells);
+      const most = packed(limits), out = new Float64Array(cells);
       for (let cell = 0; cell < cells; cell++) {
-        if (mapReplay[Math.floor(cell / columns)] < ALL) out[cell] = kept(grid, most, cell * few, few) / few;
+        if (mapReplay[Math.floor(cell / columns)] < ALL) out[cell] = keptOf(grid, most, some.count, cell * some.count) / some.count;
       }
       return out;
     }
@@ -172,9 +180,9 @@ const Explorer = (function () {
 
     // The cheapest point that keeps all limits with the confidence; where there is none, the most probable.
     function best(share, limits, confidence, budget) {
-      const most = packedLimits(limits);
+      const most = packed(limits);
       const isEnough = (logTokens, replay) =>
-        kept(outcomes(logTokens, replay, all, draws), most, 0, draws) >= Math.ceil(confidence * draws - 1e-9);
+        keptOf(outcomes(basisAt(logTokens, replay), all, scratch.all), most, draws) >= Math.ceil(confidence * draws - 1e-9);
       // Between log tokens too few and enough, by halving.
       function first(low, high, replay) {
         for (let n = 0; n < HALVINGS; n++) {
@@ -209,7 +217,7 @@ const Explorer = (function () {
         for (const [across, up] of [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [1, 1], [1, -1], [-1, 1], [-1, -1]]) {
           const line = Math.min(Math.max(found.line + up * width, 0), lines - 1), r = planned(replayAt(line));
           const place = Math.min(Math.max(found.x + across * width * step, x[0]), x[columns - 1], cap(r, budget));
-          const p = kept(outcomes(place, r, some, few), most, 0, few);
+          const p = keptOf(outcomes(basisAt(place, r), some, scratch.some), most, some.count);
           if (p > found.p) found = { x: place, line, p };
         }
       }
@@ -250,7 +258,7 @@ const Explorer = (function () {
     }
 
     return {
-      limited, inputs, limits, confidence, outcome, tellSliders, tell,
+      inputs, limits, confidence, outcome, tellSliders, tell,
       isAsAsked: () => inputs.every(isUnmoved),
       reset: () => { for (const e of inputs) e.value = e.defaultValue; },
     };
@@ -263,16 +271,11 @@ const Explorer = (function () {
 
   function mixtures(data) {
     const { low, high, domains } = data, axes = 1 + domains.length;
-    const places = new Float32Array(bytes(data.places)), nodes = places.length / axes;
-    const sets = data.surfaces.map((s) => ({
-      rank: s.weights.steps.length, weights: rows(s.weights), coefficients: new Float32Array(bytes(s.coefficients)),
-    }));
-    const draws = data.draws, size = sets[0].coefficients.length / (1 + sets[0].rank);
-    const stride = Math.max(1, Math.floor(draws / FEWER)), few = Math.floor(draws / stride);
-    const all = sets.map((s) => s.weights), some = sets.map((s) => thin(s.weights, s.rank, draws, stride, few));
+    const places = numbers(data.places), nodes = places.length / axes;
+    const { rows, limited, fewer, outcomes, packed, probability, unpacked, expect } = drawsOf(data), some = fewer(FEWER);
 
     const shareInputs = domains.map((_, j) => field("m-share-" + j)), tokensInput = field("m-tokens");
-    const said = readout("m", data.rows, []), { limited } = said;
+    const said = readout("m", data.rows, []);
     const domainInput = field("m-domain"), box = field("mix");
     const shown = { x: data.start.x, shares: data.start.shares, moved: -1, base: data.start.shares };
 
@@ -302,52 +305,25 @@ const Explorer = (function () {
 
     // Cubed distances to the nodes, then one, each axis, and products of axes but the last.
     function basisAt(x, shares) {
-      const at = [Math.fround(data.alongTokens * x), ...shares.map((p) => Math.fround(Math.sqrt(p)))];
-      const basis = new Float64Array(size);
+      const at = [Math.fround(data.alongTokens * x), ...shares.map((p) => Math.fround(Math.sqrt(p)))], values = [];
       for (let n = 0; n < nodes; n++) {
         let square = 0;
         for (let k = 0; k < axes; k++) square += (at[k] - places[n * axes + k]) ** 2;
-        basis[n] = square * Math.sqrt(square);
+        values.push(square * Math.sqrt(square));
       }
-      let place = nodes;
-      basis[place++] = 1;
-      for (let k = 0; k < axes; k++) basis[place++] = at[k];
-      for (let i = 0; i < axes; i++) for (let k = i; k < axes && place < size; k++) basis[place++] = at[i] * at[k];
-      return basis;
+      values.push(1, ...at);
+      for (let i = 0; i < axes; i++) for (let k = i; k < axes; k++) values.push(at[i] * at[k]);
+      return values.slice(0, rows[0].size).map((v, n) => [n, v]);
     }
-
-    // Log losses of all draws, or of the few of the pictures, an array for each evaluation set.
-    function logLosses(x, shares, weights, count) {
-      const basis = basisAt(x, shares);
-      return sets.map(({ rank, coefficients }, s) => {
-        const heights = Array.from({ length: rank + 1 }, (_, k) => basis.reduce((sum, v, n) => sum + v * coefficients[k * size + n], 0));
-        const out = new Float64Array(count);
-        multiply(rank, weights[s], count, heights[0], heights.slice(1), out, 0);
-        return out;
-      });
-    }
-
-    // Draws of what a row tells of: the loss of a set or a weighted mean, or its rise.
-    function outcomes(losses, { weights, minus, per }) {
-      return losses[0].map((_, d) => weights.reduce((sum, w, s) => (w ? sum + w * Math.exp(losses[s][d]) : sum), -minus) / per);
-    }
-
-    const shareKept = (values, most) => kept(values, most, 0, values[0].length) / values[0].length;
-    const probability = (losses) => shareKept(limited.map((row) => outcomes(losses, row)), said.limits());
 
     // -- what is said ------------------------------------------------------------------
 
     function tell() {
-      const { x, shares } = shown, tokens = Math.exp(x), most = said.limits();
-      const losses = logLosses(x, shares, all, draws);
+      const { x, shares } = shown, tokens = Math.exp(x), there = expect(basisAt(x, shares), said.limits());
       // at the plan what the planner says, so that it reads the same everywhere on the page
       const isPlan = data.probability !== null && said.isAsAsked() && x === data.start.x && shares === data.start.shares;
-      const found = data.rows.map((row) => {
-        if (isPlan && row.planned) return row.planned;
-        const values = outcomes(losses, row);
-        return { ...interval(values), probability: row.slider === null ? null : shareKept([values], [most[row.slider]]) };
-      });
-      const ofAll = isPlan ? data.probability : probability(losses);
+      const found = data.rows.map((row, k) => (isPlan && row.planned) || there.rows[k]);
+      const ofAll = isPlan ? data.probability : there.probability;
       said.tell(found, "median", ofAll);
       said.tellSliders();
       const medians = data.rows.map((row, k) => `${row.name} ${said.outcome(row, found[k].median)}`).join(", ");
@@ -402,10 +378,13 @@ const Explorer = (function () {
     function drawAlong(x, shares) {
       const own = domains.map((_, j) => [...new Set([...evenly(reach(j)), shares[j]])]);
       const places = [...new Set(own.flat())].sort((a, b) => a - b), index = new Map(places.map((v, k) => [v, k]));
-      const columns = [places], series = [{}];
+      const columns = [places], series = [{}], most = packed(said.limits());
       domains.forEach((_, j) => {
         const chances = places.map(() => null), here = places.map(() => null);
-        for (const v of own[j]) chances[index.get(v)] = probability(logLosses(x, v === shares[j] ? shares : linked(shares, j, v), some, few));
+        for (const v of own[j]) {
+          const mixture = v === shares[j] ? shares : linked(shares, j, v);
+          chances[index.get(v)] = probability(outcomes(basisAt(x, mixture), some), most, some.count);
+        }
         here[index.get(shares[j])] = chances[index.get(shares[j])];
         columns.push(chances, here);
         series.push(line(hue(j)), dot(hue(j)));
@@ -420,8 +399,8 @@ const Explorer = (function () {
     function drawTrade(x, shares, most) {
       const j = Number(domainInput.value), at = evenly(reach(j)), columns = [at], series = [{}], bands = [];
       const found = at.map((v) => {
-        const losses = logLosses(x, linked(shares, j, v), some, few);
-        return limited.map(({ weights }) => interval(outcomes(losses, { weights, minus: 0, per: 1 })));
+        const values = outcomes(basisAt(x, linked(shares, j, v)), some);
+        return limited.map(({ k, minus, per }) => interval(unpacked(values, k).map((u) => minus + per * u)));
       });
       limited.forEach(({ minus, per }, i) => {
         const first = series.length, edge = line("transparent");
