@@ -87,7 +87,7 @@ def test_the_page_plans_the_mixture_and_asks_for_nothing(made):
     # sums differ in their last digits by the order of threads: the search ends at shares
     # near each other, and the ladder of tokens at one of two rungs
     assert pytest.approx(again.D, rel=1e-3) == made.plan.D
-    assert made.plan.shares == pytest.approx(again.shares, rel=1e-5)
+    assert made.plan.shares == pytest.approx(again.shares, rel=1e-4)
     assert made.plan.probability == again.probability
     text = made.path.read_text()
     assert "Which mixture, and how many tokens?" in text
