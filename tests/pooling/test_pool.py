@@ -248,7 +248,7 @@ def test_a_saved_pool_comes_back_as_it_was(five, pooled, tmp_path):
 
 
 def test_what_cannot_be_pooled_is_refused(five, pooled):
-    with pytest.raises(RunTableError, match=r"no column 'corpus'.*it has: N, "):
+    with pytest.raises(RunTableError, match=r"lacks column 'corpus'.*it has: N, "):
         pool(five, "forgetting", by="corpus")
     with pytest.raises(RunTableError, match=r"one domain only.*use fit"):
         pool(five.assign(domain="one"), "forgetting")

@@ -349,7 +349,7 @@ def test_the_table_of_checkpoints():
         bayeslaw.RunTableError, match=r"N 2e\+08, ptpp 20 has several values"
     ):
         checkpoints(table.assign(source_loss_before=[2.1, 2.2, 2.0, 2.0]))
-    with pytest.raises(bayeslaw.RunTableError, match="needs column 'loss_before'"):
+    with pytest.raises(bayeslaw.RunTableError, match="lacks column 'loss_before'"):
         checkpoints(table, "loss_before")
 
 
