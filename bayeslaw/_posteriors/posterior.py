@@ -141,11 +141,15 @@ class Piece:
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """Select the draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
-        effects = {
-            kind: {label: effect[index] for label, effect in of_kind.items()}
-            for kind, of_kind in self.effects.items()
-        }
-        return replace(self, values=values, effects=effects)
+        return replace(self, values=values, effects=take_effects(self.effects, index))
+
+
+def take_effects(effects: Effects, index: Int[np.ndarray, " taken"]) -> Effects:
+    """Select the draws ``index`` of learned effects."""
+    return {
+        kind: {label: effect[index] for label, effect in of_kind.items()}
+        for kind, of_kind in effects.items()
+    }
 
 
 @dataclass(frozen=True)

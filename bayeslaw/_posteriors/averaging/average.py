@@ -32,7 +32,7 @@ from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_eac
 from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.fits.goodness import other_signs
 from bayeslaw._posteriors.fits.misfit import add_short_names
-from bayeslaw._posteriors.posterior import DRIFT
+from bayeslaw._posteriors.posterior import DRIFT, take_effects
 from bayeslaw._tables.rows.settings import tell_read
 from bayeslaw._tables.runs import as_runs
 
@@ -189,10 +189,7 @@ def of_comparison(
         if drift:
             drifts = draw_drift(result.tau, result.drift_prior, int(draws), drift_rng)
         values[DRIFT] = drifts
-        effects = {
-            kind: {label: effect[chosen] for label, effect in of_kind.items()}
-            for kind, of_kind in result.effects.items()
-        }
+        effects = take_effects(result.effects, chosen)
         members.append(
             Member(
                 result.law,
