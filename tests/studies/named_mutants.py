@@ -233,7 +233,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "covariance + variance * of_groups.T @ of_groups",
         "covariance",
     ),
-    (f"{_AVERAGING}/judge.py", ".given(kinds).of_new_run()", ".given(kinds)"),
+    (f"{_AVERAGING}/judge.py", "pattern)]).of_new_run()", "pattern)])"),
     (
         f"{_AVERAGING}/judge.py",
         'below.note["rhat"] > MAX_RHAT',

@@ -331,12 +331,13 @@ def score_stage(
     """Score the forecast of a held-out stage, with noise and drift."""
     mean, draws, away, groups, y, size, row_sd, tokens, known = forecast
     centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
+    of_run = RunNoise.of(draws)
     new, densities = np.empty_like(centre), np.empty_like(centre)
+    # rows whose effects are known of the same kinds of groups have the same noise
     is_known = np.reshape([*known.values()], (len(known), len(y))).T
     for pattern in product((False, True), repeat=len(known)):
         rows = np.flatnonzero((is_known == np.array(pattern, bool)).all(axis=1))
-        kinds = [*compress(known, pattern)]
-        noise = RunNoise.of(draws).given(kinds).of_new_run()
+        noise = of_run.given([*compress(known, pattern)]).of_new_run()
         scale = noise.size_with(size[rows], row_sd[rows])
         error = (y[rows] - centre[:, rows]) / scale
         densities[:, rows] = noise.density(error) / scale
