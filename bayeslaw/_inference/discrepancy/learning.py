@@ -164,8 +164,8 @@ def learn(
         linear[chosen] = problem.draw_linear(log_scales, projected[chosen], rng)
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
     ends = np.cumsum(sizes)
-    # the last columns are the rows' stated errors, which are not part of a misfit
-    # Single precision suffices for both, and halves the file.
+    # The last columns are the rows' stated errors, which are not part of a misfit. Of the
+    # others single precision suffices, and halves the file.
     kept = linear[:, : ends[-1]].astype(np.float32)
     weights, *effects = np.split(kept, ends[:-1], axis=1)
     draws_of_scales = np.exp(scales[which])
