@@ -67,8 +67,8 @@ def test_a_limit_at_a_budget_is_kept_or_none_keeps_it(web, most, is_kept):
     assert told["feasible"] is is_kept
     assert (told["probability"] >= 0.9) is is_kept
     best = bayeslaw.best_mixture({"web": web}, N=1e9, D=2e10, max_loss={"web": most})
-    assert told["shares"] == pytest.approx(best.shares, rel=1e-6)
-    assert told["probability"] == best.probability
+    assert told["shares"] == pytest.approx(best.shares, abs=1e-4)
+    assert told["probability"] == pytest.approx(best.probability, abs=0.005)
 
 
 def test_a_budget_and_its_bound_are_one_too_many(web):

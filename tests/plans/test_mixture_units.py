@@ -169,8 +169,10 @@ def test_a_law_that_reads_no_loss_before_may_be_limited_in_its_rise(posteriors):
     rises = {name: f"{100 * (LIMITS[name] / before[name] - 1)}%" for name in LIMITS}
     given = {"max_loss": rises, "covariates": {"loss_before": before}}
     told, expected = planned(posteriors, **given), planned(posteriors)
-    assert pytest.approx(expected.D, rel=1e-6) == told.D
-    assert told.probability == expected.probability
+    # limits that differ in their last digit move tokens and shares by up to 1e-5
+    assert pytest.approx(expected.D, rel=1e-4) == told.D
+    assert told.shares == pytest.approx(expected.shares, abs=1e-4)
+    assert told.probability == pytest.approx(expected.probability, abs=0.005)
     assert [row["unit"] for row in told.limits] == ["relative"] * 2
 
 
