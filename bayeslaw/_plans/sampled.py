@@ -201,13 +201,17 @@ class SampledConstraint:
                     place[..., rows] = np.asarray(block)[
                         : len(place), : len(tokens), : len(rows)
                     ]
-        errors = np.zeros((len(log_tokens), self.draws))
+        # without tokens the noise is that of the longest training run
+        tokens = np.where(np.isfinite(log_tokens), np.exp(log_tokens), np.inf)
         for part in self.parts:
-            sizes = part.piece.error_size({"D": np.exp(log_tokens)})
-            # without tokens the noise is that of the longest training run
-            size = np.where(np.isfinite(log_tokens), sizes, 1.0)[:, None]
-            errors[:, part.rows] = size * self.noise[part.rows]
-        losses += errors
+            # of shape (choice, tokens, row), or what is broadcast to it
+            run = {"D": tokens[:, None], **part.fixed}
+            if "replay" in chosen:
+                replay = np.asarray(chosen["replay"], float)
+                own = replay[:, part.rows] if replay.ndim > 1 else replay[:, None]
+                run["replay"] = own[:, None]
+            size = part.piece.error_size(run)
+            losses[..., part.rows] += size * self.noise[part.rows]
         return losses.transpose(2, 0, 1)
 
     @cached_property

@@ -133,10 +133,11 @@ class Piece:
         }
 
     def error_size(
-        self, covariates: Mapping[str, Float[np.ndarray, " run"]]
-    ) -> Float[np.ndarray, " run"] | float:
-        """Scale of a run's error relative to `noise`, shape (run,)."""
-        return 1.0 if self.fading is None else self.fading.sizes(covariates)
+        self, covariates: Mapping[str, Float[np.ndarray, "..."]]
+    ) -> Float[np.ndarray, "..."] | float:
+        """Scale of a run's error relative to `noise`, in the shape that columns have."""
+        process = getattr(self.formula, "process", None)
+        return 1.0 if process is None else process.error_sizes(covariates)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """Select the draws ``index``, shape (taken,); repeats are allowed."""

@@ -1,4 +1,6 @@
-"""Errors that fade as budgets grow: of the misfit, of a run, and what it teaches."""
+"""Errors that fade as budgets grow, or with the share of the own domain: of the misfit, of
+a run, and what it teaches.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +18,11 @@ from bayeslaw._posteriors.repetition import repeating
 SIZES, TOKENS = np.meshgrid(np.geomspace(1e7, 1e9, 10), np.geomspace(1e8, 1e11, 10))
 COLUMNS = {"N": SIZES.ravel(), "D": TOKENS.ravel()}
 PROCESS = process.process_of(COLUMNS)
-FADED = replace(PROCESS, fading=process.Fading(power=0.3, largest=1e11))
+FADED = replace(
+    PROCESS,
+    fading=process.Fading(power=0.3, largest=1e11),
+    own_share=process.OwnShare(is_source=True, usual=0.2),
+)
 
 
 def test_errors_grow_by_a_power_below_the_longest_run_and_stay_beyond_it():
@@ -70,6 +76,41 @@ def test_the_power_is_found(power, low, high):
         PROCESS, rows, y, lambda at: law[at], 50, COLUMNS["D"]
     )
     assert low <= found <= high
+
+
+@pytest.mark.parametrize(("domain", "slope"), [("source", -1), ("target", 1), ("", 0)])
+def test_errors_are_larger_the_less_data_of_the_own_domain_a_run_has(
+    domain, slope, tmp_path
+):
+    """With little replay where losses fall with it, with much where they rise: by the
+    fourth root of the share, with a mean square of 1 over the runs. Where they do neither,
+    all are alike.
+    """
+    rng = np.random.default_rng(3)
+    runs = pd.DataFrame(COLUMNS).assign(
+        replay=rng.choice([0.05, 0.25, 0.75], SIZES.size)
+    )
+    runs["run"] = np.arange(len(runs))
+    loss = 1.8 + 406 / runs["N"] ** 0.34 + 411 / runs["D"] ** 0.28
+    noise = 0.003 * rng.standard_normal(len(runs))
+    runs["loss"] = loss * np.exp(0.1 * slope * runs["replay"] + noise)
+    moved = "(1 - replay)" if slope < 0 else "replay"
+    with pytest.warns(UserWarning, match="prior guessed: c_nats"):
+        made = bayeslaw.fit(
+            runs,
+            f"E + A/N^alpha + B/D^beta + c*{moved}",
+            preview=True,
+            on_failure="ignore",
+        )
+    made = bayeslaw.load(made.save(tmp_path / "fit.nc"))
+    at = runs.iloc[[0, 0]].assign(replay=[0.05, 0.75], run=["a", "b"], loss=3.0)
+    little, much = (made.log_loss(at, noise=True) - made.log_loss(at)).std(axis=0)
+    columns = {c: runs[c].to_numpy() for c in ("N", "D", "replay")}
+    by_tokens = made.misfit.process.fading.sizes(columns)
+    sizes = made.pieces()[0].error_size(columns) / by_tokens
+    share = {"source": 0.05 / 0.75, "target": 0.95 / 0.25, "": 1.0}[domain]
+    assert little / much == pytest.approx(share**-0.25, rel=0.05)
+    assert np.mean(sizes**2) == pytest.approx(1, rel=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """From a question to its problem: which draw meets which, with what noise and baseline."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -87,9 +86,11 @@ def test_noise_is_student_t_of_each_draw_s_own_scale():
 
 @dataclass(frozen=True)
 class Fading:
-    """A law whose errors are larger the shorter a run is."""
+    """A law whose errors are larger the shorter a run is, and the less it replays."""
 
-    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 4e9))
+    process: ClassVar = process.Process(
+        (), (), process.Fading(0.2, 4e9), own_share=process.OwnShare(True, 0.16)
+    )
 
     def __call__(self, values, columns):
         return falling(values, columns)
@@ -100,16 +101,20 @@ REPEATING = Repeating(Fading(), 1e12)
 
 @pytest.mark.parametrize("law", [Fading(), ChainLogLoss(Fading(), ()), REPEATING])
 @pytest.mark.parametrize(("tokens", "size"), [(1e8, 40**0.2), (4e9, 1), (1e10, 1)])
-def test_noise_of_a_short_run_is_as_large_as_in_forecasts(law, tokens, size):
-    """It fades up to the longest training run; so does that of a chain, and of a law of
-    repetition.
+@pytest.mark.parametrize(("replay", "of_share"), [(0.16, 1), (0.01, 8**0.25)])
+def test_noise_of_a_run_is_as_large_as_in_forecasts(
+    law, tokens, size, replay, of_share
+):
+    """It fades up to the longest training run, and with replay; so does that of a chain,
+    and of a law of repetition; also where each draw has a replay of its own.
     """
     source, read = piece(rising), ("D", "replay", "N", "ptpp")
     posed = problem(piece(law, covariates=read, **NOISY), source, baseline_loss=2.0)
     target, at = posed.constraints[0], np.log(tokens)
-    law = target.of_law.log_losses(at, 0.3)
-    loss = target.log_losses(at, 0.3)
-    np.testing.assert_allclose(loss - law, size * target.noise, atol=1e-12)
+    for levers in (replay, np.full(target.draws, replay)):
+        law = target.of_law.log_losses(at, levers)
+        error = target.log_losses(at, levers) - law
+        np.testing.assert_allclose(error, size * of_share * target.noise, atol=1e-12)
 
 
 def test_the_learned_effects_of_the_checkpoint_replace_those_of_a_new_one():

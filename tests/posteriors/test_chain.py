@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import jax
@@ -116,7 +115,7 @@ def test_runs_of_a_checkpoint_share_its_error():
 class Fading:
     """`pretrained`, with errors that shrink up to 20B tokens."""
 
-    process: ClassVar = SimpleNamespace(fading=process.Fading(0.2, 2e10))
+    process: ClassVar = process.Process((), (), process.Fading(0.2, 2e10))
 
     def __call__(self, draw, x):
         return pretrained(draw, x)

@@ -20,6 +20,7 @@ from bayeslaw._inference.discrepancy.learning import (
 )
 from bayeslaw._inference.discrepancy.process import (
     Fading,
+    OwnShare,
     process_from_dict,
     process_of,
     process_to_dict,
@@ -49,10 +50,14 @@ from bayeslaw._posteriors.posterior import (
     without_prefix,
 )
 from bayeslaw._tables import fitting
+from bayeslaw._tables.surface import CLEAR, partial_slope
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from xarray import Dataset
+
+
+OF_RUN = ("N", "D", "ptpp", "replay")  # what a loss is compared at
 
 
 class TrainingRuns(NamedTuple):
@@ -156,7 +161,21 @@ def learn_misfit(
         fading = Fading(power, float(tokens.max()))
         process = replace(process, fading=fading)
         rows = rows._replace(scale=fading.sizes(judged.covariates))
-    return learn(process, rows, judged.y, means, count, seed=seed, tries=tries)
+    misfit = learn(process, rows, judged.y, means, count, seed=seed, tries=tries)
+    return replace(misfit, process=replace(process, own_share=find_own_share(judged)))
+
+
+def find_own_share(runs: TrainingRuns) -> OwnShare | None:
+    """Find by which share errors of runs change: replay if losses fall with it, as those of
+    the source do, and the rest if they rise; None where it does not vary, or they do
+    neither.
+    """
+    columns = {c: v for c, v in runs.covariates.items() if c in OF_RUN}
+    table = pd.DataFrame(columns).assign(loss=np.exp(runs.y))
+    slope, error = partial_slope(table, "replay", OF_RUN)
+    if not abs(slope) > CLEAR * error > 0:
+        return None
+    return OwnShare.of(runs.covariates["replay"], is_source=slope < 0)
 
 
 def with_misfit(
