@@ -407,6 +407,7 @@ MOVES = {
     "6b4170b9": "laws of a checkpoint's losses drifted upwards at more tokens per parameter",
     "0c2628e6": "laws of the target read the stage",
     "0a91734c": "averages knew the checkpoints that they were fitted to",
+    "eb45c362": "errors of runs changed with replay",
 }
 
 
