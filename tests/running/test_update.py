@@ -76,6 +76,16 @@ def test_rows_of_a_run_that_lie_off_together_surprise_less_than_rows_alone():
     assert p[1] > 0.05
 
 
+def test_rows_of_no_groups_are_judged_too():
+    """Laws of tokens alone read no column that groups rows."""
+    rows = batch(np.random.default_rng(1), PRIOR_MEAN).drop(columns="run")
+    foreseen = surprises.foresee(lines(seed=2), rows)
+    assert surprises.surprise_of(foreseen).groups.empty
+    law = foreseen.law[:, 0]
+    why = surprises.attribute(foreseen, law, law + 0.1)
+    assert "of +10.00% the new rows tell" in why.sentence()
+
+
 def test_the_worst_rows_are_those_farthest_off_in_sds():
     rows = batch(np.random.default_rng(1), PRIOR_MEAN)
     rows.loc[5, "loss"] *= 1.5

@@ -117,10 +117,8 @@ def _find_first(
     tracks: Sequence[Track], confidence: float, start: float, end: float
 ) -> float | None:
     """Find the fewest log tokens at which all limits are kept at the confidence."""
-    for clock in np.linspace(start, end, PLACES):
-        if together(tracks, float(clock)) >= confidence:
-            return float(clock)
-    return None
+    places = np.linspace(start, end, PLACES).tolist()
+    return next((c for c in places if together(tracks, c) >= confidence), None)
 
 
 def _find_changes(

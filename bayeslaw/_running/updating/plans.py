@@ -137,18 +137,10 @@ def plan_change(
     log_tokens = math.log(before.D) if before.D else -math.inf
     # evaluated with the same pairs of draws and the same noise as the new plan
     choice = Choice(log_tokens, _get_replay(before), 0.0)
-    probabilities = value.probabilities(problem, log_tokens, choice.replay)
+    kept = value.probabilities(problem, *choice[:2])
     truth = value.perfect_information(problem, choice) if before.D else {}
-    return PlanChange(
-        before=before,
-        after=after,
-        kept={
-            name: probabilities[name]
-            for name in ("probability", "probability_target", "probability_forgetting")
-        },
-        regret_before=before.truth.get("regret"),
-        regret=truth.get("regret"),
-    )
+    then, now = before.truth.get("regret"), truth.get("regret")
+    return PlanChange(before, after, kept, regret_before=then, regret=now)
 
 
 def _pose_of_plan(
@@ -167,11 +159,10 @@ def planned_rows(
     if not planned.D:
         return {}
     question, model = _pose_of_plan(old, keywords, planned)
-    rows = {}
-    for name in (TARGET, FORGETTING):
-        if name not in question.pieces:
-            continue
-        chosen = {"D": planned.D, "replay": _get_replay(planned)}
-        run = {**model.at_means().columns[name], **chosen}
-        rows[name] = pd.DataFrame([run], index=["the old plan"])
-    return rows
+    chosen = {"D": planned.D, "replay": _get_replay(planned)}
+    columns = model.at_means().columns
+    return {
+        name: pd.DataFrame([{**columns[name], **chosen}], index=["the old plan"])
+        for name in (TARGET, FORGETTING)
+        if name in question.pieces
+    }
