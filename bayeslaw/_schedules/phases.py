@@ -236,8 +236,13 @@ class WeightedDomain(NamedTuple):
         losses = np.empty((self.pairs, shape[-1]))
         for part in self.parts:
             piece, rows = part.piece, part.rows
-            self._refuse_missing(piece, columns)
-            inputs = {c: columns[c] for c in piece.columns_in(columns)}
+            names = piece.columns_in(columns)
+            for missing in [c for c in names if c not in columns][:1]:
+                why = f"{missing!r}: give Phases(..., covariates={{{missing!r}: ...}})"
+                if missing in COLUMNS:
+                    why = f"{missing}, but the rates of pre-training are not given"
+                raise PlanError(f"the law of {self.name} reads {why}")
+            inputs = {c: columns[c] for c in names}
             if len(shape) == 1:
                 losses[rows] = np.exp(piece.at(inputs))
                 continue
@@ -250,19 +255,6 @@ class WeightedDomain(NamedTuple):
                 "values evaluated"
             )
         return losses
-
-    def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
-        missing = [c for c in piece.columns_in(columns) if c not in columns]
-        if missing and missing[0] in COLUMNS:
-            raise PlanError(
-                f"the law of {self.name} reads {missing[0]}, but the rates of "
-                "pre-training are not given"
-            )
-        if missing:
-            raise PlanError(
-                f"the law of {self.name} reads {missing[0]!r}: give Phases(..., "
-                f"covariates={{{missing[0]!r}: ...}})"
-            )
 
 
 @compiled(static_argnums=0)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.limits import POSITIVE, Kind, check_count, read_numbers
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.evidence import as_read, domain_of
@@ -40,6 +41,8 @@ from bayeslaw._tables import fitting
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
+ENOUGH = Kind(lambda x: x >= 0, "a number of at least 0, such as 1%", "")
+
 
 @dataclass(frozen=True, eq=False)
 class NextArguments:
@@ -59,6 +62,11 @@ class NextArguments:
     reference: Mapping[str, float] | None = None
     seed: int = 0
     costs: Costs | None = None
+
+    def __post_init__(self) -> None:
+        read_numbers(self, {"budget": POSITIVE, "enough": ENOUGH})
+        if self.batch is not None:
+            check_count("batch", self.batch)
 
     def table(self, domain: str) -> pd.DataFrame:
         """Convert candidates to the columns that the laws of a domain read."""
@@ -106,9 +114,19 @@ def _read_measured(
             f"measured row {strange[0]!r} is none of the candidates: give the table "
             "they were chosen from"
         )
-    table = measured[["row"]].assign(
-        **{c: _convert_losses(measured, c) for c in losses}
-    )
+    table = measured[["row", *losses]].copy()
+    for column in losses:
+        # a number above 0; empty, and then NaN, if the run failed
+        table[column] = numbers = pd.to_numeric(measured[column], errors="coerce")
+        text = measured[column].astype(str).str.strip()
+        is_empty = measured[column].isna() | (text == "")
+        is_wrong = ~is_empty & ~((numbers > 0) & (numbers < np.inf))
+        if is_wrong.any():
+            row, said = measured.loc[is_wrong, ["row", column]].iloc[0]
+            raise RunTableError(
+                f"measured row {row!r}, column {column!r}: {said!r} is no loss above 0; "
+                "leave it empty if the run failed"
+            )
     # of a run with the loss of one domain only it is unclear whether it failed or the
     # other loss was forgotten
     is_missing = table[losses].isna()
@@ -130,22 +148,6 @@ def _read_measured(
         )
     is_kept = table.index.isin([*gave.index, *failed.index])
     return table[is_kept].reset_index(drop=True)
-
-
-def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
-    """Convert losses to numbers, with NaN for failed runs."""
-    losses = pd.to_numeric(measured[column], errors="coerce")
-    written = measured[column].notna() & (
-        measured[column].astype(str).str.strip() != ""
-    )
-    wrong = (losses.isna() & written) | (losses <= 0) | np.isinf(losses)
-    if wrong.any():
-        first = measured[wrong].iloc[0]
-        raise RunTableError(
-            f"measured row {first['row']!r}, column {column!r}: {first[column]!r} is no "
-            "loss above 0; leave it empty if the run failed"
-        )
-    return losses
 
 
 # -- the goal --------------------------------------------------------------------------

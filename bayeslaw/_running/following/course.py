@@ -96,31 +96,27 @@ def shared_course(
     clock = np.log(rows[unit].to_numpy(float))
     excess = np.log(rows["loss"].to_numpy(float)) - mean_law(clock)
     # without names, the second row at a length is another run's
-    name = rows.groupby(unit).cumcount().to_numpy()
+    name = rows.groupby(unit).cumcount()
     if "run" in rows and rows["run"].notna().all():
-        name = rows["run"].to_numpy()
+        name = rows["run"]
+    points = pd.DataFrame({"clock": clock, "excess": excess, "name": name.astype(str)})
 
     # each run's excess at the points of all; NaN before its first point and after its
     # last; a place that only one run covers counts if that is a curve
-    places = np.unique(clock)
-    by_run = np.full((len(pd.unique(name)), len(places)), np.nan)
-    is_covered = np.zeros(len(places), bool)
-    for row, one in zip(by_run, pd.unique(name), strict=True):
-        own = name == one
-        order = np.argsort(clock[own])
-        at, off = clock[own][order], excess[own][order]
-        row[:] = np.interp(places, at, off, left=np.nan, right=np.nan)
-        is_covered |= np.isfinite(row) & (own.sum() >= CURVE)
-    is_covered |= np.isfinite(by_run).sum(axis=0) > 1
+    by_run = points.pivot_table("excess", "clock", "name")
+    by_run = by_run.interpolate("index", limit_area="inside")
+    is_curve = points.groupby("name").size() >= CURVE
+    is_alone = by_run.count(axis=1) == 1
+    is_covered = by_run.loc[:, is_curve].notna().any(axis=1) | ~is_alone
     if not is_covered.any():
         return None
-    places, by_run = places[is_covered], by_run[:, is_covered]
-    count, mean = np.isfinite(by_run).sum(axis=0), np.nanmean(by_run, axis=0)
-    freedom = float(count.mean()) - 1
+    by_run = by_run[is_covered]
+    places, count = by_run.index.to_numpy(), by_run.count(axis=1).to_numpy()
+    mean, freedom = by_run.mean(axis=1).to_numpy(), float(count.mean()) - 1
 
     # variance of runs around their mean, shared or in general where runs are few
-    squares = np.nansum((by_run - mean) ** 2, axis=0)
-    within = squares.sum() / max((count - 1).sum(), 1)
+    squares = by_run.sub(mean, axis=0).to_numpy() ** 2
+    within = np.nansum(squares) / max((count - 1).sum(), 1)
     of_mean = _average_variances(np.mean(mean**2) / 2, within, freedom) / count
     shared = max(float(np.mean(mean**2 - of_mean)), 0.0)
     weight = shared / (shared + of_mean)
