@@ -8,7 +8,6 @@ Nothing is fitted again. Draws are weighed as if a run's likelihood were left ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,7 +122,6 @@ def influence(
     """
     if plan.D is None or plan.replay is None or not plan.D:
         raise PlanError("there is no plan, so that no run carries it")
-    several = isinstance(source, Mapping)
     posteriors = {TARGET: as_posterior(target)} | by_name(source, FORGETTING)
     cases = {name: _make_cases(p) for name, p in posteriors.items()}
     if not any(cases.values()):
@@ -136,7 +134,7 @@ def influence(
         for name, p in posteriors.items()
     }
     first = tagged.pop(TARGET)
-    problem = problem_of(first, tagged if several else tagged[FORGETTING], **question)
+    problem = problem_of(first, tagged, **question)
     is_kept = problem.kept(float(np.log(plan.D)), plan.replay).all(axis=0)
     now = float(is_kept.mean())
     rows, weights = [], []

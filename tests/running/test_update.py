@@ -13,8 +13,8 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import LawError, RunTableError
 from bayeslaw._running.updating import surprise as surprises
+from bayeslaw._running.updating.changes import measure_move
 from bayeslaw._running.updating.plans import plan_change
-from bayeslaw._running.updating.shifts import measure_move
 from known import example, plans, saved, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from bayeslaw._base.limits import (
     LOSS,
     POSITIVE,
     RATE,
+    Kind,
     checked,
     read_numbers,
 )
@@ -80,21 +81,19 @@ class FollowerArguments(PromiseArguments):
     refit: bool = False
 
 
-def _read_limits(
-    limits: float | Mapping[str, float] | None, domains: list[str]
+def _by_domain(
+    what: str, given: float | Mapping[str, float], domains: Collection[str], kind: Kind
 ) -> dict[str, float]:
-    if limits is None:
-        return {}
-    if not isinstance(limits, Mapping):
-        if len(domains) > 1:
-            raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
-        limits = {domains[0]: limits}
-    for name in limits:
+    """Check losses, by domain if there are several."""
+    if not isinstance(given, Mapping):
+        first, *others = domains
+        if others:
+            raise PlanError(f"{what}: say of which domain, {{'target': 1.8, ...}}")
+        given = {first: given}
+    for name in given:
         if name not in domains:
-            raise PlanError(
-                f"max_loss of {name!r}: the fits are of {', '.join(domains)}"
-            )
-    return {n: checked(f"max_loss of {n}", x, LOSS) for n, x in limits.items()}
+            raise PlanError(f"{what} of {name!r}; followed: {', '.join(domains)}")
+    return {n: checked(f"{what} of {n}", x, kind) for n, x in given.items()}
 
 
 @takes(FollowArguments)
@@ -190,7 +189,8 @@ class Follower:
             posteriors = {domain_of(alone): alone for alone in posteriors.values()}
         if not isinstance(schedules, Mapping):
             schedules = {"": schedules}
-        limits = _read_limits(arguments.max_loss, list(posteriors))
+        limits = arguments.max_loss if arguments.max_loss is not None else {}
+        limits = _by_domain("max_loss", limits, posteriors, LOSS)
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
@@ -244,9 +244,7 @@ class Follower:
         PlanError
             A loss or a position is out of its range, or a domain is not followed.
         """
-        losses = loss if isinstance(loss, Mapping) else {next(iter(self.tracks)): loss}
-        if not isinstance(loss, Mapping) and len(self.tracks) > 1:
-            raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
+        losses = _by_domain("loss", loss, self.tracks, POSITIVE)
         place = checked(self.unit, at, POSITIVE)
         if place > self.question.until * (1 + 1e-9):
             raise PlanError(
@@ -255,11 +253,7 @@ class Follower:
             )
         tracks = dict(self.tracks)
         for name, value in losses.items():
-            if name not in tracks:
-                raise PlanError(f"a loss of {name!r}; followed: {', '.join(tracks)}")
-            tracks[name] = tracks[name].after(
-                place, checked(f"loss of {name}", value, POSITIVE)
-            )
+            tracks[name] = tracks[name].after(place, value)
         return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:

@@ -28,14 +28,16 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     is_kept,
 )
-from bayeslaw._running.updating.plans import plan_change, planned_rows
-from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
-from bayeslaw._running.updating.shifts import (
+from bayeslaw._running.updating.changes import (
+    RowChanges,
+    check_enough,
     forecast_shifts,
     largest_rows,
     law_shifts,
     parameter_shifts,
+    row_changes,
 )
+from bayeslaw._running.updating.plans import plan_change, planned_rows
 from bayeslaw._running.updating.surprise import (
     Foreseen,
     Surprise,

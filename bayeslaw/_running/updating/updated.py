@@ -13,8 +13,8 @@ from bayeslaw._base.shown import InJson, Shown, as_json, paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
+from bayeslaw._running.updating.changes import RowChanges
 from bayeslaw._running.updating.plans import PlanChange
-from bayeslaw._running.updating.rows import RowChanges
 from bayeslaw._running.updating.surprise import Attribution, Surprise, format_miss
 
 WEIGHTS = "weight_before weight_after drift_before drift_after"
