@@ -233,7 +233,4 @@ class Offer(Priced):
 def precision_of(offer: Offer, picks: Sequence[Pick]) -> Precision:
     """Compute the precision after measuring these runs."""
     # Precisions add: runs are independent given the law and the checkpoints.
-    precision = Precision(np.eye(offer.coordinates))
-    for pick in picks:
-        precision = precision + offer.information(pick)
-    return precision
+    return sum(map(offer.information, picks), Precision(np.eye(offer.coordinates)))

@@ -51,9 +51,11 @@ class Limits(NamedTuple):
 def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
     """Search the best set of runs, greedily, then by exchanges; in order of worth."""
     starts = [greedy(offer, criterion, limits, power) for power in POWERS]
+    # several runs may be worth a checkpoint although no single run is
+    cost = offer.checkpoint_cost
     starts += [
         greedy(offer, criterion, limits, power, paid=checkpoint)
-        for checkpoint in affordable_checkpoints(offer, limits)
+        for checkpoint in np.flatnonzero((cost > 0) & (cost < limits.budget)).tolist()
         for power in FEWER_POWERS
     ]
     affordable = np.argwhere(offer.due() <= limits.budget)
@@ -67,14 +69,6 @@ def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
     best = max(starts, key=lambda picks: criterion.value(precision_of(offer, picks)))
     exchanged = exchange(offer, criterion, limits, best)
     return order_by_worth(offer, criterion, exchanged)
-
-
-def affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
-    """List checkpoints that cost something, but less than the budget: several runs may
-    be worth such a checkpoint although no single run is.
-    """
-    cost = offer.checkpoint_cost
-    return np.flatnonzero((cost > 0) & (cost < limits.budget)).tolist()
 
 
 def greedy(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
+from scipy.stats import sem
 
 from bayeslaw._base.numbers import Z90, format_many
 from bayeslaw._base.schema import LABEL
@@ -187,10 +188,9 @@ def check_by_reweighting(
         count = count // 2
     by_goal = np.hstack([view.variance() for view in views])
     variances = by_goal.mean(axis=1)  # of each outcome
-    sd, error = math.sqrt(variances.mean()), math.nan
-    if len(variances) > 1:
-        # the error of a square root is the variance's error over twice the root
-        error = variances.std(ddof=1) / math.sqrt(len(variances)) / (2 * sd)
+    sd = math.sqrt(variances.mean())
+    # the error of a square root is the variance's error over twice the root
+    error = sem(variances) / (2 * sd) if len(variances) > 1 else math.nan
     record = {
         "picks": count,
         "outcomes": len(variances),
@@ -293,10 +293,9 @@ def _plan_again(
         )
         flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
     is_planned = np.isfinite(flops)
-    planned, many = np.array(flops)[is_planned], is_planned.sum() > 1
-    error = planned.std(ddof=1) / math.sqrt(len(planned)) if many else None
+    planned = np.array(flops)[is_planned]
     return {
         "flops": float(planned.mean()) if len(planned) else None,
-        "flops_error": None if error is None else float(error),
+        "flops_error": float(sem(planned)) if len(planned) > 1 else None,
         "share_with_a_plan": float(is_planned.mean()),
     }

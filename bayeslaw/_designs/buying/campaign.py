@@ -37,6 +37,7 @@ from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._tables import fitting
+from bayeslaw._tables.proposals import check_columns
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -102,12 +103,8 @@ def _read_measured(
     """Read rows and losses, and check that every row is among the candidates."""
     if measured is None or not len(measured):
         return pd.DataFrame({"row": [], **{column: [] for column in losses}})
-    for column in ("row", *losses):
-        if column not in measured:
-            raise RunTableError(
-                f"the table of measured runs lacks column {column!r}: give the rows "
-                "that were to be measured, with their losses"
-            )
+    why = ": give the rows that were to be measured, with their losses"
+    check_columns(measured, ["row", *losses], why, "the table of measured runs")
     strange = [row for row in measured["row"] if row not in offered.index]
     if strange:
         raise RunTableError(
@@ -191,11 +188,8 @@ def planned_region(
     model = {name: question[name] for name in ("N", "ptpp") if name in question}
     if any(np.ndim(size) for size in model.values()):
         raise PlanError("runs are chosen for the plan of one model: give one N")
-    lacking = [column for column in ("N", "D") if column not in candidates]
-    if lacking:
-        raise RunTableError(
-            f"the table of candidates lacks column {lacking[0]!r}, which a plan needs"
-        )
+    what = "the table of candidates"
+    check_columns(candidates, ["N", "D"], ", which a plan needs", what)
 
     def read(number: Any) -> float:
         """Read a number as people write it, or the mean of draws."""

@@ -26,6 +26,7 @@ from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.fitting import check_full
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -231,11 +232,7 @@ class OptionDraws(NamedTuple):
 def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) -> Goal:
     """Average log losses by recipe: rows named so in `RECIPE`, else each row."""
     if RECIPE in goal:
-        if goal[RECIPE].isna().any():
-            row = goal.index[goal[RECIPE].isna()][0]
-            raise RunTableError(
-                f"the goal's table, row {row}: column {RECIPE!r} is empty"
-            )
+        check_full(goal, RECIPE, "a choice among recipes needs")
         named = goal[RECIPE].astype(str)
         names = list(dict.fromkeys(named))
         places = [np.flatnonzero(named == name) for name in names]

@@ -317,8 +317,7 @@ def _tabulate(
             start = max(start, passed_over * (1 - TOLERANCE))
         places = np.geomspace(start, grid.longest * until, grid.nodes)
         schedule = pd.DataFrame({unit: places})
-    if unit not in schedule:
-        raise RunTableError(f"the schedule lacks column {unit!r}")
+    check_columns(schedule, [unit], what="the schedule")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})
     for name in columns:
         if name in schedule and name not in settings:
@@ -389,8 +388,7 @@ class RunSetting(NamedTuple):
         for name, schedule in self.schedules.items():
             end = self.until
             if courses and schedule is not None:
-                if unit not in schedule:
-                    raise RunTableError(f"schedule {name!r} lacks column {unit!r}")
+                check_columns(schedule, [unit], what=f"schedule {name!r}")
                 end = float(schedule[unit].max())
             courses[name] = course(
                 posterior, self.rows, end, schedule, self.seed, fitted=fitted

@@ -311,10 +311,9 @@ def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
 
 def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
     """Select a domain's rows; all, if it is the only one and none is named."""
-    if "domain" not in table:
-        if alone:
-            return table
-        raise RunTableError("the curve lacks column 'domain', which tells losses apart")
+    if alone and "domain" not in table:
+        return table
+    check_columns(table, ["domain"], ", which tells losses apart", "the curve")
     of_domain = table[table["domain"].astype(str) == name]
     if len(of_domain) or alone:
         return of_domain if len(of_domain) else table
@@ -367,8 +366,7 @@ def _are_in_warmup(
         steps = points["warmup"].dropna()
         warmup = float(steps.max()) if len(steps) else None
     if warmup is not None:
-        if "step" not in points:
-            raise RunTableError("warmup is in steps, and the curve lacks column 'step'")
+        check_columns(points, ["step"], ", in which warmup is", "the curve")
         return points["step"].to_numpy(float) < warmup
     rates = points["lr"].to_numpy(float) if "lr" in points else np.zeros(len(points))
     high = rates >= peak_share * np.max(rates, initial=0.0, where=np.isfinite(rates))

@@ -302,9 +302,11 @@ class Track:
         """
         rows = []
         for name, course in self.other_courses.items():
-            if not self._can_go_on_by(course):
-                continue
             clock = float(course.clock[-1])
+            apart = course.law_at(self.clock) - self.course.law_at(self.clock)
+            is_other = self.history and abs(float(np.median(apart))) >= SAME_PAST
+            if self.clock >= clock or is_other:
+                continue
             beyond = self.course.beyond_law(self.clock)
             if course.shared is not None:
                 beyond = course.beyond_law(clock)
@@ -440,8 +442,8 @@ class Track:
         lines += self.fit_warnings
         lines += [
             f"{self.name}: schedule {name!r} is over, or had another past: left out"
-            for name, course in self.other_courses.items()
-            if not self._can_go_on_by(course)
+            for name in self.other_courses
+            if name not in {*self.schedules["schedule"]}
         ]
         if self.is_worn:
             departure = self.departure
@@ -472,14 +474,6 @@ class Track:
     def _list_end(self, outlook: Outlook) -> list[float]:
         """List a forecast and the probability of keeping the limit, as in `END`."""
         return [*self._interval_of(outlook).values(), self._probability_of(outlook)]
-
-    def _can_go_on_by(self, course: Course) -> bool:
-        if self.clock >= course.clock[-1]:
-            return False
-        if not self.history:
-            return True
-        apart = course.law_at(self.clock) - self.course.law_at(self.clock)
-        return abs(float(np.median(apart))) < SAME_PAST
 
     def _simulate_foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
         """Simulate log losses at one point, by the posterior from before the run."""
