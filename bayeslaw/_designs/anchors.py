@@ -30,12 +30,12 @@ from bayeslaw._designs.goals.goal import (
     CHOSEN,
     KINDS,
     GainName,
+    Goal,
     forecast_goal,
     gain_for,
-    goal_of,
     read_goal,
-    unit_of,
 )
+from bayeslaw._designs.goals.plan import cheapest_plan, domains_of
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._designs.worth import (
@@ -415,7 +415,15 @@ def anchors(arguments: AnchorArguments) -> Anchors:
             "and the gain 'variance'; a plan has its limits in the goal"
         )
     # the list, and what it does
-    aim = goal_of(target, goal, gain, offered, arguments.run_length, sources)
+    length = arguments.run_length
+    if isinstance(goal, Mapping):
+        plan_now = cheapest_plan(target, sources, goal)
+        # while none reaches its confidence, the variance of its limited losses
+        is_short = gain == "plan" and not plan_now.is_reached
+        views = domains_of(plan_now, offered, length)
+        aim = Goal(views, "variance" if is_short else gain, plan=plan_now)
+    else:
+        aim = forecast_goal(target, goal, gain, offered, length)
     market = Market.of(offered, aim)
     bought, stop = best_list(market, limits, arguments.least)
     picks = bought.picks
@@ -460,7 +468,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     return Anchors(
         picks=_build_records(offered, bought),
         gain=aim.gain,
-        unit=unit_of(aim.gain, costs),
+        unit="money of the plan" if plan and costs else KINDS[aim.gain].unit,
         goal_sd_before=bought.sds[0],
         goal_sd_after=bought.sds[-1],
         spent=market.offer.price_picks(picks),

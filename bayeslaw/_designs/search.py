@@ -93,7 +93,7 @@ def greedy(
     if paid is not None and paid not in used:
         used.add(paid)
         spent += offer.checkpoint_cost[paid]
-    lists, worth = [picks], [criterion.value(precision)]
+    best, worth = picks, criterion.value(precision)
     while True:
         # sums of costs may miss the budget by rounding
         remaining = (limits.budget - spent) * (1 + 1e-12)
@@ -120,8 +120,7 @@ def greedy(
             run, stop = map(int, np.unravel_index(np.argmax(scores), cost.shape))
             steps.append((scores[run, stop], shop, (run, stop), cost[run, stop]))
         if not steps:
-            # Gains for a plan can be negative on the way, so keep the best list.
-            return lists[int(np.argmax(worth))]
+            return best
         _, shop, (run, stop), price = max(steps, key=lambda step: step[0])
         if shop is offer:
             picks = [*picks, (run, stop)]
@@ -131,8 +130,9 @@ def greedy(
         precision = precision + shop.information((run, stop))
         used |= offer.checkpoints_of(picks)
         spent += price
-        lists.append(picks)
-        worth.append(criterion.value(precision))
+        # gains for a plan can be negative on the way, so keep the best list
+        if (value := criterion.value(precision)) > worth:
+            best, worth = picks, value
 
 
 def exchange(

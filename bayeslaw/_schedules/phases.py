@@ -186,16 +186,12 @@ def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
 def columns_of(
     first: Areas | None,
     second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
-) -> dict[str, Float[np.ndarray, "*step"]]:
-    """Arrange the areas of both phases as columns of one shape. By default the areas of
-    adaptation are 0, as before its first step.
+) -> dict[str, Any]:
+    """Name the areas of both phases as columns. By default the areas of adaptation are
+    0, as before its first step.
     """
-    columns: dict[str, Any] = {}
-    if first is not None:
-        columns |= {"S1_pt": first.S1, "S2_pt": first.S2}
-    columns |= {"S1_cpt": second[0], "S2_cpt": second[1]}
-    of_one_shape = np.broadcast_arrays(*map(np.asarray, columns.values()))
-    return dict(zip(columns, of_one_shape, strict=True))
+    columns = {} if first is None else {"S1_pt": first.S1, "S2_pt": first.S2}
+    return columns | {"S1_cpt": second[0], "S2_cpt": second[1]}
 
 
 def finished(path: PhaseAreas | None) -> Areas | None:
@@ -203,7 +199,7 @@ def finished(path: PhaseAreas | None) -> Areas | None:
     return None if path is None else path.at(path.steps)
 
 
-def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
+def after_both(phases: Phases) -> dict[str, Any]:
     """Compute the areas after both schedules, scalars."""
     first, second = both_paths(phases)
     return columns_of(finished(first), second.at(second.steps))

@@ -50,11 +50,12 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     # a loss that has passed its least: keep its checkpoint
     if past:
         words = [
-            f"the loss of {name} was least, {least.loss:.4g} nats, at "
-            f"{format_count(least.at)} {unit} and has risen by {least.rise:.1%} since"
+            f"the loss of {name} was least, {least['loss']:.4g} nats, at "
+            f"{format_count(least['at'])} {unit} and has risen by "
+            f"{least['rise']:.1%} since"
             for name, least in past.items()
         ]
-        first = min(least.at for least in past.values())
+        first = min(least["at"] for least in past.values())
         reason = (
             f"{'; '.join(words)}, where the law still falls; keep the checkpoint of "
             f"{format_count(first)} {unit}, and look at why before going on"

@@ -64,16 +64,6 @@ class Moment(NamedTuple):
     surprise: float  # surprise of all points so far, see `Track.surprise`
 
 
-class Least(NamedTuple):
-    """The least loss of a run that has risen since: tokens (or steps), the loss there in
-    nats per token, and the share by which the last loss is higher.
-    """
-
-    at: float
-    loss: float
-    rise: float
-
-
 @dataclass(frozen=True, eq=False)
 class Track:
     """A run's loss on one domain: the posterior before it, and its points."""
@@ -340,8 +330,11 @@ class Track:
         return float(min(1.0, from_band / (1 - JUMPS), from_step / JUMPS))
 
     @property
-    def risen(self) -> Least | None:
-        """Find the least loss, if the run has risen since and its law does not."""
+    def risen(self) -> dict[str, float] | None:
+        """Find the least loss, if the run has risen since and its law does not: tokens
+        (or steps) ``at``, the ``loss`` there, and ``rise``, the share by which the last
+        loss is higher.
+        """
         losses = np.log([moment.loss for moment in self.history])
         place = int(np.argmin(losses)) if len(losses) else 0
         over = losses[place + 1 :][-ROWS_OVER:] - losses[place : place + 1]
@@ -355,7 +348,8 @@ class Track:
         before, now = np.median(law, axis=0)
         if now > before:
             return None
-        return Least(least.at, least.loss, float(np.expm1(over[-1])))
+        rise = float(np.expm1(over[-1]))
+        return {"at": least.at, "loss": least.loss, "rise": rise}
 
     @property
     def is_worn(self) -> bool:
@@ -398,7 +392,6 @@ class Track:
         if self.limit is not None:
             new = self.first.at(self.end) + self.first.error
             probability_before = float(np.mean(new <= np.log(self.limit)))
-        least = self.risen
         return Followed(
             unit=unit,
             points=len(self.history),
@@ -415,7 +408,7 @@ class Track:
             surprise=self.surprise,
             side=side,
             known_from=known_from,
-            least=None if least is None else least._asdict(),
+            least=self.risen,
             khat=self.departure.khat,
             effective_draws=self.departure.effective,
             notes=tuple(self._list_notes()),
