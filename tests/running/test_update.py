@@ -291,6 +291,22 @@ def test_one_run_of_a_larger_model_narrows_too_much_where_losses_before_are_read
     assert sum("become too narrow" in str(w.message) for w in seen) == warned
 
 
+@pytest.mark.filterwarnings("ignore:priors? guessed")
+def test_new_rows_may_tell_a_size_that_the_old_table_did_not(monkeypatch):
+    """Also for laws that start from a measured loss and read no size."""
+    law = bayeslaw.law_from_formula("loss_before + A*D^-alpha")
+    values = {name: np.full(20, p.median) for name, p in law.priors.items()}
+    values |= {"sigma": np.full(20, 0.01), "dof": np.full(20, 8.0)}
+    rows = pd.DataFrame({"D": np.geomspace(1e8, 1e10, 8), "loss_before": 2.0})
+    old = saved.make_fit(law, values, rows.assign(loss=2.1))
+    monkeypatch.setattr(
+        "bayeslaw._running.updating.update.refit_like", lambda *_, **__: old
+    )
+    more = rows.assign(loss=2.1, N=1e8)
+    more = pd.concat([more, more.tail(1).assign(D=2e10)], ignore_index=True)
+    assert len(bayeslaw.update(old, more).first.changes.new) == 1
+
+
 def test_what_cannot_be_updated_is_refused_in_a_line():
     old, table = updates.old_fit(), updates.with_second()
     with pytest.raises(RunTableError, match="no rows of domain target"):

@@ -291,10 +291,9 @@ class Follower:
 
 def domain_of(posterior: Posterior) -> str:
     """Name the domain of a posterior's losses; "loss" if it has no name."""
-    if table_of(posterior) is None:
-        # a domain of a pool keeps no table, but has a name
-        return getattr(posterior, "domain", None) or "loss"
-    return one_domain(posterior) or "loss"
+    # a domain of a pool may keep no table, but has a name
+    named = getattr(posterior, "domain", None)
+    return (named if table_of(posterior) is None else one_domain(posterior)) or "loss"
 
 
 # -- the points of a run ---------------------------------------------------------------

@@ -58,12 +58,8 @@ class PlanChange(InJson):
         replay, or because there is a plan only before or only after.
         """
         before, after = self.before, self.after
-        if before.feasible != after.feasible:
-            return True
-        if before.D is None or after.D is None:
-            return (before.D is None) != (after.D is None)
-        if not (before.D and after.D):
-            return before.D != after.D
+        if before.feasible != after.feasible or not (before.D and after.D):
+            return before.feasible != after.feasible or before.D != after.D
         # the same factor up and down
         other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
         other_replay = abs(_get_replay(after) - _get_replay(before)) > 0.05

@@ -261,7 +261,8 @@ def _warn_of_one_run(batch: _Batch) -> None:
     (docs/howto/update.md, measured).
     """
     old, new = batch.old.runs, batch.changes.new
-    if "N" not in new or not starts_from_losses(columns_read(batch.old)):
+    read = columns_read(batch.old)
+    if not {"N"} <= {*old} & {*new} or not starts_from_losses(read):
         return
     settings = [c for c in ("run", "N", "ptpp", "replay") if c in new]
     is_larger = new["N"].min() > old["N"].max()
