@@ -12,7 +12,13 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import EVEN_CHANCE, LOSS, POSITIVE, check_count, checked
+from bayeslaw._base.limits import (
+    EVEN_CHANCE,
+    LOSS,
+    POSITIVE,
+    check_count,
+    read_numbers,
+)
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, format_many, format_spread
 from bayeslaw._base.schema import LABEL
@@ -24,12 +30,12 @@ from bayeslaw._designs.goals.goal import (
     CHOSEN,
     KINDS,
     GainName,
+    Goal,
     forecast_goal,
     gain_for,
-    goal_of,
     read_goal,
-    unit_of,
 )
+from bayeslaw._designs.goals.plan import cheapest_plan, domains_of
 from bayeslaw._designs.menu import Menu, check_rows, days_of, menu
 from bayeslaw._designs.search import Limits
 from bayeslaw._designs.worth import (
@@ -186,18 +192,15 @@ class Anchors(Shown):
         keys = [candidates[c] for c in (*counts, *levels)] or [candidates.index * 0]
         differs = candidates.groupby(keys, dropna=False)[others].nunique() > 1
         levels += [c for c in others if differs[c].any()]
-        fields = ["run", "row", "cost", "gain", "goal_sd"]  # of no pick, too
-        picks = pd.DataFrame(self.picks, columns=fields)
-        runs = picks.groupby(["run", "row"], sort=False)
-        bought = runs[["cost", "gain"]].sum()
-        bought["times"], bought["goal_sd"] = runs.size(), runs["goal_sd"].last()
-        last = runs.tail(1).set_index(["run", "row"]).index
-        bought = bought.loc[last].reset_index()
+        run, told = ["run", "row"], {"cost": "sum", "gain": "sum", "goal_sd": "last"}
+        picks = pd.DataFrame(self.picks, columns=[*run, *told])  # of no pick, too
+        last = ~picks.duplicated(run, keep="last")
+        bought = picks[run].join(picks.groupby(run)[[*told]].agg(told), on=run)
+        bought["times"] = picks.groupby(run)["cost"].transform("size")
+        bought = bought[last].reset_index(drop=True)
         of_runs = candidates.loc[bought["row"], [*counts, *levels]]
-        table = of_runs.reset_index(drop=True)
+        table = bought[run].join(of_runs.reset_index(drop=True))
         table[counts] = table[counts].map(format_count)
-        table.insert(0, "row", bought["row"])
-        table.insert(0, "run", bought["run"])
         if (bought["times"] > 1).any():
             table["times"] = bought["times"]
         table["cost"] = bought["cost"].map("{:.3g}".format)
@@ -278,6 +281,13 @@ class AnchorArguments:
     costs: Costs | None = None
     max_loss: float | None = None
     confidence: float = 0.9
+
+    def __post_init__(self) -> None:
+        kinds = {"budget": POSITIVE, "max_loss": LOSS, "confidence": EVEN_CHANCE}
+        read_numbers(self, kinds)
+        check_count("replicates", self.replicates)
+        if self.max_picks is not None:
+            check_count("max_picks", self.max_picks)
 
 
 @takes(AnchorArguments)
@@ -365,18 +375,23 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     """
     target, source = as_posterior(arguments.posterior), arguments.source
     sources = {} if source is None else by_name(source, FORGETTING)
-    posteriors = {TARGET: target, **sources}
+    posteriors = {TARGET: target} | sources
     if isinstance(arguments.candidates, pd.DataFrame):
         check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
     goal, costs = read_goal(arguments.goal, arguments.costs)
-    confidence = checked("confidence", arguments.confidence, EVEN_CHANCE)
-    max_loss = arguments.max_loss
-    if max_loss is not None:
-        max_loss = checked("max_loss", max_loss, LOSS)
     runtime.start()
     offered = menu(candidates, costs)
-    limits = _read_limits(offered, arguments)
+    most = int(arguments.max_picks or len(offered.cost) * arguments.replicates)
+    limits = Limits(arguments.budget, arguments.replicates, most)
+    due = offered.due()
+    cheapest = np.unravel_index(np.argmin(due), due.shape)
+    if limits.budget < due[cheapest]:
+        row = candidates.index[offered.rows[cheapest]]
+        raise PlanError(
+            f"budget {limits.budget:g} is below the cheapest candidate, row {row} at "
+            f"{due[cheapest]:g}; raise it, or offer smaller runs"
+        )
     # refuse candidates that posteriors cannot evaluate, before a plan is searched
     for name, posterior in posteriors.items():
         table = as_read(candidates, name)
@@ -393,14 +408,22 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     is_begun = offered.begun(offered.had).any(axis=1, keepdims=True)
     once = np.where(is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
-    gain = gain_for(arguments.gain, goal, source is not None)
+    gain, max_loss = gain_for(arguments.gain, goal, bool(sources)), arguments.max_loss
     if max_loss is not None and (gain != "variance" or isinstance(goal, Mapping)):
         raise PlanError(
             "max_loss is a limit on runs that are forecast: it needs a table as the goal "
             "and the gain 'variance'; a plan has its limits in the goal"
         )
     # the list, and what it does
-    aim = goal_of(target, goal, gain, offered, arguments.run_length, sources)
+    length = arguments.run_length
+    if isinstance(goal, Mapping):
+        plan_now = cheapest_plan(target, sources, goal)
+        # while none reaches its confidence, the variance of its limited losses
+        is_short = gain == "plan" and not plan_now.is_reached
+        views = domains_of(plan_now, offered, length)
+        aim = Goal(views, "variance" if is_short else gain, plan=plan_now)
+    else:
+        aim = forecast_goal(target, goal, gain, offered, length)
     market = Market.of(offered, aim)
     bought, stop = best_list(market, limits, arguments.least)
     picks = bought.picks
@@ -440,11 +463,12 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     if aim.gain == "variance" and aim.plan is None:
         new_run = foresee_new_run(market, bought)
     if max_loss is not None and isinstance(goal, pd.DataFrame):
-        verdicts = foresee_verdicts(market, picks, goal.index, max_loss, confidence)
+        sure = arguments.confidence
+        verdicts = foresee_verdicts(market, picks, goal.index, max_loss, sure)
     return Anchors(
         picks=_build_records(offered, bought),
         gain=aim.gain,
-        unit=unit_of(aim.gain, costs),
+        unit="money of the plan" if plan and costs else KINDS[aim.gain].unit,
         goal_sd_before=bought.sds[0],
         goal_sd_after=bought.sds[-1],
         spent=market.offer.price_picks(picks),
@@ -494,29 +518,6 @@ def appraise(
     return sds[0], sds[-1]
 
 
-def _read_limits(offered: Menu, arguments: AnchorArguments) -> Limits:
-    """Read the limits of the list: budget, replicates of each run, and number of picks.
-
-    The budget must pay for the cheapest candidate.
-    """
-    replicates, max_picks = arguments.replicates, arguments.max_picks
-    check_count("replicates", replicates)
-    if max_picks is not None:
-        check_count("max_picks", max_picks)
-    budget = checked("budget", arguments.budget, POSITIVE)
-    due = offered.due()
-    run, stop = np.unravel_index(np.argmin(due), due.shape)
-    cheapest = due[run, stop]
-    if budget < cheapest:
-        row = offered.table.index[offered.rows[run, stop]]
-        raise PlanError(
-            f"budget {budget:g} is below the cheapest candidate, row {row} at "
-            f"{cheapest:g}; raise it, or offer smaller runs"
-        )
-    most = int(max_picks or len(offered.cost) * replicates)
-    return Limits(budget, int(replicates), most)
-
-
 def _name_measured(
     posterior: Posterior, candidates: pd.DataFrame, begun: Bool[np.ndarray, " row"]
 ) -> list[str]:
@@ -532,24 +533,22 @@ def _name_measured(
 
 
 def _build_records(offered: Menu, appraisal: Appraisal) -> list[dict[str, Any]]:
-    labels = [
-        int(row) if isinstance(row, int | np.integer) else str(row)
-        for row in offered.table.index
+    index = offered.table.index.tolist()
+    labels = [row if isinstance(row, int) else str(row) for row in index]
+    bought = [run for run, _ in appraisal.picks]
+    gains = {
+        "cost": appraisal.cost,
+        "gain": appraisal.gain,
+        "gain_error": appraisal.gain_error,
+        "goal_sd": appraisal.sds[1:],
+    }
+    return [
+        {
+            "row": labels[offered.rows[run, stop]],
+            "rows": [labels[i] for i in offered.measured_by((run, stop))],
+            "run": offered.names(run),
+            "replicate": bought[: k + 1].count(run),
+            **{name: float(numbers[k]) for name, numbers in gains.items()},
+        }
+        for k, (run, stop) in enumerate(appraisal.picks)
     ]
-    records = []
-    replicates: dict[int, int] = {}
-    for k, (run, stop) in enumerate(appraisal.picks):
-        replicates[run] = replicates.get(run, 0) + 1
-        records.append(
-            {
-                "row": labels[offered.rows[run, stop]],
-                "rows": [labels[i] for i in offered.measured_by((run, stop))],
-                "run": offered.names(run),
-                "replicate": replicates[run],
-                "cost": float(appraisal.cost[k]),
-                "gain": float(appraisal.gain[k]),
-                "gain_error": float(appraisal.gain_error[k]),
-                "goal_sd": appraisal.sds[k + 1],
-            }
-        )
-    return records

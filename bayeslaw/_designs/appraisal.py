@@ -5,9 +5,9 @@ list within limits, and where it ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class Appraisal:
 
     @property
     def gain_error(self) -> Float[np.ndarray, " pick"]:
-        """Monte Carlo error of each gain."""
-        return _estimate_batch_error(self.batches)
+        """Monte Carlo error of each gain, by batch means."""
+        return np.std(self.batches, axis=0, ddof=1) / math.sqrt(BATCHES)
 
 
 def best_list(
@@ -126,7 +126,8 @@ def _find_certain_picks(
             return appraisal, bool(barred.any())
         reordered = appraise_picks(market, [*certain, *doubtful])
         last = slice(len(certain), None)
-        error = _estimate_batch_error(reordered.batches[:, last].sum(axis=1))
+        together = reordered.batches[:, last].sum(axis=1)
+        error = np.std(together, ddof=1) / math.sqrt(BATCHES)
         if reordered.gain[last].sum() > errors * error:
             return appraisal, bool(barred.any())
         for run, stop in doubtful:
@@ -145,8 +146,11 @@ def appraise_picks(
     each coordinate, because its covariance could not be inverted.
     """
     offer, approximation = market.offer, market.approximation
-    known = np.eye(offer.coordinates)
-    gain = np.diff(_compute_running_gains(offer, market.criterion, picks, known))
+    informations = [offer.information(pick) for pick in picks]
+    start = np.eye(offer.coordinates)
+    # the precision after no pick, the first, the first two, ...
+    known = [*accumulate(informations, initial=Precision(start))]
+    gain = np.diff([market.criterion.value(precision) for precision in known])
     price = [offer.price_picks(picks[:count]) for count in range(len(picks) + 1)]
     draws, rank = approximation.draws.shape
     batches = np.zeros((BATCHES, len(picks)))
@@ -155,36 +159,11 @@ def appraise_picks(
             # all draws together have unit covariance, a batch has its own
             of_batch = approximation.draws[approximation.batch == b]
             covariance = np.atleast_2d(np.cov(of_batch.T, bias=True))
-            start = known.copy()
-            start[:rank, :rank] = np.linalg.inv(draws * covariance)
-            gains = _compute_running_gains(offer, market.criterion, picks, start)
-            batches[b] = np.diff(gains)
+            of_start = start.copy()
+            of_start[:rank, :rank] = np.linalg.inv(draws * covariance)
+            in_batch = accumulate(informations, initial=Precision(of_start))
+            batches[b] = np.diff([market.criterion.value(p) for p in in_batch])
     variance = Variance(approximation.goals)
-    lowered = _compute_running_gains(offer, variance, picks, known)
-    remaining = np.maximum(variance.total - np.array(lowered), 0.0)
-    sds = [float(sd) for sd in np.sqrt(remaining)]
+    lowered = np.array([variance.value(precision) for precision in known])
+    sds = np.sqrt(np.maximum(variance.total - lowered, 0.0)).tolist()
     return Appraisal(picks, np.diff(price), gain, batches, sds)
-
-
-def _compute_running_gains(
-    offer: Offer,
-    criterion: Criterion,
-    picks: Sequence[Pick],
-    start: Float[np.ndarray, "coordinate coordinate"],
-) -> list[float]:
-    """Compute the gain of no pick, the first, the first two, ..., from a precision of
-    shape (coordinate, coordinate), up to a constant.
-    """
-    precision = Precision(start)
-    values = [criterion.value(precision)]
-    for pick in picks:
-        precision = precision + offer.information(pick)
-        values.append(criterion.value(precision))
-    return values
-
-
-def _estimate_batch_error(
-    gains: Float[np.ndarray, "batch *#pick"],
-) -> Float[Any, "*#pick"]:
-    """Estimate the Monte Carlo error of means by batch means, shape (batch, ...) -> (...)."""
-    return np.std(gains, axis=0, ddof=1) / math.sqrt(len(gains))

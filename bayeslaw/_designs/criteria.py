@@ -86,7 +86,7 @@ class Information(Criterion):
         else:
             if_known = precision + Precision(self.goal)
             if_goal_known = _log_diagonal(offer.factors(if_known)[1])
-        return offer.at_stops(np.cumsum(now - if_goal_known, axis=1))
+        return np.cumsum(now - if_goal_known, axis=1)[:, offer.last_of_stop]
 
 
 def _log_diagonal(
@@ -127,7 +127,7 @@ class OfGoals(Criterion):
         # because L is triangular.
         moved, factor = offer.factors(precision)
         squares = np.linalg.solve(factor, moved @ self.rows.T) ** 2
-        lowered = offer.at_stops(np.cumsum(squares, axis=1))  # (run, stop, goal)
+        lowered = np.cumsum(squares, axis=1)[:, offer.last_of_stop]  # (run, stop, goal)
         return self.improve(variances_at(precision, self.rows), lowered)
 
     def improve(

@@ -231,14 +231,11 @@ def already_had(
     # columns that identify a run; the others are results or costs
     outcomes = ("cost", "step", "lr")
     settings = {c for c in NUMERIC if "loss" not in c and c not in outcomes}
-    settings.add("seed")
-    settings.update(columns_read(posterior))
-    if same_run:
-        settings.add("run")
-    names = [c for c in table if c in runs and c in settings]
+    settings |= {"seed", *columns_read(posterior)} | ({"run"} if same_run else set())
+    names = [c for c in map(str, table) if c in runs and c in settings]
     if not names or (same_run and "run" not in names):
         return none
-    had, offered = number_alike(runs, table, [*map(str, names)])
+    had, offered = number_alike(runs, table, names)
     return np.isin(offered, had)
 
 

@@ -75,66 +75,49 @@ def principal(
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointBlock:
-    """Blocks of the joint precision that belong to one checkpoint's effects."""
-
-    between: Float[np.ndarray, "coordinate effect"]  # coordinates and effects
-    # precision added to the effects' prior precision I
-    effects: Float[np.ndarray, "effect effect"]
-
-    def __add__(self, block: CheckpointBlock) -> CheckpointBlock:
-        return CheckpointBlock(
-            self.between + block.between, self.effects + block.effects
-        )
-
-    @property
-    def precision(self) -> Float[np.ndarray, "effect effect"]:
-        """Precision of the effects given the coordinates."""
-        return np.eye(len(self.effects)) + self.effects
-
-    @cached_property
-    def covariance(self) -> Float[np.ndarray, "effect effect"]:
-        """Covariance of the effects given the coordinates."""
-        return np.linalg.inv(self.precision)
-
-    @cached_property
-    def lift(self) -> Float[np.ndarray, "coordinate effect"]:
-        """Regression of the effects on the coordinates: E[effects | x] = lift' x."""
-        return -self.between @ self.covariance
-
-    @cached_property
-    def added(self) -> Float[np.ndarray, "coordinate coordinate"]:
-        """Change of the coordinates' precision when the effects are integrated out."""
-        return self.between @ self.lift.T
-
-
-@dataclass(frozen=True, eq=False)
 class Precision:
     """Joint precision of the coordinates and of the checkpoints' effects."""
 
     # of the coordinates given the effects
     shared: Float[np.ndarray, "coordinate coordinate"]
-    # blocks of measured checkpoints whose effects are not coordinates, by index
-    blocks: Mapping[int, CheckpointBlock] = field(default_factory=dict)
+    # of measured checkpoints whose effects are not coordinates, by index: precision
+    # between coordinates and effects, and below it that added to the effects' prior I
+    blocks: Mapping[int, Float[np.ndarray, "coordinate_and_effect effect"]] = field(
+        default_factory=dict
+    )
 
     def __add__(self, more: Precision) -> Precision:
         blocks = dict(self.blocks)
         for checkpoint, block in more.blocks.items():
-            before = blocks.get(checkpoint)
-            blocks[checkpoint] = block if before is None else before + block
+            blocks[checkpoint] = blocks.get(checkpoint, 0.0) + block
         return Precision(self.shared + more.shared, blocks)
+
+    @cached_property
+    def given(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """By checkpoint the covariance of its effects given the coordinates x, and
+        their regression on these: E[effects | x] = lift' x.
+        """
+        given = {}
+        for checkpoint, block in self.blocks.items():
+            between, own = np.split(block, [len(self.shared)])
+            covariance = np.linalg.inv(np.eye(len(own)) + own)
+            given[checkpoint] = covariance, -between @ covariance
+        return given
 
     @cached_property
     def marginal(self) -> Float[np.ndarray, "coordinate coordinate"]:
         """Marginal precision of the coordinates: a Schur complement."""
-        return sum((block.added for block in self.blocks.values()), self.shared)
+        added = [
+            self.blocks[checkpoint][: len(self.shared)] @ lift.T
+            for checkpoint, (_, lift) in self.given.items()
+        ]
+        return sum(added, self.shared)
 
     @property
     def log_det(self) -> float:
         """Log determinant of the joint precision."""
-        blocks = [block.precision for block in self.blocks.values()]
-        factors = map(np.linalg.cholesky, (self.marginal, *blocks))
-        return sum(float(2 * np.log(np.diagonal(f)).sum()) for f in factors)
+        of_effects = [np.linalg.slogdet(given)[1] for given, _ in self.given.values()]
+        return float(np.linalg.slogdet(self.marginal)[1] - sum(of_effects))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,21 +186,13 @@ class Offer(Priced):
 
     def information(self, pick: Pick) -> Precision:
         """Compute the precision that a run up to a stop adds."""
-        if pick in self._informations:
-            return self._informations[pick]
         run, stop = pick
         rows = self._whitened[run, : (stop + 1) * self.per_stop]
         shared, of_effects = np.split(rows, [self.coordinates], axis=1)
         blocks = {}
         if of_effects.any():
-            block = CheckpointBlock(shared.T @ of_effects, of_effects.T @ of_effects)
-            blocks[int(self.checkpoint[run])] = block
-        self._informations[pick] = Precision(shared.T @ shared, blocks)
-        return self._informations[pick]
-
-    @cached_property
-    def _informations(self) -> dict[Pick, Precision]:
-        return {}  # cache of `information`
+            blocks[int(self.checkpoint[run])] = rows.T @ of_effects
+        return Precision(shared.T @ shared, blocks)
 
     def factors(
         self, precision: Precision
@@ -234,11 +209,11 @@ class Offer(Priced):
         loadings, conditional = self.loadings, self._conditional
         if precision.blocks:
             loadings, conditional = loadings.copy(), conditional.copy()
-        for checkpoint, block in precision.blocks.items():
+        for checkpoint, (known, lift) in precision.given.items():
             runs = np.flatnonzero(self.checkpoint == checkpoint)
             effects = self.effects[runs]
-            loadings[runs] += effects @ block.lift.T
-            of_effects = effects @ block.covariance @ effects.transpose(0, 2, 1)
+            loadings[runs] += effects @ lift.T
+            of_effects = effects @ known @ effects.transpose(0, 2, 1)
             conditional[runs] = self.noise[runs] + of_effects
         moved = loadings @ np.linalg.inv(precision.marginal)
         covariance = moved @ loadings.transpose(0, 2, 1) + conditional
@@ -249,19 +224,13 @@ class Offer(Priced):
         """Covariance of measurements given coordinates, of new checkpoints."""
         return self.noise + self.effects @ self.effects.transpose(0, 2, 1)
 
-    def at_stops(
-        self, sums: Float[np.ndarray, "run measurement *goal"]
-    ) -> Float[np.ndarray, "run stop *goal"]:
-        """Select running sums over measurements at the last measurement of each stop:
-        shape (run, measurement, ...) -> (run, stop, ...).
-        """
-        return sums[:, self.per_stop - 1 :: self.per_stop]
+    @property
+    def last_of_stop(self) -> slice:
+        """The last measurement of each stop."""
+        return slice(self.per_stop - 1, None, self.per_stop)
 
 
 def precision_of(offer: Offer, picks: Sequence[Pick]) -> Precision:
     """Compute the precision after measuring these runs."""
     # Precisions add: runs are independent given the law and the checkpoints.
-    precision = Precision(np.eye(offer.coordinates))
-    for pick in picks:
-        precision = precision + offer.information(pick)
-    return precision
+    return sum(map(offer.information, picks), Precision(np.eye(offer.coordinates)))

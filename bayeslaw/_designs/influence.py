@@ -8,7 +8,6 @@ Nothing is fitted again. Draws are weighed as if a run's likelihood were left ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,7 +122,6 @@ def influence(
     """
     if plan.D is None or plan.replay is None or not plan.D:
         raise PlanError("there is no plan, so that no run carries it")
-    several = isinstance(source, Mapping)
     posteriors = {TARGET: as_posterior(target)} | by_name(source, FORGETTING)
     cases = {name: _make_cases(p) for name, p in posteriors.items()}
     if not any(cases.values()):
@@ -136,7 +134,7 @@ def influence(
         for name, p in posteriors.items()
     }
     first = tagged.pop(TARGET)
-    problem = problem_of(first, tagged if several else tagged[FORGETTING], **question)
+    problem = problem_of(first, tagged, **question)
     is_kept = problem.kept(float(np.log(plan.D)), plan.replay).all(axis=0)
     now = float(is_kept.mean())
     rows, weights = [], []
@@ -147,28 +145,19 @@ def influence(
             of_case[part.rows] = part.piece.values[WEIGHTS][:, k]
             chance = float(np.average(is_kept, weights=of_case))
             weights.append(of_case)
-            rows.append(
-                {
-                    "domain": constraint.name,
-                    "kind": case.kind,
-                    "name": case.name,
-                    "probability": chance,
-                    "shift": chance - now,
-                    "k_hat": case.k_hat,
-                    "D": np.nan,
-                }
-            )
+            said = {"probability": chance, "shift": chance - now, "k_hat": case.k_hat}
+            of = {"domain": constraint.name, "kind": case.kind, "name": case.name}
+            rows.append(of | said | {"D": np.nan})
     table = pd.DataFrame(rows)
-    order = table["shift"].abs().sort_values(ascending=False, kind="stable").index
+    table = table.sort_values("shift", key=np.abs, ascending=False, kind="stable")
     # tokens of the plan under weighed draws
     rng = generator(0, Stream.INFLUENCE)
-    is_run = (table["kind"] == "run").to_numpy()
-    for index in [i for i in order if is_run[i]][:again]:
+    for index in table.index[table["kind"] == "run"][:again]:
         share = weights[index] / weights[index].sum()
         choice = search(problem.with_draws(by_weight(share, problem.draws, rng)))
         tokens = float(np.exp(choice.log_tokens))
         table.loc[index, "D"] = tokens if choice.margin >= 0 else np.inf
-    return Influence(table.loc[order].reset_index(drop=True), now)
+    return Influence(table.reset_index(drop=True), now)
 
 
 # -- cases -----------------------------------------------------------------------------
@@ -191,28 +180,26 @@ def _make_cases(fit: Any) -> list[_Case]:
     densities = kept_densities(tree)
     likelihood = densities["log_likelihood"]["log_loss"]
     by_row = likelihood.reshape(-1, likelihood.shape[-1])
-    table, cases = fit.runs, []
+    table = fit.runs
     names = labels("run", table)
     if names is None or names.nunique() < 2:
         columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
-        texts = [
-            ", ".join(f"{c} {format_count(row[c])}" for c in columns)
-            for row in table[columns].to_dict("records")
+        told = [
+            f"row {label} ({', '.join(f'{c} {format_count(row[c])}' for c in columns)})"
+            for label, row in table[columns].iterrows()
         ]
-        told = [f"row {row} ({x})" for row, x in zip(table.index, texts, strict=True)]
         runs = {name: [k] for k, name in enumerate(told)}
     else:
         codes, levels = pd.factorize(names)
         runs = {f"run {x}": np.flatnonzero(codes == k) for k, x in enumerate(levels)}
-    for name, rows in runs.items():
-        weights, k_hat = pareto_smoothed(-by_row[:, rows].sum(axis=1))
-        cases.append(_Case("run", name, weights, k_hat))
+    left_out = {
+        ("run", name): -by_row[:, rows].sum(axis=1) for name, rows in runs.items()
+    }
     for name, density in densities["log_prior"].items():
         log_prior = density.reshape(len(by_row), -1).sum(axis=1)
         if log_prior.std() > 0:  # fixed priors have no effect
-            weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
-            cases.append(_Case("prior", name, weights, k_hat))
-    return cases
+            left_out["prior", name] = (POWER - 1) * log_prior
+    return [_Case(*of, *pareto_smoothed(change)) for of, change in left_out.items()]
 
 
 def _tag_draws(fit: Any, cases: list[_Case]) -> Any:

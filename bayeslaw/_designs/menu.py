@@ -304,12 +304,9 @@ def candidates(
         raise RunTableError(
             "candidates take tokens per parameter (atpp) or tokens (D), not both"
         )
-    if D is None:
-        per_parameter = TOKENS_PER_PARAMETER if atpp is None else atpp
-        stops = {"atpp": _read_levels("atpp", per_parameter)}
-    else:
-        stops = {"D": _read_levels("D", D)}
-    all_levels = levels | stops
+    per_parameter = TOKENS_PER_PARAMETER if atpp is None else atpp
+    length, stops = ("atpp", per_parameter) if D is None else ("D", D)
+    all_levels = levels | {length: _read_levels(length, stops)}
     table = pd.DataFrame(product(*all_levels.values()), columns=[*all_levels])
     # The checkpoint of each row, with its columns if `runs` has it, else with the cost
     # of its pre-training
@@ -395,10 +392,11 @@ def _price_runs(
     """
     if costs is None:
         return FLOPS_PER_TOKEN * N.astype(float) * D.astype(float)
-    fixed = Bill(money=costs.fixed if once else 0.0)
-    pairs = zip(N, D, strict=True)
-    bills = [costs.of_tokens(size, tokens) + fixed for size, tokens in pairs]
-    return [bill.money if costs.has_money else bill.flops for bill in bills]
+    fixed, unit = costs.fixed if once else 0.0, "money" if costs.has_money else "flops"
+    bills = [
+        costs.of_tokens(*run) + Bill(money=fixed) for run in zip(N, D, strict=True)
+    ]
+    return [getattr(bill, unit) for bill in bills]
 
 
 def days_of(menu: Menu, picks: Sequence[Pick], costs: Costs) -> float:

@@ -51,9 +51,11 @@ class Limits(NamedTuple):
 def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
     """Search the best set of runs, greedily, then by exchanges; in order of worth."""
     starts = [greedy(offer, criterion, limits, power) for power in POWERS]
+    # several runs may be worth a checkpoint although no single run is
+    cost = offer.checkpoint_cost
     starts += [
         greedy(offer, criterion, limits, power, paid=checkpoint)
-        for checkpoint in affordable_checkpoints(offer, limits)
+        for checkpoint in np.flatnonzero((cost > 0) & (cost < limits.budget)).tolist()
         for power in FEWER_POWERS
     ]
     affordable = np.argwhere(offer.due() <= limits.budget)
@@ -67,14 +69,6 @@ def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
     best = max(starts, key=lambda picks: criterion.value(precision_of(offer, picks)))
     exchanged = exchange(offer, criterion, limits, best)
     return order_by_worth(offer, criterion, exchanged)
-
-
-def affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
-    """List checkpoints that cost something, but less than the budget: several runs may
-    be worth such a checkpoint although no single run is.
-    """
-    cost = offer.checkpoint_cost
-    return np.flatnonzero((cost > 0) & (cost < limits.budget)).tolist()
 
 
 def greedy(
@@ -99,7 +93,7 @@ def greedy(
     if paid is not None and paid not in used:
         used.add(paid)
         spent += offer.checkpoint_cost[paid]
-    lists, worth = [picks], [criterion.value(precision)]
+    best, worth = picks, criterion.value(precision)
     while True:
         # sums of costs may miss the budget by rounding
         remaining = (limits.budget - spent) * (1 + 1e-12)
@@ -126,8 +120,7 @@ def greedy(
             run, stop = map(int, np.unravel_index(np.argmax(scores), cost.shape))
             steps.append((scores[run, stop], shop, (run, stop), cost[run, stop]))
         if not steps:
-            # Gains for a plan can be negative on the way, so keep the best list.
-            return lists[int(np.argmax(worth))]
+            return best
         _, shop, (run, stop), price = max(steps, key=lambda step: step[0])
         if shop is offer:
             picks = [*picks, (run, stop)]
@@ -137,8 +130,9 @@ def greedy(
         precision = precision + shop.information((run, stop))
         used |= offer.checkpoints_of(picks)
         spent += price
-        lists.append(picks)
-        worth.append(criterion.value(precision))
+        # gains for a plan can be negative on the way, so keep the best list
+        if (value := criterion.value(precision)) > worth:
+            best, worth = picks, value
 
 
 def exchange(

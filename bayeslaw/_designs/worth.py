@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
+from scipy.stats import sem
 
 from bayeslaw._base.numbers import Z90, format_many
 from bayeslaw._base.schema import LABEL
@@ -21,9 +23,13 @@ from bayeslaw._designs.appraisal import Appraisal, Market
 from bayeslaw._designs.criteria import variances_at
 from bayeslaw._designs.evidence import Domain
 from bayeslaw._designs.gaussian import Pick, precision_of
-from bayeslaw._designs.goals.plan import replan
-from bayeslaw._designs.reweighting import reweight
-from bayeslaw._inference.diagnostics import TRUSTED_K
+from bayeslaw._designs.goals.plan import PlanGoal
+from bayeslaw._designs.menu import Menu
+from bayeslaw._inference.diagnostics import TRUSTED_K, pareto_smoothed
+from bayeslaw._inference.noise import draw_new_effects
+from bayeslaw._inference.table import MIN_GAP
+from bayeslaw._plans.search import search
+from bayeslaw._posteriors.outcomes import RowErrors
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -144,29 +150,21 @@ def foresee_choice(
     rows = market.approximation.goals
     covariance = np.linalg.inv(precision_of(market.offer, picks).marginal)
     rng = generator(seed, Stream.CHOICES)
-    mean = goal.options.worse.mean(axis=0)
     learned = np.eye(len(covariance)) - covariance
-    posterior_mean = mean + _draw_losses(rows, learned, outcomes, rng)
-    truth = posterior_mean + _draw_losses(rows, covariance, outcomes, rng)
+    moves = []
+    for part in (learned, covariance):
+        # an eigenvalue may be below zero by rounding
+        values, vectors = np.linalg.eigh(rows @ part @ rows.T)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        moves.append(rng.standard_normal((outcomes, len(rows))) @ root.T)
+    posterior_mean = goal.options.worse.mean(axis=0) + moves[0]
+    truth = posterior_mean + moves[1]
     chosen = np.argmin(posterior_mean, axis=1)
     lost = truth[np.arange(outcomes), chosen] - truth.min(axis=1)
     return now | {
         "chance_after": float(np.mean(chosen == np.argmin(truth, axis=1))),
         "regret_after": float(lost.mean()),
     }
-
-
-def _draw_losses(
-    rows: Float[np.ndarray, "option coordinate"],
-    covariance: Float[np.ndarray, "coordinate coordinate"],
-    count: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "outcome option"]:
-    """Draw losses of options, linear in coordinates of this covariance."""
-    # an eigenvalue may be below zero by rounding
-    values, vectors = np.linalg.eigh(rows @ covariance @ rows.T)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return rng.standard_normal((count, len(rows))) @ root.T
 
 
 # -- check ------------------------------------------------------------------------------
@@ -184,16 +182,15 @@ def check_by_reweighting(
             reweight(market.menu, domain, bought.picks[:count], outcomes, seed + k)
             for k, domain in enumerate(goal.domains)
         ]
-        khat = max(view.median_khat for view in views)
+        khat = max(view.khat for view in views)
         if count == 1 or khat <= TRUSTED_K:
             break
         count = count // 2
     by_goal = np.hstack([view.variance() for view in views])
     variances = by_goal.mean(axis=1)  # of each outcome
-    sd, error = math.sqrt(variances.mean()), math.nan
-    if len(variances) > 1:
-        # the error of a square root is the variance's error over twice the root
-        error = variances.std(ddof=1) / math.sqrt(len(variances)) / (2 * sd)
+    sd = math.sqrt(variances.mean())
+    # the error of a square root is the variance's error over twice the root
+    error = sem(variances) / (2 * sd) if len(variances) > 1 else math.nan
     record = {
         "picks": count,
         "outcomes": len(variances),
@@ -209,5 +206,96 @@ def check_by_reweighting(
         _, chance, regret = goal.options.expect(view.weights)
         record |= {"chance": float(chance.mean()), "regret": float(regret.mean())}
     elif goal.plan is not None:
-        record |= replan(goal.plan, views, seed)
+        record |= _plan_again(goal.plan, views, seed)
     return record
+
+
+class ReweightedDraws(NamedTuple):
+    """Draws reweighted by outcomes."""
+
+    # importance weights under each outcome, smoothed and normalised
+    weights: Float[np.ndarray, "outcome draw"]
+    khat: float  # median Pareto k-hat of the weights
+    # draws of the goal with the effects of its checkpoint
+    goal: Float[np.ndarray, "draw goal"]
+
+    def variance(self) -> Float[np.ndarray, "outcome goal"]:
+        """Compute the variance of each goal under each outcome, shape (outcome, goal),
+        corrected for the effective number of draws.
+        """
+        mean = self.weights @ self.goal
+        square = self.weights @ self.goal**2
+        # with n effective draws (Kish) a variance is too small by the factor 1 - 1/n
+        inverse_size = (self.weights**2).sum(axis=1, keepdims=True)
+        return (square - mean**2) / np.maximum(1 - inverse_size, 1e-3)
+
+
+def reweight(
+    menu: Menu, domain: Domain, picks: Sequence[Pick], outcomes: int, seed: int
+) -> ReweightedDraws:
+    """Simulate outcomes of all rows that these picks measure from draws and weight all
+    other draws by their likelihood.
+
+    Effects of checkpoints and runs are drawn with each draw, so draws of law and
+    effects are reweighted together. A run that continues measured points shares an
+    error with these points, which is ignored.
+    """
+    by_pick = [menu.measured_by(pick) for pick in picks]
+    rows = np.concatenate(by_pick)
+    of_pick = np.repeat(np.arange(len(picks)), [len(r) for r in by_pick])
+    checkpoint = menu.checkpoint[[run for run, _ in picks]][of_pick]
+    # e-folds since the pick's previous row, infinite at its first
+    gaps = [np.diff(menu.along[rows], prepend=-np.inf) for rows in by_pick]
+    gap = np.maximum(np.concatenate(gaps), MIN_GAP)
+
+    rng = generator(seed, Stream.REWEIGHTING)
+    noise = domain.noise
+    checkpoints = int(max(checkpoint.max(), *domain.at)) + 1
+    effects = draw_new_effects(noise.tau_checkpoint, checkpoints, rng)
+    effects = effects * np.sqrt(domain.new_of_checkpoint[:checkpoints])
+    of_runs = draw_new_effects(noise.tau_run, len(picks), rng)
+    centre = domain.log_loss[:, rows] + effects[:, checkpoint] + of_runs[:, of_pick]
+    # a goal that starts from a measured checkpoint has the same effect
+    goal = domain.goal + np.where(domain.at >= 0, effects[:, domain.at], 0.0)
+
+    draws = len(centre)
+    truths = rng.choice(draws, min(outcomes, draws), replace=False)
+    error = RowErrors.along_runs(noise, gap, domain.error_size[rows])
+    smoothed = []
+    for truth in truths:
+        outcome = centre[truth] + error.draw(rng, truth)
+        log_likelihood = error.log_density(outcome - centre)  # under all draws
+        # A draw explains its own outcome too well, so it is left out: its log
+        # likelihood is set far below all others.
+        log_likelihood[truth] = log_likelihood.min() - 100.0
+        smoothed.append(pareto_smoothed(log_likelihood))
+    weights, khat = zip(*smoothed, strict=True)
+    return ReweightedDraws(np.stack(weights), float(np.median(khat)), goal)
+
+
+def _plan_again(
+    goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int, draws: int = 2000
+) -> dict[str, Any]:
+    """Plan again under each outcome, with a limited number of draws. Returns the mean
+    FLOPs over outcomes with a plan, its Monte Carlo error, and the share of outcomes
+    with a plan.
+
+    ``views``: the draws of each constraint, reweighted.
+    """
+    rng = generator(seed, Stream.REPLANS)
+    problem = goal.problem
+    few = min(draws, problem.draws)
+    flops = []
+    for outcome in range(len(views[0].weights)):
+        constraints = tuple(
+            constraint.take(rng.choice(problem.draws, few, p=view.weights[outcome]))
+            for constraint, view in zip(problem.constraints, views, strict=True)
+        )
+        flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
+    is_planned = np.isfinite(flops)
+    planned = np.array(flops)[is_planned]
+    return {
+        "flops": float(planned.mean()) if len(planned) else None,
+        "flops_error": float(sem(planned)) if len(planned) > 1 else None,
+        "share_with_a_plan": float(is_planned.mean()),
+    }

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import NUMBER, checked
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -24,7 +24,7 @@ from bayeslaw._schedules.phases import (
     Phases,
     WeightedDomain,
     after_both,
-    finite_number,
+    both_paths,
     name_of_loss,
     sides_of,
     weighted_loss,
@@ -145,10 +145,8 @@ def best_replay(
     """
     given = phases.covariates
     sides = sides_of(source, target, source_weight, seed, given, ("replay",))
-    grid = _make_grid("replay", low, high, 0.0, 1.0)
-    areas = {name: float(area) for name, area in after_both(phases).items()}
-    constants = dict(given) | areas
-    grids = {"replay": grid}
+    grids = {"replay": _make_grid("replay", low, high, 0.0, 1.0)}
+    constants = dict(given) | after_both(phases)
     return _minimise_loss(sides, grids, {"replay": grids}, constants)["replay"]
 
 
@@ -215,7 +213,7 @@ def best_settings(
     if not isinstance(phases, Phases):
         each = [(name,) for name in ranges]
         sides = sides_of(source, target, source_weight, seed, phases, *each)
-        run = {name: finite_number(name, value) for name, value in phases.items()}
+        run = {name: checked(name, value, NUMBER) for name, value in phases.items()}
         columns = {name: {name: grid} for name, grid in grids.items()}
         return _minimise_loss(sides, grids, columns, run, when="")
     given, areas = phases.covariates, ("S1_cpt", "S2_cpt")
@@ -236,24 +234,18 @@ def best_settings(
     return {"lr": _minimise_over_schedules("lr", sides, grids["lr"], at)}
 
 
-@dataclass(frozen=True, eq=False)
-class PotentialArguments:
-    # arguments of `best_loss_potential`, documented there
-
-    source: Posterior | None
-    target: Posterior | None
-    phases: Phases
-    _: KW_ONLY
-    source_weight: float
-    rewarm: bool = True
-    low: float = 0.0
-    high: float = 1.0
-    schedule: Schedule | None = None
-    seed: int = 0
-
-
-@takes(PotentialArguments)
-def best_loss_potential(arguments: PotentialArguments) -> BestValue:
+def best_loss_potential(
+    source: Posterior | None,
+    target: Posterior | None,
+    phases: Phases,
+    *,
+    source_weight: float,
+    rewarm: bool = True,
+    low: float = 0.0,
+    high: float = 1.0,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+) -> BestValue:
     """Find how far to anneal pre-training: the loss potential that minimises the
     weighted loss after adaptation.
 
@@ -290,33 +282,22 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
     >>> 0.2 <= best.best <= 1
     True
     """
-    phases = arguments.phases
-    sides = sides_of(
-        arguments.source,
-        arguments.target,
-        arguments.source_weight,
-        arguments.seed,
-        phases.covariates,
-        ("S1_pt", "S2_pt", "S2_cpt"),
-    )
+    given, areas = phases.covariates, ("S1_pt", "S2_pt", "S2_cpt")
+    sides = sides_of(source, target, source_weight, seed, given, areas)
     if phases.pretraining is None:
         raise PlanError(
             "the loss potential is a choice of pre-training, whose rates are not given"
         )
-    if phases.adaptation is None:
-        raise PlanError(
-            "the phases have no adaptation: Phases(pretraining, adaptation)"
-        )
-    rates = arguments.schedule or _stretch_decline(phases.pretraining)
-    steps = len(phases.adaptation)
+    steps = both_paths(phases)[1].steps
+    rates = schedule or _stretch_decline(phases.pretraining)
     annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
 
     def at(potential: float) -> Phases:
         first = np.asarray(rates(potential), float)
-        second = phases.adaptation if arguments.rewarm else first[-1] * annealing
+        second = phases.adaptation if rewarm else first[-1] * annealing
         return replace(phases, pretraining=first, adaptation=second)
 
-    grid = _make_grid("loss potential", arguments.low, arguments.high, 0.0, 1.0)
+    grid = _make_grid("loss potential", low, high, 0.0, 1.0)
     return _minimise_over_schedules("loss potential", sides, grid, at)
 
 
@@ -345,15 +326,13 @@ def _make_grid(
     even_in_log: bool = False,
     size: int = 101,
 ) -> Float[np.ndarray, " value"]:
-    low, high = finite_number("low", low), finite_number("high", high)
+    low, high = checked("low", low, NUMBER), checked("high", high, NUMBER)
     if not least <= low < high <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
         raise PlanError(
             f"{name}: low = {low:g} must be below high = {high:g}, both {inside}"
         )
-    if even_in_log:
-        return np.geomspace(low, high, size)
-    return np.linspace(low, high, size)
+    return (np.geomspace if even_in_log else np.linspace)(low, high, size)
 
 
 def _minimise_over_schedules(
@@ -364,9 +343,9 @@ def _minimise_over_schedules(
 ) -> BestValue:
     """Find the best value, with a schedule for each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
-    areas = [after_both(phases) for phases in schedules]
-    columns = {c: np.array([area[c] for area in areas]) for c in areas[0]}
-    constants = dict(schedules[0].covariates)
+    columns = dict(pd.DataFrame([after_both(phases) for phases in schedules]))
+    columns = {str(c): areas.to_numpy(float) for c, areas in columns.items()}
+    constants = schedules[0].covariates
     return _minimise_loss(sides, {name: grid}, {name: columns}, constants)[name]
 
 
@@ -378,7 +357,7 @@ def _minimise_loss(
     sides: tuple[WeightedDomain, ...],
     grids: Mapping[str, Float[np.ndarray, " value"]],
     columns: Mapping[str, Mapping[str, Float[np.ndarray, " value"]]],
-    constants: Mapping[str, float],
+    constants: Mapping[str, Any],
     when: str = " after adaptation",
 ) -> dict[str, BestValue]:
     """Minimise the weighted loss over the values of all grids together. ``columns``:

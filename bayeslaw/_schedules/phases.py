@@ -5,7 +5,6 @@ source and target along them, for every draw.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 
 from bayeslaw._base.errors import PlanError, warn
+from bayeslaw._base.limits import NUMBER, Kind, checked, read_numbers
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.streams import Stream, generator
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 ENDLESS = 1e18  # steps that stand for endless training
+ABOVE_0 = Kind(lambda x: x > 0, "above 0")
+WEIGHT = Kind(lambda x: 0 <= x <= 1, "a share in [0, 1] (the target has the rest)", "")
 
 
 @no_type_check  # at run time: wrong types get an error message of our own
@@ -70,9 +72,8 @@ class Phases:
                 "phases need the learning rates of pre-training, of adaptation, or of "
                 "both"
             )
-        covariates = {
-            name: finite_number(name, value) for name, value in self.covariates.items()
-        }
+        given = self.covariates.items()
+        covariates = {name: checked(name, value, NUMBER) for name, value in given}
         object.__setattr__(self, "covariates", covariates)
         for name in ("pretraining", "adaptation"):
             given = getattr(self, name)
@@ -89,20 +90,7 @@ class Phases:
                     "least 0 in one dimension"
                 )
             object.__setattr__(self, name, rates)
-        if not finite_number("batch_ratio", self.batch_ratio) > 0:
-            raise PlanError(f"batch_ratio must be above 0, got {self.batch_ratio!r}")
-        finite_number("lr_power", self.lr_power)
-
-
-def finite_number(name: str, value: Any) -> float:
-    """Check that a number is finite, or refuse it by name."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise PlanError(f"{name} must be a number, got {value!r}"[:200])
-    return number
+        read_numbers(self, {"batch_ratio": ABOVE_0, "lr_power": NUMBER})
 
 
 class PhaseAreas(NamedTuple):
@@ -198,16 +186,12 @@ def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
 def columns_of(
     first: Areas | None,
     second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
-) -> dict[str, Float[np.ndarray, "*step"]]:
-    """Arrange the areas of both phases as columns of one shape. By default the areas of
-    adaptation are 0, as before its first step.
+) -> dict[str, Any]:
+    """Name the areas of both phases as columns. By default the areas of adaptation are
+    0, as before its first step.
     """
-    columns: dict[str, Any] = {}
-    if first is not None:
-        columns |= {"S1_pt": first.S1, "S2_pt": first.S2}
-    columns |= {"S1_cpt": second[0], "S2_cpt": second[1]}
-    of_one_shape = np.broadcast_arrays(*map(np.asarray, columns.values()))
-    return dict(zip(columns, of_one_shape, strict=True))
+    columns = {} if first is None else {"S1_pt": first.S1, "S2_pt": first.S2}
+    return columns | {"S1_cpt": second[0], "S2_cpt": second[1]}
 
 
 def finished(path: PhaseAreas | None) -> Areas | None:
@@ -215,7 +199,7 @@ def finished(path: PhaseAreas | None) -> Areas | None:
     return None if path is None else path.at(path.steps)
 
 
-def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
+def after_both(phases: Phases) -> dict[str, Any]:
     """Compute the areas after both schedules, scalars."""
     first, second = both_paths(phases)
     return columns_of(finished(first), second.at(second.steps))
@@ -239,50 +223,34 @@ class WeightedDomain(NamedTuple):
         self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
     ) -> Float[np.ndarray, "draw point"]:
         """Compute the loss in nats per token at covariates, of draws or common."""
+        values = [np.asarray(value, float) for value in covariates.values()]
+        shape = np.broadcast_shapes((1,), *(value.shape for value in values))
         columns = {
-            name: np.atleast_1d(np.asarray(values, float))
-            for name, values in covariates.items()
+            name: np.broadcast_to(value, shape)
+            for name, value in zip(covariates, values, strict=True)
         }
-        by_draw = any(values.ndim == 2 for values in columns.values())
-        points = max(values.shape[-1] for values in columns.values())
-        losses: Float[np.ndarray, "draw point"] | None = None
+        losses = np.empty((self.pairs, shape[-1]))
         for part in self.parts:
             piece, rows = part.piece, part.rows
-            self._refuse_missing(piece, columns)
-            inputs = {c: columns[c] for c in piece.columns_in(columns)}
-            if by_draw:
-                shape = (self.pairs, points)
-                inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
-                of_piece = np.asarray(
-                    _over_draws_and_rows(piece.log_loss, dict(piece.values), inputs)
-                )
-            else:
-                of_one_shape = np.broadcast_arrays(*inputs.values())
-                inputs = dict(zip(inputs, of_one_shape, strict=True))
-                of_piece = piece.at(inputs)
-            if losses is None:
-                losses = np.empty((self.pairs, of_piece.shape[1]))
-            losses[rows] = np.exp(of_piece)
-        assert losses is not None
+            names = piece.columns_in(columns)
+            for missing in [c for c in names if c not in columns][:1]:
+                why = f"{missing!r}: give Phases(..., covariates={{{missing!r}: ...}})"
+                if missing in COLUMNS:
+                    why = f"{missing}, but the rates of pre-training are not given"
+                raise PlanError(f"the law of {self.name} reads {why}")
+            inputs = {c: columns[c] for c in names}
+            if len(shape) == 1:
+                losses[rows] = np.exp(piece.at(inputs))
+                continue
+            inputs = {c: column[rows] for c, column in inputs.items()}
+            of_piece = _over_draws_and_rows(piece.log_loss, dict(piece.values), inputs)
+            losses[rows] = np.exp(np.asarray(of_piece))
         if not np.isfinite(losses).all():
             raise PlanError(
                 f"the law of {self.name} has no finite loss at some of the steps or "
                 "values evaluated"
             )
         return losses
-
-    def _refuse_missing(self, piece: Piece, columns: Mapping[str, Any]) -> None:
-        missing = [c for c in piece.columns_in(columns) if c not in columns]
-        if missing and missing[0] in COLUMNS:
-            raise PlanError(
-                f"the law of {self.name} reads {missing[0]}, but the rates of "
-                "pre-training are not given"
-            )
-        if missing:
-            raise PlanError(
-                f"the law of {self.name} reads {missing[0]!r}: give Phases(..., "
-                f"covariates={{{missing[0]!r}: ...}})"
-            )
 
 
 @compiled(static_argnums=0)
@@ -307,11 +275,7 @@ def sides_of(
     one of each.
     """
     runtime.start()
-    if not 0 <= finite_number("source_weight", source_weight) <= 1:
-        raise PlanError(
-            "source_weight must be a share in [0, 1] (the target has the rest), got "
-            f"{source_weight!r}"
-        )
+    source_weight = checked("source_weight", source_weight, WEIGHT)
     # Wang 2025, eq. 5: lambda_1 of the source's loss and lambda_2 = 1 - lambda_1 of the
     # target's
     weights = {"source": source_weight, "target": 1 - source_weight}

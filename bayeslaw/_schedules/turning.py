@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import Kind, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -24,7 +25,6 @@ from bayeslaw._schedules.phases import (
     both_paths,
     columns_of,
     finished,
-    finite_number,
     name_of_loss,
     sides_of,
     weighted_loss,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Steps = Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"]
 
 SAME = 1e-12  # relative difference up to which two losses are equal
+RATE = Kind(lambda x: x >= 0, "a rate of at least 0")
 
 
 def _format_steps(count: float) -> str:
@@ -257,9 +258,7 @@ def critical_point(
         raise PlanError(
             "the critical point is a step of pre-training, whose rates are not given"
         )
-    final = second.last if final_lr is None else finite_number("final_lr", final_lr)
-    if final < 0:
-        raise PlanError(f"final_lr must be at least 0, got {final_lr!r}")
+    final = second.last if final_lr is None else checked("final_lr", final_lr, RATE)
     peak = max(final, float(second.rates[1:].max()))
     endless = ENDLESS * phases.batch_ratio * peak
 

@@ -231,7 +231,7 @@ def test_tokens_are_swept_in_e_folds():
     [
         ("best", TWO.head(1), PlanError, "two recipes or more"),
         ("best", TWO.assign(x=2.0, loss=[1.0, 2.0]), PlanError, "two recipes or more"),
-        ("best", TWO.assign(recipe=["a", None]), RunTableError, "row 1: column 'recipe' is empty"),
+        ("best", TWO.assign(recipe=["a", None]), RunTableError, "column 'recipe': empty"),
         ("best", TWO.assign(recipe="a"), PlanError, "two recipes or more"),
         ("law", TWO, PlanError, "average of two laws"),
         ("optimum", pd.DataFrame({"x": [0.0, 1.0, 2.0]}), RunTableError, "above 0"),

@@ -92,14 +92,3 @@ def test_the_unit_of_cost_changes_nothing(seed):
     )
     few = limits._replace(budget=1e-4 * limits.budget)
     assert search.choose(cheap, goal, few) == found
-    paid = search.affordable_checkpoints(offer, limits)
-    assert search.affordable_checkpoints(cheap, few) == paid
-
-
-def test_checkpoints_that_one_can_pay_for():
-    """Those that cost something, less than the budget."""
-    one, each = np.ones((4, 1, 1)), np.arange(4)
-    costs = np.array([0.0, 3.0, 5.0, 8.0])
-    offer = gaussian.Offer(np.ones((4, 1)), each, costs, one, one, 1, one[..., :0])
-    limits = search.Limits(budget=5.0, replicates=1, picks=4)
-    assert search.affordable_checkpoints(offer, limits) == [1]

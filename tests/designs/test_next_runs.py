@@ -34,12 +34,12 @@ def sequence(measured_pool):
     return buy_all(bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS), offered)
 
 
-def buy_all(first, offered):
+def buy_all(first, offered, losses=("loss",)):
     batches = [first]
     while not batches[-1].stop:
         now = batches[-1]
-        losses = offered["loss"].loc[now.runs["row"]].to_numpy()
-        batches.append(now.update(now.runs.assign(loss=losses)))
+        measured = offered.loc[now.runs["row"], [*losses]].reset_index(drop=True)
+        batches.append(now.update(now.runs.assign(**measured)))
         assert len(batches) < 10
     return batches
 
@@ -373,17 +373,7 @@ FOR_A_PLAN = {"laws": LAWS, "source_laws": LAWS, "least": 0.0}
 @pytest.fixture(scope="module")
 def plan_sequence(planned_pool):
     first = bayeslaw.next_runs(planned_pool, PLAN, BUDGET, **FOR_A_PLAN)
-    return bought_for_a_plan(first, planned_pool)
-
-
-def bought_for_a_plan(first, offered):
-    batches = [first]
-    while not batches[-1].stop:
-        now = batches[-1]
-        measured = offered.loc[now.runs["row"], ["loss", "source_loss"]]
-        batches.append(now.update(now.runs.assign(**measured.reset_index(drop=True))))
-        assert len(batches) < 10
-    return batches
+    return buy_all(first, planned_pool, ("loss", "source_loss"))
 
 
 def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence):

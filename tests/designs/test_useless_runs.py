@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import anchors
 from bayeslaw._designs import criteria, gaussian, search
 from known.lines import buy, posterior_of
 
@@ -81,15 +80,3 @@ def test_gains_that_are_no_numbers_buy_nothing():
     absent = criteria.Saving(row, some, some, np.array([np.inf]), 1e20)
     with np.errstate(invalid="ignore"):
         assert search.choose(offer, absent, search.Limits(9.0, 4, 8)) == []
-
-
-# -- keywords --------------------------------------------------------------------------
-
-
-def test_an_unknown_keyword_is_refused_in_one_line():
-    with pytest.raises(
-        TypeError,
-        match=r"anchors\(\) has no option 'replicate'; it has: source, gain, repl",
-    ) as e:
-        anchors(two_numbers(), offered([0.0], [1.0]), GOAL, 9.0, replicate=3)  # pyright: ignore[reportCallIssue]
-    assert "\n" not in str(e.value)

@@ -576,7 +576,7 @@ def test_a_missing_column_is_named(column):
 
 def test_a_loss_that_cannot_be_is_refused_as_it_comes():
     follower = Follower.start(power_laws(), {"N": N}, UNTIL)
-    for at, loss, said in ((1e8, float("nan"), "loss of loss"), (3 * UNTIL, 2.0, "after the planned end"), (0.0, 2.0, "D must be"), (1e8, {"x": 2.0}, "a loss of 'x'")):  # fmt: skip
+    for at, loss, said in ((1e8, float("nan"), "loss of loss"), (3 * UNTIL, 2.0, "after the planned end"), (0.0, 2.0, "D must be"), (1e8, {"x": 2.0}, "loss of 'x'")):  # fmt: skip
         with pytest.raises(PlanError, match=said):
             follower.after(at, loss)
 

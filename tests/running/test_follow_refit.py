@@ -1,5 +1,7 @@
 """Weights that wear out: the same laws fitted again with the run's points among the rows, which then count once."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -90,16 +92,23 @@ def test_draws_that_know_the_points_weigh_alike_and_scales_as_the_points_say():
     np.testing.assert_allclose(anew.weight * 7, of_scales)
 
 
-def test_points_stand_in_the_columns_of_the_table_that_was_fitted():
+def test_points_stand_in_the_columns_of_the_table_that_was_fitted(
+    fit, curve, monkeypatch
+):
     """A run that tells no name has its own, so that its points are known to be of one run; what no law reads is empty."""
-    known = pd.DataFrame(
-        {"run": ["a"], "domain": ["fi"], "N": [1e6], "D": [1e7], "step": [5], "loss": [3.0], "cost": [1.0]}
-    )  # fmt: skip
-    along = {"N": np.full(2, 2e6), "D": np.array([1e7, 3e7]), "loss": np.ones(2)}
-    rows = course.points_as_rows(known, along, "D")
+    known = fit.runs.assign(run="a", domain="fi", step=5, cost=1.0)
+    old, tables = SimpleNamespace(runs=known, pieces=fit.pieces, warnings=[]), []
+    monkeypatch.setattr(
+        course, "refit_like", lambda _, t, **__: tables.append(t) or fit
+    )
+    row = curve.head(1).drop(columns=["run", "loss"], errors="ignore")
+    setting = course.RunSetting(old, row, END, {"": None}, seed=0)
+    setting.fit([(1e9, 3.0), (3e9, 2.0)])
+    rows = tables[0].tail(2)
     assert list(rows.columns) == list(known.columns)
     assert (rows["run"] == "followed").all()
     assert (rows["domain"] == "fi").all()
+    assert [*rows["loss"]] == [3.0, 2.0]
     assert rows["step"].iloc[1] == 3 * rows["step"].iloc[0]
     assert rows["cost"].isna().all()
 

@@ -13,8 +13,8 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import LawError, RunTableError
 from bayeslaw._running.updating import surprise as surprises
+from bayeslaw._running.updating.changes import measure_move
 from bayeslaw._running.updating.plans import plan_change
-from bayeslaw._running.updating.shifts import measure_move
 from known import example, plans, saved, updates
 from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
 
@@ -74,6 +74,16 @@ def test_rows_of_a_run_that_lie_off_together_surprise_less_than_rows_alone():
     ]
     assert p[0] < 0.01
     assert p[1] > 0.05
+
+
+def test_rows_of_no_groups_are_judged_too():
+    """Laws of tokens alone read no column that groups rows."""
+    rows = batch(np.random.default_rng(1), PRIOR_MEAN).drop(columns="run")
+    foreseen = surprises.foresee(lines(seed=2), rows)
+    assert surprises.surprise_of(foreseen).groups.empty
+    law = foreseen.law[:, 0]
+    why = surprises.attribute(foreseen, law, law + 0.1)
+    assert "of +10.00% the new rows tell" in why.sentence()
 
 
 def test_the_worst_rows_are_those_farthest_off_in_sds():
@@ -279,6 +289,22 @@ def test_one_run_of_a_larger_model_narrows_too_much_where_losses_before_are_read
         old = bayeslaw.fit(first, law, reference=reference, **options)
         bayeslaw.update(old, pd.concat([first, begun]), on_failure="ignore")
     assert sum("become too narrow" in str(w.message) for w in seen) == warned
+
+
+@pytest.mark.filterwarnings("ignore:priors? guessed")
+def test_new_rows_may_tell_a_size_that_the_old_table_did_not(monkeypatch):
+    """Also for laws that start from a measured loss and read no size."""
+    law = bayeslaw.law_from_formula("loss_before + A*D^-alpha")
+    values = {name: np.full(20, p.median) for name, p in law.priors.items()}
+    values |= {"sigma": np.full(20, 0.01), "dof": np.full(20, 8.0)}
+    rows = pd.DataFrame({"D": np.geomspace(1e8, 1e10, 8), "loss_before": 2.0})
+    old = saved.make_fit(law, values, rows.assign(loss=2.1))
+    monkeypatch.setattr(
+        "bayeslaw._running.updating.update.refit_like", lambda *_, **__: old
+    )
+    more = rows.assign(loss=2.1, N=1e8)
+    more = pd.concat([more, more.tail(1).assign(D=2e10)], ignore_index=True)
+    assert len(bayeslaw.update(old, more).first.changes.new) == 1
 
 
 def test_what_cannot_be_updated_is_refused_in_a_line():

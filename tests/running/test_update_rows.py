@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import RunTableError
-from bayeslaw._running.updating.rows import check_enough, row_changes
+from bayeslaw._running.updating.changes import check_enough, row_changes
 
 NAMED = pd.DataFrame(
     {

@@ -572,92 +572,41 @@ def test_a_curve_of_pretraining_says_where_it_ends(annealed):
 
 # -- what cannot be asked ---------------------------------------------------------------------------------------------
 
-BOTH = Phases(PRETRAINING, COSINE)
-REFUSED = {
-    "no phase": (lambda: Phases(None), "rates of pre-training"),
-    "empty": (lambda: Phases(np.array([])), "pretraining must be learning rates"),
-    "negative rate": (
-        lambda: Phases(PRETRAINING, -COSINE),
-        "adaptation must be learning rates",
-    ),
-    "text": (lambda: Phases("cosine"), "pretraining must be learning rates"),
-    "covariate": (
-        lambda: Phases(PRETRAINING, covariates={"replay": "x"}),
-        "replay must be a number",
-    ),
-    "batch": (
-        lambda: Phases(PRETRAINING, batch_ratio=0),
-        "batch_ratio must be above 0",
-    ),
-    "no adaptation": (
-        lambda: turning_length(known("cpt-dynamics"), Phases(PRETRAINING)),
-        "no adaptation",
-    ),
-    "not of curves": (lambda: turning_length(known("chinchilla"), BOTH), "S1_cpt"),
-    "pre-training law": (lambda: loss_curve(known("anneal"), BOTH), "S1_cpt or S2_cpt"),
-    "no replay given": (
-        lambda: turning_length(known(SOURCE), BOTH),
-        "covariates={'replay': ...}",
-    ),
-    "weight": (
-        lambda: best_replay(known(SOURCE), known(TARGET), BOTH, source_weight=1.2),
-        "share in [0, 1]",
-    ),
-    "no target": (
-        lambda: best_replay(known(SOURCE), None, BOTH, source_weight=0.5),
-        "target loss has weight 0.5",
-    ),
-    "no replay in the law": (
-        lambda: best_replay(known("cpt-dynamics"), None, BOTH, source_weight=1),
-        "reads replay",
-    ),
-    "range": (
-        lambda: best_replay(
-            known(SOURCE), None, BOTH, source_weight=1, low=0.5, high=0.5
-        ),
-        "must be below",
-    ),
-    "share": (
-        lambda: best_replay(known(SOURCE), None, BOTH, source_weight=1, high=50),
-        "both from 0 to 1",
-    ),
-    "peak": (
-        lambda: best_settings(
-            known("cpt-dynamics"), None, BOTH, source_weight=1, ranges={"lr": (0, 1)}
-        ),
-        "above 0",
-    ),
-    "batch of phases": (
-        lambda: best_settings(
-            known("cpt-dynamics"), None, BOTH, source_weight=1, ranges={"bs": (1, 9)}
-        ),
-        "only lr can be chosen",
-    ),
-    "constant": (
-        lambda: best_loss_potential(
-            known("cpt-dynamics"), None, Phases(CONSTANT, COSINE), source_weight=1
-        ),
-        "no decline",
-    ),
-    "unknown": (
-        lambda: critical_point(known("cpt-dynamics"), Phases(None, COSINE)),
-        "rates are not given",
-    ),
-    "final rate": (
-        lambda: critical_point(known("cpt-dynamics"), BOTH, final_lr=-1.0),
-        "final_lr",
-    ),
-    "steps": (
-        lambda: loss_curve(known("cpt-dynamics"), BOTH, steps=[5000]),
-        "between 1 and 2300",
-    ),
-}
+BOTH, FLAT = Phases(PRETRAINING, COSINE), Phases(CONSTANT, COSINE)
+DYNAMICS, OF_SOURCE = partial(known, "cpt-dynamics"), partial(known, SOURCE)
+TURNS, PEAK_OF = turning_length, best_settings
+ALONE = {"source_weight": 1}
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_questions_without_an_answer_are_refused_in_one_line(name):
-    ask, says = REFUSED[name]
+@pytest.mark.parametrize(
+    ("says", "ask", "given", "options"),
+    [
+        ("rates of pre-training", Phases, [None], {}),
+        ("pretraining must be learning rates", Phases, [np.array([])], {}),
+        ("adaptation must be learning rates", Phases, [PRETRAINING, -COSINE], {}),
+        ("pretraining must be learning rates", Phases, ["cosine"], {}),
+        ("replay must be a number", Phases, [COSINE, None, {"replay": "x"}], {}),
+        ("batch_ratio must be above 0", Phases, [COSINE], {"batch_ratio": 0}),
+        ("no adaptation", TURNS, [DYNAMICS, Phases(PRETRAINING)], {}),
+        ("S1_cpt", TURNS, [partial(known, "chinchilla"), BOTH], {}),
+        ("S1_cpt or S2_cpt", loss_curve, [partial(known, "anneal"), BOTH], {}),
+        ("covariates={'replay': ...}", TURNS, [OF_SOURCE, BOTH], {}),
+        ("share in [0, 1]", best_replay, [None, None, BOTH], {"source_weight": 1.2}),
+        ("weight 0.5", best_replay, [OF_SOURCE, None, BOTH], {"source_weight": 0.5}),
+        ("reads replay", best_replay, [DYNAMICS, None, BOTH], ALONE),
+        ("must be below", best_replay, [OF_SOURCE, None, BOTH], ALONE | {"high": 0}),
+        ("both from 0 to 1", best_replay, [OF_SOURCE, None, BOTH], ALONE | {"high": 50}),
+        ("above 0", PEAK_OF, [DYNAMICS, None, BOTH], ALONE | {"ranges": {"lr": (0, 1)}}),
+        ("only lr", PEAK_OF, [DYNAMICS, None, BOTH], ALONE | {"ranges": {"bs": (1, 9)}}),
+        ("no decline", best_loss_potential, [DYNAMICS, None, FLAT], ALONE),
+        ("rates are not given", critical_point, [DYNAMICS, Phases(None, COSINE)], {}),
+        ("final_lr", critical_point, [DYNAMICS, BOTH], {"final_lr": -1.0}),
+        ("between 1 and 2300", loss_curve, [DYNAMICS, BOTH], {"steps": [5000]}),
+    ],
+)  # fmt: skip
+def test_questions_without_an_answer_are_refused_in_one_line(says, ask, given, options):
+    given = [x() if isinstance(x, partial) else x for x in given]
     with pytest.raises(PlanError) as caught:
-        ask()
+        ask(*given, **options)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)

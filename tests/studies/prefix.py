@@ -40,6 +40,7 @@ import bayeslaw
 from bayeslaw import Follower, datasets
 from bayeslaw._base.streams import generator
 from bayeslaw._forecasts.forecast import quantiles_of
+from bayeslaw._running.following.departure import Outlook
 from bayeslaw._running.following.track import Track
 
 ROOT = Path(__file__).parents[2]
@@ -235,9 +236,10 @@ def resample(weights: np.ndarray) -> np.ndarray:
 
 def departures(track: Track) -> np.ndarray:
     """Average the run's departure at its end over scales, for each draw of the law."""
-    then = track.departure._move_to(track.end)
+    beside_law = np.zeros(len(track.course.error))
     by_scale = track.departure.weight / track.departure.weight.sum(axis=0)
-    return (by_scale * then._predict_mean(track.end)).sum(axis=0)
+    away = Outlook.of(track.departure, track.end, beside_law).mean
+    return (by_scale * away).sum(axis=0)
 
 
 def summarise(law_draws: np.ndarray, noise: np.ndarray) -> pd.DataFrame:

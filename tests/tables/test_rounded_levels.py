@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import bayeslaw
 from bayeslaw._forecasts.sensitivity import few_levels
-from bayeslaw._running.updating.rows import row_changes
+from bayeslaw._running.updating.changes import row_changes
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.holdouts import default_axes, largest_stages, stages_in_direction
 from bayeslaw._tables.rows.levels import at_levels

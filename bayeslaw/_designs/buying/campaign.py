@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.limits import POSITIVE, Kind, check_count, read_numbers
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.evidence import as_read, domain_of
@@ -36,9 +37,12 @@ from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._tables import fitting
+from bayeslaw._tables.proposals import check_columns
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
+
+ENOUGH = Kind(lambda x: x >= 0, "a number of at least 0, such as 1%", "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,11 @@ class NextArguments:
     reference: Mapping[str, float] | None = None
     seed: int = 0
     costs: Costs | None = None
+
+    def __post_init__(self) -> None:
+        read_numbers(self, {"budget": POSITIVE, "enough": ENOUGH})
+        if self.batch is not None:
+            check_count("batch", self.batch)
 
     def table(self, domain: str) -> pd.DataFrame:
         """Convert candidates to the columns that the laws of a domain read."""
@@ -94,21 +103,27 @@ def _read_measured(
     """Read rows and losses, and check that every row is among the candidates."""
     if measured is None or not len(measured):
         return pd.DataFrame({"row": [], **{column: [] for column in losses}})
-    for column in ("row", *losses):
-        if column not in measured:
-            raise RunTableError(
-                f"the table of measured runs lacks column {column!r}: give the rows "
-                "that were to be measured, with their losses"
-            )
+    why = ": give the rows that were to be measured, with their losses"
+    check_columns(measured, ["row", *losses], why, "the table of measured runs")
     strange = [row for row in measured["row"] if row not in offered.index]
     if strange:
         raise RunTableError(
             f"measured row {strange[0]!r} is none of the candidates: give the table "
             "they were chosen from"
         )
-    table = measured[["row"]].assign(
-        **{c: _convert_losses(measured, c) for c in losses}
-    )
+    table = measured[["row", *losses]].copy()
+    for column in losses:
+        # a number above 0; empty, and then NaN, if the run failed
+        table[column] = numbers = pd.to_numeric(measured[column], errors="coerce")
+        text = measured[column].astype(str).str.strip()
+        is_empty = measured[column].isna() | (text == "")
+        is_wrong = ~is_empty & ~((numbers > 0) & (numbers < np.inf))
+        if is_wrong.any():
+            row, said = measured.loc[is_wrong, ["row", column]].iloc[0]
+            raise RunTableError(
+                f"measured row {row!r}, column {column!r}: {said!r} is no loss above 0; "
+                "leave it empty if the run failed"
+            )
     # of a run with the loss of one domain only it is unclear whether it failed or the
     # other loss was forgotten
     is_missing = table[losses].isna()
@@ -130,22 +145,6 @@ def _read_measured(
         )
     is_kept = table.index.isin([*gave.index, *failed.index])
     return table[is_kept].reset_index(drop=True)
-
-
-def _convert_losses(measured: pd.DataFrame, column: str) -> pd.Series:
-    """Convert losses to numbers, with NaN for failed runs."""
-    losses = pd.to_numeric(measured[column], errors="coerce")
-    written = measured[column].notna() & (
-        measured[column].astype(str).str.strip() != ""
-    )
-    wrong = (losses.isna() & written) | (losses <= 0) | np.isinf(losses)
-    if wrong.any():
-        first = measured[wrong].iloc[0]
-        raise RunTableError(
-            f"measured row {first['row']!r}, column {column!r}: {first[column]!r} is no "
-            "loss above 0; leave it empty if the run failed"
-        )
-    return losses
 
 
 # -- the goal --------------------------------------------------------------------------
@@ -189,11 +188,8 @@ def planned_region(
     model = {name: question[name] for name in ("N", "ptpp") if name in question}
     if any(np.ndim(size) for size in model.values()):
         raise PlanError("runs are chosen for the plan of one model: give one N")
-    lacking = [column for column in ("N", "D") if column not in candidates]
-    if lacking:
-        raise RunTableError(
-            f"the table of candidates lacks column {lacking[0]!r}, which a plan needs"
-        )
+    what = "the table of candidates"
+    check_columns(candidates, ["N", "D"], ", which a plan needs", what)
 
     def read(number: Any) -> float:
         """Read a number as people write it, or the mean of draws."""

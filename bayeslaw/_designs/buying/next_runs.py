@@ -18,7 +18,6 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import POSITIVE, Kind, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
@@ -56,7 +55,6 @@ FIRST_SHARE = 0.2  # largest share of the budget for runs chosen by the priors a
 # worse (docs/anchors.md).
 TRIFLE = 2e-3
 LEAST_FALL = 0.05  # share by which the rest of the budget must lower the goal's sd
-ENOUGH = Kind(lambda x: x >= 0, "a number of at least 0, such as 1%", "")
 ODD = 1e-3  # a loss is odd if one at least as far from its forecast is less probable
 
 
@@ -237,8 +235,6 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     candidates, goal = arguments.candidates, arguments.goal
     losses = arguments.losses
     gain = gain_for(arguments.gain, goal, FORGETTING in losses)
-    if arguments.batch is not None:
-        check_count("batch", arguments.batch)
     for table in (candidates, goal):
         if isinstance(table, pd.DataFrame):
             check_repeated(table.columns)
@@ -251,9 +247,9 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     goal, costs = read_goal(goal, arguments.costs)
     campaign = replace(arguments, candidates=offered, goal=goal, costs=costs, gain=gain)
     # the laws of each domain, restated at the given reference run
-    found = [campaign.laws_of(domain) for domain in losses]
-    placed = at_reference(list(chain(*found)), arguments.reference or {})
-    count = len(found[0])
+    of_target, *of_source = [campaign.laws_of(domain) for domain in losses]
+    placed = at_reference([*of_target, *chain(*of_source)], arguments.reference or {})
+    count = len(of_target)
     campaign = replace(campaign, laws=placed[:count], source_laws=placed[count:])
     # refuse runs that laws cannot read, and a plan without a keyword, before fits
     menu(offered)  # checks costs, and that runs can be told apart
@@ -269,14 +265,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
             check_readable(as_read(table, name), read, what)
     # as many runs at once as train side by side, if more than one
     side_by_side = costs.side_by_side if costs and costs.side_by_side > 1 else None
-    return _choose_batch(
-        replace(
-            campaign,
-            budget=checked("budget", arguments.budget, POSITIVE),
-            enough=checked("enough", arguments.enough, ENOUGH),
-            batch=arguments.batch or side_by_side,
-        )
-    )
+    return _choose_batch(replace(campaign, batch=arguments.batch or side_by_side))
 
 
 # -- the next batch --------------------------------------------------------------------
@@ -420,8 +409,6 @@ def _list_rows(
     costs = np.zeros(len(offered.table))
     costs[offered.rows[exists]] = offered.cost[exists]
     every = offered.table.assign(cost=costs, **dict.fromkeys(losses, math.nan))
-    measured = [unsold.measured_by(pick) for pick in picks]
-    places = np.concatenate([np.zeros(0, int), *measured])
-    table = every.iloc[places].drop(columns="row", errors="ignore")
-    table.insert(0, "row", offered.table.index[places])
-    return table.reset_index(drop=True)
+    places = [place for pick in picks for place in unsold.measured_by(pick)]
+    table = every.drop(columns="row", errors="ignore").iloc[places]
+    return table.rename_axis("row").reset_index()

@@ -20,12 +20,13 @@ from bayeslaw._base.numbers import format_spread
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.criteria import Choosing, Criterion, Information, Variance
 from bayeslaw._designs.evidence import Domain, domain_of
-from bayeslaw._designs.goals.plan import PlanGoal, cheapest_plan, domains_of, saving
+from bayeslaw._designs.goals.plan import PlanGoal, saving
 from bayeslaw._designs.menu import Menu
 from bayeslaw._forecasts.optimum import find_minima
 from bayeslaw._forecasts.recipes import RECIPE, differing, format_short, names_of_rows
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior, columns_read
+from bayeslaw._tables.fitting import check_full
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -50,13 +51,6 @@ class GoalKind(NamedTuple):
     def shown(self, sd: float) -> str:
         """Format the goal's sd."""
         return format_spread(sd, ".2%") if self.is_share else f"{sd:.3g}"
-
-
-def unit_of(gain: str, costs: Costs | None) -> str:
-    """Name the unit of a gain, for runs priced in FLOPs or in money."""
-    if gain == "plan" and costs is not None:
-        return "money of the plan"
-    return KINDS[gain].unit
 
 
 # keys of a choice in JSON (`OptionDraws.now`)
@@ -143,26 +137,6 @@ def gain_for(
     return cast(GainName, wanted)
 
 
-def goal_of(
-    posterior: Posterior,
-    goal: pd.DataFrame | Mapping[str, Any],
-    gain: GainName,
-    offered: Menu,
-    run_length: float | None,
-    sources: Mapping[str, Posterior],
-) -> Goal:
-    """Build the goal of a kind of gain: from a posterior at the runs to forecast, or
-    the plan. While no plan reaches its confidence, the goal is the variance of its
-    limited losses.
-    """
-    if not isinstance(goal, Mapping):
-        return forecast_goal(posterior, goal, gain, offered, run_length)
-    plan = cheapest_plan(posterior, sources, goal)
-    if gain == "plan" and not plan.is_reached:
-        gain = "variance"
-    return Goal(domains_of(plan, offered, run_length), gain, plan=plan)
-
-
 def forecast_goal(
     posterior: Posterior,
     goal: pd.DataFrame,
@@ -231,11 +205,7 @@ class OptionDraws(NamedTuple):
 def _ask_best_recipe(domain: Domain, read: Sequence[str], goal: pd.DataFrame) -> Goal:
     """Average log losses by recipe: rows named so in `RECIPE`, else each row."""
     if RECIPE in goal:
-        if goal[RECIPE].isna().any():
-            row = goal.index[goal[RECIPE].isna()][0]
-            raise RunTableError(
-                f"the goal's table, row {row}: column {RECIPE!r} is empty"
-            )
+        check_full(goal, RECIPE, "a choice among recipes needs")
         named = goal[RECIPE].astype(str)
         names = list(dict.fromkeys(named))
         places = [np.flatnonzero(named == name) for name in names]

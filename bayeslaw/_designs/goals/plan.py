@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.streams import Stream, generator
 from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._designs.criteria import Saving
 from bayeslaw._designs.evidence import Domain, checkpoints_of, view_candidates
 from bayeslaw._designs.menu import Menu
-from bayeslaw._designs.reweighting import ReweightedDraws
 from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments import NAMES, PlanArguments
@@ -63,15 +60,8 @@ class PlanGoal(NamedTuple):
     @property
     def price(self) -> float:
         """Compute the cost of the plan's tokens, in the unit of the runs."""
-        return self.flops * self.price_per_flop
-
-    @property
-    def price_per_flop(self) -> float:
-        """Compute the price of a FLOP; 1 if runs are priced in FLOPs."""
-        costs, N = self.problem.costs, self.problem.N
-        if not costs.has_money:
-            return 1.0
-        return costs.of_tokens(N, 1.0).money / costs.flops_per_token(N)
+        bill = self.problem.costs.of_tokens(self.problem.N, self.tokens)
+        return bill.money if self.problem.costs.has_money else bill.flops
 
     @property
     def is_reached(self) -> bool:
@@ -85,27 +75,22 @@ class PlanGoal(NamedTuple):
 
     def flops_of(self, choice: Choice) -> float:
         """Compute the FLOPs of a choice, infinite if it does not reach the confidence."""
-        if choice.margin < 0:
-            return math.inf
-        return self.flops_per_token * math.exp(choice.log_tokens)
-
-    @property
-    def flops_per_token(self) -> float:
-        return self.problem.costs.flops_per_token(self.problem.N)
+        tokens = math.exp(choice.log_tokens) if choice.margin >= 0 else math.inf
+        return self.problem.costs.flops_per_token(self.problem.N) * tokens
 
     def describe_now(self) -> dict[str, Any]:
         """Describe the present choice, and how far it reaches the confidence."""
         return {
             "tokens": self.tokens,
             "replay": float(self.choice.replay),
-            "flops": self.flops_per_token * self.tokens,
+            "flops": self.flops_of(self.choice._replace(margin=0.0)),
             "reaches": self.is_reached,
             "margin": float(self.choice.margin),
         }
 
     def describe_saving(self, saved: float) -> dict[str, float]:
         """Describe the plan's cost now, and after runs save so much of its price."""
-        after = self.flops - saved / self.price_per_flop
+        after = self.flops * (1 - saved / self.price)
         record = {"flops_before": self.flops, "flops_after": after}
         if self.problem.costs.has_money:
             record |= {"money_before": self.price, "money_after": self.price - saved}
@@ -188,19 +173,17 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
             for part in constraint.parts
             for name, column in part.fixed.items()
         }
-        table = offered.table
+        table, run = offered.table, model.assign(**means | planned)
         if constraint.name != TARGET and UNITS[constraint.unit].has_baseline:
             table = of_source(table)
         elif constraint.name != TARGET:
             table = table.drop(columns=LOSS_BEFORE, errors="ignore")
-        run = model.assign(**means | planned)
         log_loss = constraint.of_law.log_losses(*choice[:2])
-        excess = log_loss - constraint.log_limit
-        domains.append(
-            view_candidates(
-                constraint.parts, table, offered, run, excess[:, None], at, run_length
-            )
+        excess = (log_loss - constraint.log_limit)[:, None]
+        view = view_candidates(
+            constraint.parts, table, offered, run, excess, at, run_length
         )
+        domains.append(view)
     return domains
 
 
@@ -218,7 +201,7 @@ def saving(
     ``rows``: loadings of the domains' goals, shape (constraint, coordinate).
     """
     worth, choice = value.worth(goal.problem, goal.choice), goal.choice
-    unlearnable, price, z = [], [], []
+    per_constraint = []
     for constraint, domain in zip(goal.problem.constraints, domains, strict=True):
         # variance that no run lowers: the noise of the planned run, without the learned
         # effect of its checkpoint, or the whole of it if runs on offer start from it
@@ -227,17 +210,17 @@ def saving(
         log_loss = constraint.log_losses(*choice[:2])
         law = constraint.of_law.log_losses(*choice[:2])
         new_run = log_loss - law - domain.learned[:, 0]
-        unlearnable.append(max(float(new_run.var() - shared), 0.0))
+        unlearnable = max(float(new_run.var() - shared), 0.0)
         # log tokens saved for each unit of log loss by which the limit is raised; a
         # step of the limit saves its worth
         looser = constraint.limit + value.limit_step(constraint)
         raised = constraint.with_limit(looser).log_limit - constraint.log_limit
-        price.append(worth[constraint.name] / float(np.mean(raised)))
+        price = worth[constraint.name] / float(np.mean(raised))
         # mean margin to the limit at the plan, in sds
         margin = constraint.log_limit - log_loss
-        z.append(float(margin.mean() / margin.std()))
-    arrays = np.array(unlearnable), np.array(price), np.array(z)
-    return Saving(rows, *arrays, cost=goal.price)
+        z = float(margin.mean() / margin.std())
+        per_constraint.append((unlearnable, price, z))
+    return Saving(rows, *np.array(per_constraint).T, cost=goal.price)
 
 
 def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
@@ -249,32 +232,3 @@ def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
     certain = np.zeros(len(sds))
     after = saving(goal, domains, np.diag(sds)).expected_cost(certain)
     return bool(after < goal.price)
-
-
-def replan(
-    goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int, draws: int = 2000
-) -> dict[str, Any]:
-    """Plan again under each outcome, with a limited number of draws. Returns the mean
-    FLOPs over outcomes with a plan, its Monte Carlo error, and the share of outcomes
-    with a plan.
-
-    ``views``: the draws of each constraint, reweighted.
-    """
-    rng = generator(seed, Stream.REPLANS)
-    problem = goal.problem
-    few = min(draws, problem.draws)
-    flops = []
-    for outcome in range(len(views[0].weights)):
-        constraints = tuple(
-            constraint.take(rng.choice(problem.draws, few, p=view.weights[outcome]))
-            for constraint, view in zip(problem.constraints, views, strict=True)
-        )
-        flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
-    is_planned = np.isfinite(flops)
-    planned, many = np.array(flops)[is_planned], is_planned.sum() > 1
-    error = planned.std(ddof=1) / math.sqrt(len(planned)) if many else None
-    return {
-        "flops": float(planned.mean()) if len(planned) else None,
-        "flops_error": None if error is None else float(error),
-        "share_with_a_plan": float(is_planned.mean()),
-    }

@@ -13,20 +13,14 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._forecasts.forecast import ONE_SD
 from bayeslaw._law.columns import is_share
 from bayeslaw._posteriors.averaging.loading import refit_like
 from bayeslaw._posteriors.pairs import table_of
-from bayeslaw._posteriors.posterior import (
-    KeptPosterior,
-    LawPosterior,
-    Posterior,
-    columns_read,
-    is_kept,
-)
+from bayeslaw._posteriors.posterior import LawPosterior, Posterior, columns_read
 from bayeslaw._tables.holdouts import stages_in_direction
 from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
@@ -102,39 +96,33 @@ def shared_course(
     clock = np.log(rows[unit].to_numpy(float))
     excess = np.log(rows["loss"].to_numpy(float)) - mean_law(clock)
     # without names, the second row at a length is another run's
-    name = rows.groupby(unit).cumcount().to_numpy()
+    name = rows.groupby(unit).cumcount()
     if "run" in rows and rows["run"].notna().all():
-        name = rows["run"].to_numpy()
+        name = rows["run"]
+    points = pd.DataFrame({"clock": clock, "excess": excess, "name": name.astype(str)})
 
     # each run's excess at the points of all; NaN before its first point and after its
     # last; a place that only one run covers counts if that is a curve
-    places = np.unique(clock)
-    by_run = np.full((len(pd.unique(name)), len(places)), np.nan)
-    is_covered = np.zeros(len(places), bool)
-    for row, one in zip(by_run, pd.unique(name), strict=True):
-        own = name == one
-        order = np.argsort(clock[own])
-        at, off = clock[own][order], excess[own][order]
-        row[:] = np.interp(places, at, off, left=np.nan, right=np.nan)
-        is_covered |= np.isfinite(row) & (own.sum() >= CURVE)
-    is_covered |= np.isfinite(by_run).sum(axis=0) > 1
+    by_run = points.pivot_table("excess", "clock", "name")
+    by_run = by_run.interpolate("index", limit_area="inside")
+    is_curve = points.groupby("name").size() >= CURVE
+    is_alone = by_run.count(axis=1) == 1
+    is_covered = by_run.loc[:, is_curve].notna().any(axis=1) | ~is_alone
     if not is_covered.any():
         return None
-    places, by_run = places[is_covered], by_run[:, is_covered]
-    count = np.isfinite(by_run).sum(axis=0)
-    mean = np.nanmean(by_run, axis=0)
-    runs = float(count.mean())
+    by_run = by_run[is_covered]
+    places, count = by_run.index.to_numpy(), by_run.count(axis=1).to_numpy()
+    mean, freedom = by_run.mean(axis=1).to_numpy(), float(count.mean()) - 1
 
     # variance of runs around their mean, shared or in general where runs are few
-    squares = np.nansum((by_run - mean) ** 2, axis=0)
-    within = squares.sum() / max((count - 1).sum(), 1)
-    half_of_excess = np.mean(mean**2) / 2
-    of_mean = _average_variances(half_of_excess, within, runs - 1) / count
+    squares = by_run.sub(mean, axis=0).to_numpy() ** 2
+    within = np.nansum(squares) / max((count - 1).sum(), 1)
+    of_mean = _average_variances(np.mean(mean**2) / 2, within, freedom) / count
     shared = max(float(np.mean(mean**2 - of_mean)), 0.0)
     weight = shared / (shared + of_mean)
     own_sd = None
     if count[-1] > 1 and np.log(until) <= places[-1] + BEYOND:
-        variance = _average_variances(error**2, within, runs - 1)
+        variance = _average_variances(error**2, within, freedom)
         own_sd = float(np.sqrt(variance * (1 + np.mean(weight / count))))
     return SharedCourse(places, mean, weight, own_sd)
 
@@ -181,8 +169,6 @@ def middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
     return float(np.median(values)), float(high - low) / 2
 
 
-# one schedule, or several by name; the first is the planned one
-Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 UNITS = {"D": "tokens", "step": "steps"}  # units of a run's length, in words
 
 
@@ -244,13 +230,6 @@ def unit_of(posterior: Posterior) -> str:
         f"{posterior.name} reads neither tokens D nor areas of a schedule: "
         "its loss does not change along a run"
     )
-
-
-def planned(schedule: Schedules) -> pd.DataFrame | None:
-    """Choose the planned schedule: the first of several."""
-    if isinstance(schedule, Mapping):
-        return next(iter(schedule.values()), None)
-    return schedule
 
 
 def course(
@@ -329,30 +308,23 @@ def _tabulate(
     columns = sorted(set(columns_read(posterior, there=run)) - {unit})
     # swept settings, of which a law reads one for the whole run
     settings = set(columns) - set(columns_read(posterior, there=()))
-
-    def constant(name: str, rows: pd.DataFrame = run) -> float:
-        return _find_constant(rows, name, is_setting=name in settings)
-
     if schedule is None:
         start = until / grid.early
         first_steps = max(piece.first_steps for piece in posterior.pieces())
         if first_steps and unit == "D" and "N" in columns:
-            first_tokens = first_steps * constant("N")
+            first_tokens = first_steps * _find_constant(run, "N", "N" in settings)
             passed_over = min(first_tokens, grid.most_first_steps * until)
             start = max(start, passed_over * (1 - TOLERANCE))
         places = np.geomspace(start, grid.longest * until, grid.nodes)
-        table = pd.DataFrame({unit: places})
-        return table.assign(**{name: constant(name) for name in columns})
-    if unit not in schedule:
-        raise RunTableError(f"the schedule lacks column {unit!r}")
+        schedule = pd.DataFrame({unit: places})
+    check_columns(schedule, [unit], what="the schedule")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})
     for name in columns:
-        if name not in schedule:
-            table[name] = constant(name)
-        elif name in settings:
-            table[name] = constant(name, schedule)
-        else:
+        if name in schedule and name not in settings:
             table[name] = schedule[name].astype(float)
+        else:
+            rows = schedule if name in schedule else run
+            table[name] = _find_constant(rows, name, name in settings)
     table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
     last = table[unit].max() if len(table) else 0.0
     if not last >= until:
@@ -365,7 +337,7 @@ def _tabulate(
     return table
 
 
-def _find_constant(run: pd.DataFrame, name: str, *, is_setting: bool) -> float:
+def _find_constant(run: pd.DataFrame, name: str, is_setting: bool) -> float:
     if name in AREAS:
         raise RunTableError(
             f"the law reads {name}, an area of the schedule: give the run's "
@@ -394,14 +366,15 @@ def _find_constant(run: pd.DataFrame, name: str, *, is_setting: bool) -> float:
 class RunSetting(NamedTuple):
     """A run that is followed by a posterior.
 
-    ``rows``: rows of the run, with the columns that the laws read; ``schedule``,
-    ``until`` and ``seed``: as for `follow`.
+    ``rows``: rows of the run, with the columns that the laws read; ``until`` and
+    ``seed``: as for `follow`; ``schedules``: by name, the planned one first, which is
+    None for laws that read none.
     """
 
     posterior: Posterior
     rows: pd.DataFrame
     until: float
-    schedule: Schedules
+    schedules: Mapping[str, pd.DataFrame | None]
     seed: int
 
     def courses(
@@ -411,18 +384,16 @@ class RunSetting(NamedTuple):
         further one up to that schedule's end. ``fitted``: the runs that were fitted
         before this one, which is no other run of its setting.
         """
-        run, schedule, seed = self.rows, self.schedule, self.seed
-        along = course(
-            posterior, run, self.until, planned(schedule), seed, fitted=fitted
-        )
-        others = {}
-        further = list(schedule.items())[1:] if isinstance(schedule, Mapping) else []
-        for name, table in further:
-            if along.unit not in table:
-                raise RunTableError(f"schedule {name!r} lacks column {along.unit!r}")
-            end = float(table[along.unit].max())
-            others[name] = course(posterior, run, end, table, seed, fitted=fitted)
-        return along, others
+        unit, courses = unit_of(posterior), {}
+        for name, schedule in self.schedules.items():
+            end = self.until
+            if courses and schedule is not None:
+                check_columns(schedule, [unit], what=f"schedule {name!r}")
+                end = float(schedule[unit].max())
+            courses[name] = course(
+                posterior, self.rows, end, schedule, self.seed, fitted=fitted
+            )
+        return courses.pop(next(iter(courses))), courses
 
     def fit(
         self, points: Sequence[tuple[float, float]]
@@ -436,59 +407,29 @@ class RunSetting(NamedTuple):
         RunTableError
             The laws cannot be fitted to these rows.
         """
-        kept = keep_for_refits(self.posterior)
-        before, unit = kept.runs, unit_of(kept)
+        before, unit = table_of(self.posterior), unit_of(self.posterior)
+        assert before is not None
         # the columns of the run at its points
         at, loss = np.asarray(points, float).T
-        last = self.rows.iloc[-1].to_dict()
-        along = {str(name): np.full(len(at), value) for name, value in last.items()}
-        if {"D", "step"} <= set(along):
+        rows = self.rows.iloc[[-1] * len(at)].reset_index(drop=True)
+        if {"D", "step"} <= set(rows):
             # tables are sorted along a run by steps first, so points need steps, too
-            along["step"] = at * float(last["step"]) / float(last["D"])
-        schedule = planned(self.schedule)
+            rows["step"] = at * rows["step"] / rows["D"]
+        schedule = next(iter(self.schedules.values()))
         if schedule is not None:
             steps = schedule[unit].to_numpy(float)
             nearest = np.argmin(np.abs(steps[:, None] - at), axis=0)
-            there = schedule.iloc[nearest].to_dict("list")
-            along |= {str(name): np.asarray(values) for name, values in there.items()}
-        new_rows = points_as_rows(before, along | {unit: at, "loss": loss}, unit)
-        table = pd.concat([before, new_rows], ignore_index=True)
+            there = schedule.iloc[nearest].reset_index(drop=True)
+            rows = rows.assign(**{str(name): there[name] for name in there})
+        rows = rows.assign(**{unit: at, "loss": loss})
+        # a run without a name has its own, so that its points are known to be of one;
+        # any unit of steps will do, because only their ratios matter
+        missing = dict.fromkeys(TEXT, "followed") | {"step": at}
+        rows = rows.assign(**{c: x for c, x in missing.items() if c not in rows})
+        if "domain" in before:
+            rows["domain"] = before["domain"].iloc[0]
+        rows = rows.reindex(columns=before.columns)
+        table = pd.concat([before, rows], ignore_index=True)
         # If the diagnostics fail, the run is still followed; `warnings` say so.
-        new = refit_like(kept, table, seed=self.seed, on_failure="ignore")
+        new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
         return *self.courses(new, fitted=before), tuple(new.warnings)
-
-
-def keep_for_refits(posterior: Posterior) -> KeptPosterior:
-    """Check that a posterior can be fitted again."""
-    if not is_kept(posterior):
-        raise LawError(
-            f"{type(posterior).__name__} cannot be fitted again along a run: give "
-            "a fit or an average (`bayeslaw fit`), or leave refit out"
-        )
-    return posterior
-
-
-def points_as_rows(
-    table: pd.DataFrame,
-    along: Mapping[str, np.ndarray],
-    unit: str,
-    name: str = "followed",
-) -> pd.DataFrame:
-    """Write points of a run in the columns of a table that was fitted.
-
-    Missing texts, such as the run's name, become ``name``; numbers that no law reads
-    are empty.
-    """
-    columns = {}
-    for column in map(str, table):
-        if column == "domain":
-            value = table[column].iloc[0]
-        elif column in along:
-            value = along[column]
-        elif column == "step":
-            # any unit of steps will do, because only their ratios matter
-            value = along[unit]
-        else:
-            value = name if column in TEXT else np.nan
-        columns[column] = value
-    return pd.DataFrame(columns, index=range(len(along["loss"])))

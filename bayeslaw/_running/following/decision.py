@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from bayeslaw._base.numbers import format_chance, format_count
@@ -49,11 +50,12 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     # a loss that has passed its least: keep its checkpoint
     if past:
         words = [
-            f"the loss of {name} was least, {least.loss:.4g} nats, at "
-            f"{format_count(least.at)} {unit} and has risen by {least.rise:.1%} since"
+            f"the loss of {name} was least, {least['loss']:.4g} nats, at "
+            f"{format_count(least['at'])} {unit} and has risen by "
+            f"{least['rise']:.1%} since"
             for name, least in past.items()
         ]
-        first = min(least.at for least in past.values())
+        first = min(least["at"] for least in past.values())
         reason = (
             f"{'; '.join(words)}, where the law still falls; keep the checkpoint of "
             f"{format_count(first)} {unit}, and look at why before going on"
@@ -117,10 +119,8 @@ def _find_first(
     tracks: Sequence[Track], confidence: float, start: float, end: float
 ) -> float | None:
     """Find the fewest log tokens at which all limits are kept at the confidence."""
-    for clock in np.linspace(start, end, PLACES):
-        if together(tracks, float(clock)) >= confidence:
-            return float(clock)
-    return None
+    places = np.linspace(start, end, PLACES).tolist()
+    return next((c for c in places if together(tracks, c) >= confidence), None)
 
 
 def _find_changes(
@@ -161,16 +161,14 @@ def _find_changes(
 
     # of schedules that all laws can follow the most probable, the shortest among
     # equally good ones
-    by_name = [track.schedules.set_index("schedule") for track in limited]
-    odds = by_name[0]["probability"]
-    for table in by_name[1:]:
-        odds = (odds * table["probability"]).dropna()
+    tables = [track.schedules.set_index("schedule") for track in limited]
+    odds = pd.concat([table["probability"] for table in tables], axis=1, join="inner")
+    odds = odds.prod(axis=1)
     if odds.empty or odds.max() < chance + LEAST_GAIN:
         return changes, words
-    as_good = odds.index[odds >= odds.max() - ALIKE]
-    saved_by = by_name[0].loc[by_name[0].index.isin(as_good), "saved"]
+    saved_by = tables[0]["saved"].loc[odds.index[odds >= odds.max() - ALIKE]]
     name, saved = str(saved_by.idxmax()), float(saved_by.max())
-    probability = float(odds.to_dict()[saved_by.idxmax()])
+    probability = float(odds.to_dict()[name])
     changes |= {"schedule": name, "schedule_probability": probability}
     cost = f"{format_count(abs(saved))} {unit} {'fewer' if saved >= 0 else 'more'}"
     words += (
@@ -193,31 +191,23 @@ def _look_again(
     limited = [track for track in tracks if track.limit is not None]
     doubts = [abs(track.probability() - 0.5) for track in limited]
     track = limited[int(np.argmin(doubts))]
-    for clock in np.linspace(now, end, LOOKS)[1:-1]:
-        mean, sd, rho = _correlate_with_end(track, float(clock))
-        sd_after = sd * np.sqrt(1 - rho**2)
+    last = track.outlook(track.end)
+    mean = last.average(last.mean)
+    margin = np.log(track.limit or 1.0) - mean
+    off_last = last.mean - mean
+    # variance of a mixture: between its parts and within them
+    sd = np.sqrt(last.average(off_last**2 + last.sd[:, None] ** 2))
+    for clock in np.linspace(now, end, LOOKS)[1:-1].tolist():
+        first = track.outlook(clock)
+        shared = track.departure.covariance_ahead(clock, track.end)
+        off_first = first.mean - first.average(first.mean)
+        var_first = first.average(off_first**2 + first.sd[:, None] ** 2)
+        covariance = last.average(off_first * off_last + shared[:, None])
+        rho = np.clip(covariance / (sd * np.sqrt(var_first)), -1.0, 1.0)
         moved = max(sd * abs(rho), 1e-12)
-        margin = np.log(track.limit or 1.0) - mean
-        needed = norm.ppf(confidence) * sd_after
-        surely_kept = norm.cdf((margin - needed) / moved)
-        surely_broken = norm.cdf((-margin - needed) / moved)
-        chance = float(surely_kept + surely_broken)
+        needed = norm.ppf(confidence) * sd * np.sqrt(1 - rho**2)
+        # surely kept, or surely broken
+        chance = float(norm.cdf((np.array([margin, -margin]) - needed) / moved).sum())
         if chance >= SURE_ENOUGH:
             return float(np.exp(clock)), chance
     return None, None
-
-
-def _correlate_with_end(track: Track, clock: float) -> tuple[float, float, float]:
-    """Compute mean and sd of the log loss at the end, and a point's correlation."""
-    first, last = track.outlook(clock), track.outlook(track.end)
-    shared = track.departure.covariance_ahead(clock, track.end)
-    mean = last.average(last.mean)
-    off_first = first.mean - first.average(first.mean)
-    off_last = last.mean - mean
-    # variance of a mixture: between its parts and within them
-    var_first = first.average(off_first**2 + first.sd[:, None] ** 2)
-    var_last = last.average(off_last**2 + last.sd[:, None] ** 2)
-    covariance = last.average(off_first * off_last + shared[:, None])
-    sd = np.sqrt(var_last)
-    rho = covariance / (sd * np.sqrt(var_first))
-    return mean, float(sd), float(min(max(rho, -1.0), 1.0))

@@ -107,44 +107,29 @@ class Scales(NamedTuple):
         squares = np.square([usual_slope, *slopes])
         bent = share * np.sqrt(squares.mean()) / usual_slope
         uniform = stats.qmc.Sobol(7, seed=seed).random(count).T
-        log_normal = {
-            name: getattr(priors, name)[0]
-            * np.exp(getattr(priors, name)[1] * stats.norm.ppf(u))
-            for name, u in zip(cls._fields[:5], uniform, strict=False)
-        }
-        fading, waning = (
-            np.array(powers)[np.floor(len(powers) * u).astype(int)]
-            for powers, u in zip(
-                (priors.fading, priors.waning), uniform[5:], strict=True
-            )
-        )
-        return cls(
-            level=share * log_normal["level"],
-            slope=bent * log_normal["slope"],
-            wander=bent * log_normal["wander"],
-            length=log_normal["length"],
-            noise=share * log_normal["noise"],
-            fading=fading,
-            waning=waning,
-        )
+        factors = {"level": share, "slope": bent, "wander": bent, "noise": share}
+        drawn = {}
+        for name, u in zip(cls._fields, uniform, strict=True):
+            prior = getattr(priors, name)
+            if name in ("fading", "waning"):
+                drawn[name] = np.array(prior)[np.floor(len(prior) * u).astype(int)]
+            else:
+                log_normal = prior[0] * np.exp(prior[1] * stats.norm.ppf(u))
+                drawn[name] = factors.get(name, 1.0) * log_normal
+        return cls(**drawn)
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
         """Compute the noise scale ``before_end`` e-folds of tokens before the end."""
         return self.noise * np.exp(self.fading * before_end)
 
-    def wander_times(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """Compute the wander's scale before the end, relative to that at it."""
-        return np.exp(self.waning * before_end)
-
-    def stationary(self) -> Float[np.ndarray, "scale 3 3"]:
-        """Compute the stationary covariance of wander, its slope and OU noise."""
-        covariance = np.zeros((len(self.wander), 3, 3))
-        covariance[:, 0, 0] = self.wander**2
+    def stationary(self) -> Float[np.ndarray, "scale 5 5"]:
+        """Compute the covariance of the state before any point."""
         # a Matern-3/2 process of sd s and length l has a derivative of variance
         # 3 (s / l)^2
-        covariance[:, 1, 1] = 3 * (self.wander / self.length) ** 2
-        covariance[:, 2, 2] = 1.0
-        return covariance
+        bend = np.sqrt(3) * self.wander / self.length
+        of_noise = np.ones_like(self.level)
+        sds = np.stack([self.level, self.slope, self.wander, bend, of_noise], axis=1)
+        return sds[:, :, None] ** 2 * np.eye(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +140,9 @@ class Departure:
     # log tokens at the end of the run; the departure there is level + wander
     end: float
     clock: float | None  # log tokens of the last point; None before the first
-    # mean of the state: level, slope, wander (relative to `Scales.wander_times`), the
+    # mean of the state: level, slope, wander (relative to its scale before the end), the
     # wander's slope, OU noise (relative to its scale)
-    mean: Float[np.ndarray, "5 scale draw"]
+    mean: Float[np.ndarray, "scale 5 draw"]
     # covariance of the state; equal for all draws of the law
     covariance: Float[np.ndarray, "scale 5 5"]
     # log weight of each pair of scales and draw of the law
@@ -168,13 +153,9 @@ class Departure:
     def before(cls, scales: Scales, draws: int, end: float) -> Departure:
         """Start before any point, given draws of the scales."""
         count = len(scales.level)
-        covariance = np.zeros((count, 5, 5))
-        covariance[:, 0, 0] = scales.level**2
-        covariance[:, 1, 1] = scales.slope**2
-        covariance[:, 2:, 2:] = scales.stationary()
-        mean = np.zeros((5, count, draws))
+        mean = np.zeros((count, 5, draws))
         log_weight = np.full((count, draws), -np.log(count * draws))
-        return cls(scales, end, None, mean, covariance, log_weight)
+        return cls(scales, end, None, mean, scales.stationary(), log_weight)
 
     def after(self, clock: float, residual: Float[np.ndarray, " draw"]) -> Departure:
         """Update the posterior by one point (Kalman filter).
@@ -186,11 +167,10 @@ class Departure:
         reading = now._read_state(clock)
         # covariance of the state with the point
         state_point = np.einsum("gij,gj->gi", now.covariance, reading)
-        variance = np.einsum("gi,gi->g", reading, state_point)
-        scale = self.scales.noise_at(self.end - clock)
-        plain_noise = (self.point_noise.independent * scale) ** 2
-        spike_noise = (self.point_noise.spike * scale) ** 2
-        innovation = residual - now._predict_mean(clock)
+        variance = (reading * state_point).sum(axis=1)
+        plain_noise = (self.point_noise.independent * reading[:, 4]) ** 2
+        spike_noise = (self.point_noise.spike * reading[:, 4]) ** 2
+        innovation = residual - predict(now.mean, reading)
 
         def log_normal(noise: Float[np.ndarray, " scale"]) -> np.ndarray:
             v = (variance + noise)[:, None]
@@ -208,7 +188,7 @@ class Departure:
         share = float((np.exp(log_weight) * is_spike).sum())
         precision = (1 - share) / plain_noise + share / spike_noise
         gain = state_point / (variance + 1 / precision)[:, None]
-        mean = now.mean + gain.T[:, :, None] * innovation
+        mean = now.mean + gain[:, :, None] * innovation[:, None, :]
         covariance = now.covariance - gain[:, :, None] * state_point[:, None, :]
         return replace(now, mean=mean, covariance=covariance, log_weight=log_weight)
 
@@ -217,14 +197,10 @@ class Departure:
     ) -> Float[np.ndarray, " scale"]:
         """Compute the covariance of departures at two future points, shape (scale,)."""
         first = self._move_to(clock)
-        step = self._find_steps(later - clock)
         # covariance of the state with the first point, at that point and later
-        state_point = np.einsum(
-            "gij,gj->gi", first.covariance, first._read_state(clock)
-        )
-        state_later = state_point.copy()
-        state_later[:, 2:] = np.einsum("gij,gj->gi", step, state_point[:, 2:])
-        return np.einsum("gi,gi->g", first._read_state(later), state_later)
+        state_point = first.covariance @ self._read_state(clock)[:, :, None]
+        state_later = self._find_steps(later - clock) @ state_point
+        return predict(state_later, self._read_state(later))[:, 0]
 
     def with_equal_draws(self) -> Departure:
         """Give all draws of the law equal weight. This is for a law that was refitted
@@ -260,47 +236,38 @@ class Departure:
     def _move_to(self, clock: float) -> Departure:
         """Predict the state at a later point; level and slope are constant."""
         step = self._find_steps(0.0 if self.clock is None else clock - self.clock)
-        mean = self.mean.copy()
-        mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
-        transition = np.zeros((len(step), 5, 5))
-        transition[:, 0, 0] = transition[:, 1, 1] = 1.0
-        transition[:, 2:, 2:] = step
-        covariance = transition @ self.covariance @ transition.transpose(0, 2, 1)
-        stationary = self.scales.stationary()
-        kept = step @ stationary @ step.transpose(0, 2, 1)
-        covariance[:, 2:, 2:] += stationary - kept
-        return replace(self, clock=clock, mean=mean, covariance=covariance)
+        back, stationary = step.transpose(0, 2, 1), self.scales.stationary()
+        added = stationary - step @ stationary @ back
+        covariance = step @ self.covariance @ back + added
+        return replace(self, clock=clock, mean=step @ self.mean, covariance=covariance)
 
-    def _find_steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
-        """Compute transitions of wander, its slope and OU noise over ``gap`` e-folds."""
+    def _find_steps(self, gap: float) -> Float[np.ndarray, "scale 5 5"]:
+        """Compute transitions of the state over ``gap`` e-folds."""
         decay = np.sqrt(3) / self.scales.length
         a = decay * gap
         shrink = np.exp(-a)
-        step = np.zeros((len(a), 3, 3))
-        step[:, 0, 0] = shrink * (1 + a)
-        step[:, 0, 1] = shrink * gap
-        step[:, 1, 0] = -shrink * decay * a
-        step[:, 1, 1] = shrink * (1 - a)
-        step[:, 2, 2] = np.exp(-gap / self.point_noise.length)
+        step = np.tile(np.eye(5), (len(a), 1, 1))
+        step[:, 2, 2] = shrink * (1 + a)
+        step[:, 2, 3] = shrink * gap
+        step[:, 3, 2] = -shrink * decay * a
+        step[:, 3, 3] = shrink * (1 - a)
+        step[:, 4, 4] = np.exp(-gap / self.point_noise.length)
         return step
 
     def _read_state(self, clock: float) -> Float[np.ndarray, "scale 5"]:
         """Observation vector: departure of a point = reading @ state + independent noise."""
-        noise = self.scales.noise_at(self.end - clock)
-        reading = np.empty((len(noise), 5))
-        reading[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
-        reading[:, 2] = self.scales.wander_times(self.end - clock)
-        reading[:, 4] = noise
-        return reading
+        before_end, scales = self.end - clock, self.scales
+        one = np.ones_like(scales.level)
+        wander = np.exp(scales.waning * before_end)
+        noise = scales.noise_at(before_end)
+        return np.stack([one, -before_end * one, wander, 0 * one, noise], axis=1)
 
-    def _predict_mean(self, clock: float) -> Float[np.ndarray, "scale draw"]:
-        """Compute the mean departure: reading @ mean."""
-        level, slope, wander, _, noise = self.mean
-        before_end = self.end - clock
-        noise_scale = self.scales.noise_at(before_end)
-        wander_scale = self.scales.wander_times(before_end)
-        line = level - slope * before_end
-        return line + wander_scale[:, None] * wander + noise_scale[:, None] * noise
+
+def predict(
+    state: Float[np.ndarray, "scale 5 column"], reading: Float[np.ndarray, "scale 5"]
+) -> Float[np.ndarray, "scale column"]:
+    """Compute what a reading of the state is."""
+    return (reading[:, None, :] @ state)[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,11 +288,9 @@ class Outlook:
         then = departure._move_to(clock)
         reading = then._read_state(clock)
         state = np.einsum("gi,gij,gj->g", reading, then.covariance, reading)
-        scale = departure.scales.noise_at(departure.end - clock)
-        noise = departure.point_noise.independent * scale
-        return cls(
-            law + then._predict_mean(clock), np.sqrt(state + noise**2), departure.weight
-        )
+        noise = departure.point_noise.independent * reading[:, 4]
+        sd = np.sqrt(state + noise**2)
+        return cls(law + predict(then.mean, reading), sd, departure.weight)
 
     def average(self, values: Float[np.ndarray, "scale draw"]) -> float:
         """Average values over the parts of the mixture."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,27 +12,23 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import (
     COUNT,
     EVEN_CHANCE,
     LOSS,
     POSITIVE,
     RATE,
+    Kind,
     checked,
     read_numbers,
 )
 from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.forecast import warn_of_distance
-from bayeslaw._posteriors.averaging.loading import Posteriors, as_posterior
+from bayeslaw._posteriors.averaging.loading import Posteriors, by_name
 from bayeslaw._posteriors.pairs import one_domain, table_of
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._running.following.course import (
-    RunSetting,
-    Schedules,
-    keep_for_refits,
-    unit_of,
-)
+from bayeslaw._posteriors.posterior import Posterior, is_kept
+from bayeslaw._running.following.course import RunSetting, unit_of
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.followed import Following
 from bayeslaw._running.following.track import Track
@@ -42,6 +38,9 @@ from bayeslaw._tables.suspicions import PastMinimumWarning
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
+
+# one schedule, or several by name; the first is the planned one
+Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,21 +81,19 @@ class FollowerArguments(PromiseArguments):
     refit: bool = False
 
 
-def _read_limits(
-    limits: float | Mapping[str, float] | None, domains: list[str]
+def _by_domain(
+    what: str, given: float | Mapping[str, float], domains: Collection[str], kind: Kind
 ) -> dict[str, float]:
-    if limits is None:
-        return {}
-    if not isinstance(limits, Mapping):
-        if len(domains) > 1:
-            raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
-        limits = {domains[0]: limits}
-    unknown = [name for name in limits if name not in domains]
-    if unknown:
-        raise PlanError(
-            f"max_loss of {unknown[0]!r}: the fits are of {', '.join(domains)}"
-        )
-    return {n: checked(f"max_loss of {n}", x, LOSS) for n, x in limits.items()}
+    """Check losses, by domain if there are several."""
+    if not isinstance(given, Mapping):
+        first, *others = domains
+        if others:
+            raise PlanError(f"{what}: say of which domain, {{'target': 1.8, ...}}")
+        given = {first: given}
+    for name in given:
+        if name not in domains:
+            raise PlanError(f"{what} of {name!r}; followed: {', '.join(domains)}")
+    return {n: checked(f"{what} of {n}", x, kind) for n, x in given.items()}
 
 
 @takes(FollowArguments)
@@ -186,13 +183,14 @@ class Follower:
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
-        given = arguments.posterior
-        if isinstance(given, Mapping):
-            posteriors = {name: as_posterior(source) for name, source in given.items()}
-        else:
-            alone = as_posterior(given)
-            posteriors = {domain_of(alone): alone}
-        limits = _read_limits(arguments.max_loss, list(posteriors))
+        given, schedules = arguments.posterior, arguments.schedule
+        posteriors = by_name(given, "")
+        if not isinstance(given, Mapping):
+            posteriors = {domain_of(alone): alone for alone in posteriors.values()}
+        if not isinstance(schedules, Mapping):
+            schedules = {"": schedules}
+        limits = arguments.max_loss if arguments.max_loss is not None else {}
+        limits = _by_domain("max_loss", limits, posteriors, LOSS)
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
@@ -205,12 +203,16 @@ class Follower:
             rows = table
             if "domain" in table:
                 rows = _rows_of(name, table, not isinstance(given, Mapping))
-            setting = RunSetting(posterior, rows, until, arguments.schedule, seed)
-            if arguments.refit:
-                keep_for_refits(posterior)
+            planned = dict(schedules) or {"": None}
+            setting = RunSetting(posterior, rows, until, planned, seed)
+            if arguments.refit and not is_kept(posterior):
+                raise LawError(
+                    f"{type(posterior).__name__} cannot be fitted again along a run: "
+                    "give a fit or an average (`bayeslaw fit`), or leave refit out"
+                )
             along, others = setting.courses(posterior)
             warn_of_distance(posterior, rows.tail(1).assign(**{along.unit: until}))
-            track = Track.start(
+            tracks[name] = Track.start(
                 name,
                 along,
                 until,
@@ -218,9 +220,6 @@ class Follower:
                 other_courses=others,
                 prob=arguments.prob,
                 seed=seed,
-            )
-            tracks[name] = replace(
-                track,
                 fit_warnings=tuple(posterior.warnings),
                 again=setting if arguments.refit else None,
             )
@@ -245,9 +244,7 @@ class Follower:
         PlanError
             A loss or a position is out of its range, or a domain is not followed.
         """
-        losses = loss if isinstance(loss, Mapping) else {next(iter(self.tracks)): loss}
-        if not isinstance(loss, Mapping) and len(self.tracks) > 1:
-            raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
+        losses = _by_domain("loss", loss, self.tracks, POSITIVE)
         place = checked(self.unit, at, POSITIVE)
         if place > self.question.until * (1 + 1e-9):
             raise PlanError(
@@ -256,11 +253,7 @@ class Follower:
             )
         tracks = dict(self.tracks)
         for name, value in losses.items():
-            if name not in tracks:
-                raise PlanError(f"a loss of {name!r}; followed: {', '.join(tracks)}")
-            tracks[name] = tracks[name].after(
-                place, checked(f"loss of {name}", value, POSITIVE)
-            )
+            tracks[name] = tracks[name].after(place, value)
         return replace(self, tracks=tracks)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
@@ -269,9 +262,7 @@ class Follower:
         tracks = {}
         for name, track in self.tracks.items():
             rows = _rows_of(name, curve, len(self.tracks) == 1)
-            used, warm = _points_of(rows, self.unit, self.question.until, warmup)
-            columns = used[[self.unit, "loss"]].astype(float)
-            points = list(columns.itertuples(index=False, name=None))
+            points, warm = _points_of(rows, self.unit, self.question.until, warmup)
             tracks[name] = track.read(points, warm)
         return replace(self, tracks=tracks)
 
@@ -300,10 +291,9 @@ class Follower:
 
 def domain_of(posterior: Posterior) -> str:
     """Name the domain of a posterior's losses; "loss" if it has no name."""
-    if table_of(posterior) is None:
-        # a domain of a pool keeps no table, but has a name
-        return getattr(posterior, "domain", None) or "loss"
-    return one_domain(posterior) or "loss"
+    # a domain of a pool may keep no table, but has a name
+    named = getattr(posterior, "domain", None)
+    return (named if table_of(posterior) is None else one_domain(posterior)) or "loss"
 
 
 # -- the points of a run ---------------------------------------------------------------
@@ -320,10 +310,9 @@ def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
 
 def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
     """Select a domain's rows; all, if it is the only one and none is named."""
-    if "domain" not in table:
-        if alone:
-            return table
-        raise RunTableError("the curve lacks column 'domain', which tells losses apart")
+    if alone and "domain" not in table:
+        return table
+    check_columns(table, ["domain"], ", which tells losses apart", "the curve")
     of_domain = table[table["domain"].astype(str) == name]
     if len(of_domain) or alone:
         return of_domain if len(of_domain) else table
@@ -333,9 +322,9 @@ def _rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
 
 def _points_of(
     curve: pd.DataFrame, unit: str, until: float, warmup: float | None
-) -> tuple[pd.DataFrame, int]:
-    """Read the points of one domain of one run, in order. Also returns how many points
-    of the warm-up were left out.
+) -> tuple[list[tuple[float, float]], int]:
+    """Read the points of one domain of one run in order, each its tokens (or steps) and
+    loss. Also returns how many points of the warm-up were left out.
 
     ``curve``: columns ``loss`` and ``unit``; the columns ``run``, ``step``, ``lr`` and
     ``warmup`` are read if they exist. ``until``: planned end of the run. ``warmup``:
@@ -364,7 +353,8 @@ def _points_of(
             f"{format_count(until)}: the last at {format_count(last)}"
         )
     is_warming = _are_in_warmup(ordered, warmup)
-    return ordered[~is_warming], int(is_warming.sum())
+    used = ordered.loc[~is_warming, [unit, "loss"]].astype(float)
+    return [*used.itertuples(index=False, name=None)], int(is_warming.sum())
 
 
 def _are_in_warmup(
@@ -375,17 +365,11 @@ def _are_in_warmup(
         steps = points["warmup"].dropna()
         warmup = float(steps.max()) if len(steps) else None
     if warmup is not None:
-        if "step" not in points:
-            raise RunTableError("warmup is in steps, and the curve lacks column 'step'")
+        check_columns(points, ["step"], ", in which warmup is", "the curve")
         return points["step"].to_numpy(float) < warmup
-    nowhere = np.zeros(len(points), bool)
-    if "lr" not in points or len(points) < 2:
-        return nowhere
-    rates = points["lr"].to_numpy(float)
-    peak = np.nanmax(rates)
-    if not (np.isfinite(peak) and rates[0] < peak_share * peak):
-        return nowhere
-    first = int(np.argmax(rates >= peak_share * peak))
+    rates = points["lr"].to_numpy(float) if "lr" in points else np.zeros(len(points))
+    high = rates >= peak_share * np.max(rates, initial=0.0, where=np.isfinite(rates))
+    first = int(np.argmax(high)) if high.any() else 0
     # a rate that falls before it rises is not a warm-up
     only_rises = np.all(np.diff(rates[: first + 1]) >= 0)
-    return np.arange(len(points)) < first if only_rises else nowhere
+    return np.arange(len(points)) < (first if only_rises else 0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.numbers import format_chance, format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
 from bayeslaw._base.shown import InJson, Shown
 from bayeslaw._base.terminal import printable
@@ -293,5 +293,4 @@ def _format_chances(record: Followed | Following) -> str:
 
 def format_final(final: dict[str, float]) -> str:
     """Format a loss with its interval."""
-    low, high = final["low"], final["high"]
-    return f"{final['median']:.4g} ({low:.4g} to {high:.4g}) nats"
+    return f"{format_interval(final, '.4g')} nats"

@@ -16,6 +16,7 @@ from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._running.following.course import course, unit_of
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 from bayeslaw._tables.runs import as_runs
 
@@ -80,9 +81,7 @@ def compute_gain(
     if len(run) != 1:
         raise RunTableError(f"a gain is of one run, and the table has {len(run)} rows")
     unit = unit_of(usual)
-    for name in (unit, "loss") if rival is None else (unit,):
-        if name not in run:
-            raise RunTableError(f"the run lacks column {name!r}")
+    check_columns(run, [unit, "loss"] if rival is None else [unit], what="the run")
     tokens = checked(unit, run[unit].iloc[0], POSITIVE)
     # a course goes on to four times its end, so budgets go up to forty times the run's
     along = course(usual, run, 10.0 * tokens, seed=seed)

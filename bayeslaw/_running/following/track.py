@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from bayeslaw._running.following.followed import Followed
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+END = ("median", "low", "high", "probability")  # columns of a forecast
 CLOSE = 0.005  # e-folds of tokens; a point nearer to the last used one is not used
 PLACES = 24  # points of a forecast along the run
 LATER = 2.0  # times the tokens of a refit at which the next one may come
@@ -63,34 +64,22 @@ class Moment(NamedTuple):
     surprise: float  # surprise of all points so far, see `Track.surprise`
 
 
-class Least(NamedTuple):
-    """The least loss of a run that has risen since: tokens (or steps), the loss there in
-    nats per token, and the share by which the last loss is higher.
-    """
-
-    at: float
-    loss: float
-    rise: float
-
-
 @dataclass(frozen=True, eq=False)
 class Track:
     """A run's loss on one domain: the posterior before it, and its points."""
 
     name: str
     course: Course  # the law along the run
-    # the law from before the run; it differs from ``course`` after a refit
-    first: Course
     until: float  # tokens (or steps) at the planned end
-    # loss that the end may not exceed, nats per token; None without a promise
-    limit: float | None
-    prob: float  # probability inside intervals
     departure: Departure  # posterior of the run's departure from its law
     # largest standardised departure from the forecast so far, of simulated runs, and of
     # this run
     strays: Float[np.ndarray, " draw"]
     # slopes of simulated runs against the law, per e-fold of tokens
     slopes: Float[np.ndarray, " draw"]
+    # loss that the end may not exceed, nats per token; None without a promise
+    limit: float | None = None
+    prob: float = 0.9  # probability inside intervals
     # the law along the run by other schedules, each to its own end
     other_courses: Mapping[str, Course] = field(default_factory=dict)
     fit_warnings: tuple[str, ...] = ()  # warnings of the posterior
@@ -112,17 +101,9 @@ class Track:
 
     @classmethod
     def start(
-        cls,
-        name: str,
-        course: Course,
-        until: float,
-        *,
-        limit: float | None = None,
-        other_courses: Mapping[str, Course] | None = None,
-        prob: float = 0.9,
-        seed: int = 0,
+        cls, name: str, course: Course, until: float, *, seed: int = 0, **more: Any
     ) -> Track:
-        """Start to follow a run, before its first point."""
+        """Start to follow a run, before its first point; ``more``: further fields."""
         draws = len(course.error)
         scales = Scales.draw(
             middle_and_sd(course.error)[1],
@@ -135,14 +116,11 @@ class Track:
         return cls(
             name=name,
             course=course,
-            first=course,
             until=until,
-            limit=limit,
-            prob=prob,
             departure=Departure.before(scales, draws, float(np.log(until))),
             strays=np.zeros(draws),
             slopes=usual_slope * rng.standard_normal(draws),
-            other_courses=other_courses or {},
+            **more,
         )
 
     # -- points ------------------------------------------------------------------------
@@ -150,7 +128,7 @@ class Track:
     def read(self, points: list[tuple[float, float]], warm: int) -> Track:
         """Add all points of a run, (tokens, loss), that were not added before."""
         goes_on = tuple(points[: len(self.points)]) == self.points
-        track = self if goes_on else self.start_of_run or self
+        track = self if goes_on else self.started
         for at, loss in points[len(track.points) :]:
             track = track.after(at, loss)
         return replace(track, warm=warm)
@@ -162,7 +140,7 @@ class Track:
         track = replace(
             self,
             points=(*self.points, (at, loss)),
-            start_of_run=self.start_of_run or self,
+            start_of_run=self.started,
         )
         clock, log_loss = float(np.log(at)), float(np.log(loss))
         is_near = self.departure.clock is not None and clock - self.clock < CLOSE
@@ -226,6 +204,16 @@ class Track:
     # -- what is known now -------------------------------------------------------------
 
     @property
+    def started(self) -> Track:
+        """The track before the first point."""
+        return self.start_of_run or self
+
+    @property
+    def first(self) -> Course:
+        """The law from before the run; it differs from ``course`` after a refit."""
+        return self.started.course
+
+    @property
     def end(self) -> float:
         """Compute the log of the tokens (or steps) at the planned end."""
         return float(np.log(self.until))
@@ -256,22 +244,18 @@ class Track:
 
     def final(self) -> dict[str, float]:
         """Forecast the planned end: ``D`` (or ``step``), ``median``, ends."""
-        return {self.course.unit: self.until} | self._interval_of(
-            self.outlook(self.end)
-        )
+        end = self._interval_of(self.outlook(self.end))
+        return {self.course.unit: self.until} | end
 
     def before(self, clock: float) -> dict[str, float]:
         """Compute the forecast of a point from before the run."""
         new = self.first.at(clock) + self.first.error
-        low, median, high = np.exp(np.quantile(new, self._tails))
-        return {"before_median": median, "before_low": low, "before_high": high}
+        return self._name_ends(np.quantile(new, self._tails))
 
     @property
     def final_before(self) -> dict[str, float]:
         """Compute the forecast of the end from before the run, as in `final`."""
-        before = self.before(self.end)
-        ends = {end: before[f"before_{end}"] for end in ("median", "low", "high")}
-        return {self.course.unit: self.until} | ends
+        return {self.course.unit: self.until} | self.before(self.end)
 
     def probability(self, clock: float | None = None) -> float:
         """Compute the probability that a point, else the end, keeps the limit."""
@@ -291,16 +275,10 @@ class Track:
         over = np.exp(self.clock - self.end)
         is_early = self.clock <= self.end + np.log(LATEST)
         for replay, law in self.course.ends.items() if is_early else ():
-            moved = law - law_planned
-            outlook = Outlook(
-                planned.mean + (1 - REMEMBERED * over) * moved,
-                np.hypot(planned.sd, CHANGED),
-                planned.weight,
-            )
-            end = self._interval_of(outlook).values()
-            rows.append([replay, *end, self._probability_of(outlook)])
-        columns = ["replay", "median", "low", "high", "probability"]
-        return pd.DataFrame(rows, columns=columns, dtype=float)
+            mean = planned.mean + (1 - REMEMBERED * over) * (law - law_planned)
+            sd = np.hypot(planned.sd, CHANGED)
+            rows.append([replay, *self._list_end(replace(planned, mean=mean, sd=sd))])
+        return pd.DataFrame(rows, columns=["replay", *END], dtype=float)
 
     @cached_property
     def schedules(self) -> pd.DataFrame:
@@ -314,9 +292,11 @@ class Track:
         """
         rows = []
         for name, course in self.other_courses.items():
-            if not self._can_go_on_by(course):
-                continue
             clock = float(course.clock[-1])
+            apart = course.law_at(self.clock) - self.course.law_at(self.clock)
+            is_other = self.history and abs(float(np.median(apart))) >= SAME_PAST
+            if self.clock >= clock or is_other:
+                continue
             beyond = self.course.beyond_law(self.clock)
             if course.shared is not None:
                 beyond = course.beyond_law(clock)
@@ -324,10 +304,9 @@ class Track:
             there = replace(carried, sd=np.hypot(carried.sd, SWITCHED))
             # the logarithm of a whole number, up to rounding
             at = float(round(np.exp(clock)))
-            end = (*self._interval_of(there).values(), self._probability_of(there))
-            rows.append([name, at, *end, self.until - at])
-        end_columns = [self.course.unit, "median", "low", "high", "probability"]
-        return pd.DataFrame(rows, columns=["schedule", *end_columns, "saved"])
+            rows.append([name, at, *self._list_end(there), self.until - at])
+        columns = ["schedule", self.course.unit, *END, "saved"]
+        return pd.DataFrame(rows, columns=columns)
 
     @property
     def surprise(self) -> float:
@@ -348,17 +327,17 @@ class Track:
         # with n draws no probability below 1/n can be estimated
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
-        jumps = JUMPS
-        return float(min(1.0, from_band / (1 - jumps), from_step / jumps))
+        return float(min(1.0, from_band / (1 - JUMPS), from_step / JUMPS))
 
     @property
-    def risen(self) -> Least | None:
-        """Find the least loss, if the run has risen since and its law does not."""
+    def risen(self) -> dict[str, float] | None:
+        """Find the least loss, if the run has risen since and its law does not: tokens
+        (or steps) ``at``, the ``loss`` there, and ``rise``, the share by which the last
+        loss is higher.
+        """
         losses = np.log([moment.loss for moment in self.history])
-        if len(losses) <= ROWS_OVER:
-            return None
-        place = int(np.argmin(losses))
-        over = losses[place + 1 :][-ROWS_OVER:] - losses[place]
+        place = int(np.argmin(losses)) if len(losses) else 0
+        over = losses[place + 1 :][-ROWS_OVER:] - losses[place : place + 1]
         by_scale = self.departure.weight.sum(axis=1)
         noise = by_scale @ self.departure.scales.noise_at(self.end - self.clock)
         clear = max(LEAST_RISE, RISE_NOISES * float(noise))
@@ -369,15 +348,14 @@ class Track:
         before, now = np.median(law, axis=0)
         if now > before:
             return None
-        return Least(least.at, least.loss, float(np.expm1(over[-1])))
+        rise = float(np.expm1(over[-1]))
+        return {"at": least.at, "loss": least.loss, "rise": rise}
 
     @property
     def is_worn(self) -> bool:
         """Tell whether few draws of the law explain the run."""
         departure = self.departure
-        if departure.khat >= TRUSTED_K:
-            return True
-        return departure.effective < FEWEST_DRAWS
+        return departure.khat >= TRUSTED_K or departure.effective < FEWEST_DRAWS
 
     def followed(self, within: float) -> Followed:
         """Build the record of the present forecast.
@@ -389,18 +367,18 @@ class Track:
         """
         unit = self.course.unit
         begin = float(np.log(self.history[0].at)) if self.history else self.clock
-        foreseen = [
-            {unit: float(np.exp(clock))} | self.before(clock)
-            for clock in np.linspace(begin, self.end, PLACES)
-        ]
+
+        def foresee(clock: float) -> dict[str, float]:
+            before = self.before(clock).items()
+            at = {unit: float(np.exp(clock))}
+            return at | {f"before_{name}": loss for name, loss in before}
+
+        foreseen = map(foresee, np.linspace(begin, self.end, PLACES))
         path = [
-            {unit: float(np.exp(clock))}
-            | self._interval_of(self.outlook(clock))
-            | self.before(clock)
+            foresee(clock) | self._interval_of(self.outlook(clock))
             for clock in np.linspace(self.clock, self.end, PLACES)
         ]
-        side = ""
-        known_from = None
+        side, known_from = "", None
         for moment in self.history:
             half = (moment.final_high - moment.final_low) / 2
             is_narrow = half <= within * moment.final_median
@@ -414,13 +392,12 @@ class Track:
         if self.limit is not None:
             new = self.first.at(self.end) + self.first.error
             probability_before = float(np.mean(new <= np.log(self.limit)))
-        least = self.risen
         return Followed(
             unit=unit,
             points=len(self.history),
             final=self.final(),
             final_before=self.final_before,
-            foreseen=pd.DataFrame(foreseen),
+            foreseen=pd.DataFrame([*foreseen]),
             path=pd.DataFrame(path),
             replays=self.replays,
             schedules=self.schedules,
@@ -431,7 +408,7 @@ class Track:
             surprise=self.surprise,
             side=side,
             known_from=known_from,
-            least=None if least is None else least._asdict(),
+            least=self.risen,
             khat=self.departure.khat,
             effective_draws=self.departure.effective,
             notes=tuple(self._list_notes()),
@@ -458,8 +435,8 @@ class Track:
         lines += self.fit_warnings
         lines += [
             f"{self.name}: schedule {name!r} is over, or had another past: left out"
-            for name, course in self.other_courses.items()
-            if not self._can_go_on_by(course)
+            for name in self.other_courses
+            if name not in {*self.schedules["schedule"]}
         ]
         if self.is_worn:
             departure = self.departure
@@ -474,24 +451,22 @@ class Track:
 
     @property
     def _tails(self) -> list[float]:
-        return [0.5 - self.prob / 2, 0.5, 0.5 + self.prob / 2]
+        return [0.5, 0.5 - self.prob / 2, 0.5 + self.prob / 2]
+
+    def _name_ends(self, log_losses: Float[np.ndarray, " end"]) -> dict[str, float]:
+        return dict(zip(END, np.exp(log_losses).tolist(), strict=False))
 
     def _interval_of(self, outlook: Outlook) -> dict[str, float]:
-        low, median, high = np.exp(outlook.quantiles(self._tails)).tolist()
-        return {"median": median, "low": low, "high": high}
+        return self._name_ends(outlook.quantiles(self._tails))
 
     def _probability_of(self, outlook: Outlook) -> float:
         if self.limit is None:
             return float("nan")
         return outlook.below(float(np.log(self.limit)))
 
-    def _can_go_on_by(self, course: Course) -> bool:
-        if self.clock >= course.clock[-1]:
-            return False
-        if not self.history:
-            return True
-        apart = course.law_at(self.clock) - self.course.law_at(self.clock)
-        return abs(float(np.median(apart))) < SAME_PAST
+    def _list_end(self, outlook: Outlook) -> list[float]:
+        """List a forecast and the probability of keeping the limit, as in `END`."""
+        return [*self._interval_of(outlook).values(), self._probability_of(outlook)]
 
     def _simulate_foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
         """Simulate log losses at one point, by the posterior from before the run."""

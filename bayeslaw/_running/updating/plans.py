@@ -58,12 +58,8 @@ class PlanChange(InJson):
         replay, or because there is a plan only before or only after.
         """
         before, after = self.before, self.after
-        if before.feasible != after.feasible:
-            return True
-        if before.D is None or after.D is None:
-            return (before.D is None) != (after.D is None)
-        if not (before.D and after.D):
-            return before.D != after.D
+        if before.feasible != after.feasible or not (before.D and after.D):
+            return before.feasible != after.feasible or before.D != after.D
         # the same factor up and down
         other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
         other_replay = abs(_get_replay(after) - _get_replay(before)) > 0.05
@@ -137,18 +133,10 @@ def plan_change(
     log_tokens = math.log(before.D) if before.D else -math.inf
     # evaluated with the same pairs of draws and the same noise as the new plan
     choice = Choice(log_tokens, _get_replay(before), 0.0)
-    probabilities = value.probabilities(problem, log_tokens, choice.replay)
+    kept = value.probabilities(problem, *choice[:2])
     truth = value.perfect_information(problem, choice) if before.D else {}
-    return PlanChange(
-        before=before,
-        after=after,
-        kept={
-            name: probabilities[name]
-            for name in ("probability", "probability_target", "probability_forgetting")
-        },
-        regret_before=before.truth.get("regret"),
-        regret=truth.get("regret"),
-    )
+    then, now = before.truth.get("regret"), truth.get("regret")
+    return PlanChange(before, after, kept, regret_before=then, regret=now)
 
 
 def _pose_of_plan(
@@ -167,11 +155,10 @@ def planned_rows(
     if not planned.D:
         return {}
     question, model = _pose_of_plan(old, keywords, planned)
-    rows = {}
-    for name in (TARGET, FORGETTING):
-        if name not in question.pieces:
-            continue
-        chosen = {"D": planned.D, "replay": _get_replay(planned)}
-        run = {**model.at_means().columns[name], **chosen}
-        rows[name] = pd.DataFrame([run], index=["the old plan"])
-    return rows
+    chosen = {"D": planned.D, "replay": _get_replay(planned)}
+    columns = model.at_means().columns
+    return {
+        name: pd.DataFrame([{**columns[name], **chosen}], index=["the old plan"])
+        for name in (TARGET, FORGETTING)
+        if name in question.pieces
+    }

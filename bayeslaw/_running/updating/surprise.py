@@ -5,8 +5,9 @@ moved: the part of each group of new rows, computed from the old draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,6 +31,10 @@ from bayeslaw._tables.fitting import losses
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+# largest error of an explained shift, as a share of the refit's shift or in sds; and the
+# share of a shift that a group must add to be its reason
+CLOSE, CLOSE_SD, MOST = 0.4, 0.35, 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
@@ -46,7 +51,7 @@ class Foreseen:
         """Add the shared effects to the law, shape (draw, row)."""
         return self.law + self.effects
 
-    @property
+    @cached_property
     def own_covariance(self) -> Float[np.ndarray, "row row"]:
         """Compute the covariance of the rows' own errors, which are correlated along a
         run; averaged over draws, shape (row, row).
@@ -58,12 +63,10 @@ class Foreseen:
         dof = self.errors.dof[:, None]
         squared = self.errors.scale**2 / (1 - carried**2) * (dof + 3) / (dof + 1)
         sd = np.sqrt(squared.mean(axis=0))
-        step_correlation = carried.mean(axis=0)
         correlation = np.eye(len(sd))
-        for j in range(1, len(sd)):
+        for j, step in enumerate(carried.mean(axis=0)[1:], start=1):
             # it is 0 at the first point of a run, so that runs are uncorrelated
-            correlation[:j, j] = correlation[:j, j - 1] * step_correlation[j]
-        correlation = correlation + np.triu(correlation, 1).T
+            correlation[:j, j] = correlation[j, :j] = correlation[:j, j - 1] * step
         return sd[:, None] * correlation * sd
 
     def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
@@ -194,14 +197,8 @@ def format_miss(miss: float) -> str:
     return f"{abs(np.expm1(miss)):.1%} {'above' if miss > 0 else 'below'}"
 
 
-def surprise_of(
-    foreseen: Foreseen,
-    seed: int = 0,
-    probs: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95),
-) -> Surprise:
-    """Judge how surprising rows are under the posterior that forecast them. The
-    coverage is that of intervals with the given probabilities.
-    """
+def surprise_of(foreseen: Foreseen, seed: int = 0) -> Surprise:
+    """Judge how surprising rows are under the posterior that forecast them."""
     y, rows = foreseen.y, foreseen.rows
     batches = foreseen.simulate(seed)
     # quantiles, not moments: a Student-t's log loss may have no variance
@@ -218,41 +215,55 @@ def surprise_of(
         miss=miss,
         z=miss / sd,
     )
-    # rank the mean miss of each group among those of simulated batches
-    groups = []
-    for group, picked in members(rows):
+
+    def judge(picked: Bool[np.ndarray, " row"]) -> dict[str, float]:
+        """Rank the mean miss of a group among those of simulated batches."""
         simulated = (batches - median)[:, picked].mean(axis=1)
         mean = miss[picked].mean()
         # two-sided; never 0, because the number of simulated batches is finite
         beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
-        groups.append(
-            {
-                **group,
-                "miss": float(mean),
-                "sd": float(simulated.std()),
-                "p_value": min(1.0, 2 * (1 + beyond) / (1 + len(simulated))),
-            }
-        )
+        p_value = min(1.0, 2 * (1 + beyond) / (1 + len(simulated)))
+        return {"miss": float(mean), "sd": float(simulated.std()), "p_value": p_value}
+
+    levels = (0.5, 0.8, 0.9, 0.95)
     return Surprise(
         n=len(y),
-        coverage={f"{p:g}": float(within(batches, y, p).mean()) for p in probs},
+        coverage={f"{p:g}": float(within(batches, y, p).mean()) for p in levels},
         p_value=joint(foreseen, batches, seed),
         rows=missed,
-        groups=telling(groups, ["miss", "sd"]),
+        groups=tabulate_groups(rows, judge, lambda table: table["miss"] / table["sd"]),
     )
 
 
-def telling(
-    groups: list[dict[str, Any]], columns: list[str], most: int = 12
+def tabulate_groups(
+    rows: pd.DataFrame,
+    measure: Callable[[Bool[np.ndarray, " row"]], dict[str, float]],
+    size: Callable[[pd.DataFrame], pd.Series],
+    most_levels: int = 300,
+    most: int = 12,
 ) -> pd.DataFrame:
-    """Make a table of groups, with at most ``most`` groups of each column. These have
-    the largest size of ``columns[0]``, divided by ``columns[1]`` if there is one.
+    """Make a table of the groups of rows at each level of a column: the column (``by``),
+    the ``level`` in words, the number of ``rows``, and what ``measure`` says of a mask
+    of them. It has at most ``most`` groups of each column, of the largest ``size``.
     """
+    groups = []
+    for column in [c for c in ("ptpp", "N", "replay", "run") if c in rows]:
+        levels = rows[column].dropna().unique()
+        if len(levels) > most_levels:
+            continue  # with so many levels the column names rows and not groups
+        for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
+            picked = (rows[column] == level).to_numpy()
+            # computed shares have many digits
+            is_share = column == "replay"
+            words = f"{level:.3g}" if is_share else format_level(column, level)
+            group = {"by": column, "level": words, "rows": int(picked.sum())}
+            groups.append(group | measure(picked))
+    if not groups:  # of no rows, in the same columns
+        none = measure(np.ones(len(rows), bool))
+        return pd.DataFrame(columns=["by", "level", "rows", *none])
     table = pd.DataFrame(groups)
-    size = table[columns[0]].abs()
-    if len(columns) > 1:
-        size = size / table[columns[1]]
-    rank = size.groupby(table["by"]).rank(ascending=False, method="first")
+    order = size(table).abs().groupby(table["by"])
+    rank = order.rank(ascending=False, method="first")
     return table[rank <= most].reset_index(drop=True)
 
 
@@ -302,28 +313,6 @@ def covariance_of(draws: Float[np.ndarray, "draw row"]) -> Float[np.ndarray, "ro
     return np.atleast_2d(np.cov(draws, rowvar=False))
 
 
-def members(
-    rows: pd.DataFrame,
-    columns: tuple[str, ...] = ("ptpp", "N", "replay", "run"),
-    most_levels: int = 300,
-) -> Iterator[tuple[dict[str, Any], Bool[np.ndarray, " row"]]]:
-    """Yield the groups of rows at each level of these columns: the column (``by``), the
-    ``level`` in words and the number of ``rows``, and a mask of rows, shape (row,).
-    """
-    for column in columns:
-        if column not in rows:
-            continue
-        levels = rows[column].dropna().unique()
-        if len(levels) > most_levels:
-            continue  # with so many levels the column names rows and not groups
-        for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
-            picked = (rows[column] == level).to_numpy()
-            # computed shares have many digits
-            is_share = column == "replay"
-            words = f"{level:.3g}" if is_share else format_level(column, level)
-            yield {"by": column, "level": words, "rows": int(picked.sum())}, picked
-
-
 # -- attribution -----------------------------------------------------------------------
 
 
@@ -345,20 +334,12 @@ class Attribution(InJson):
         levels add up to it. ``alone`` is the shift that the group would give without
         the other new rows, by reweighting the old draws, and ``khat`` that of the
         weights; from .7 on ``alone`` is NaN.
-    close, close_sd
-        Largest error of an explained shift: as a share of the refit's shift, or in
-        ``sd``.
-    most
-        Share of a shift that a group must add to be its reason.
     """
 
     shift: float
     sd: float
     together: float
     groups: pd.DataFrame
-    close: float = 0.4
-    close_sd: float = 0.35
-    most: float = 0.5
 
     KEYS: ClassVar = {
         "shift sd together": ...,
@@ -371,7 +352,7 @@ class Attribution(InJson):
     def is_told(self) -> bool:
         """Tell whether the old draws predict the refit's shift."""
         # a shift that is small compared with the old sd need not be explained exactly
-        allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
+        allowed = max(CLOSE * abs(self.shift), CLOSE_SD * self.sd)
         return abs(self.together - self.shift) <= allowed
 
     @property
@@ -380,7 +361,7 @@ class Attribution(InJson):
         if not self.is_told:
             return self.groups.iloc[:0]
         along = self.groups["adds"] * np.sign(self.shift)
-        return self.groups[along >= self.most * abs(self.shift)]
+        return self.groups[along >= MOST * abs(self.shift)]
 
     def sentence(self) -> str:
         """Describe how much of the shift is explained, and by which rows."""
@@ -435,21 +416,15 @@ def attribute(
     # a row's gain falls if other rows carry the same information
     gain = np.linalg.solve(covariance, together_with)
     adds = gain * (foreseen.y - shared.mean(axis=0))
-    groups = []
-    for group, picked in members(foreseen.rows):
+
+    def explain(picked: Bool[np.ndarray, " row"]) -> dict[str, float]:
         weight, khat = pareto_smoothed(foreseen.log_likelihood(picked))
-        alone = float(weight @ before - before.mean())
-        groups.append(
-            {
-                **group,
-                "adds": float(adds[picked].sum()),
-                "alone": alone if khat < TRUSTED_K else float("nan"),
-                "khat": khat,
-            }
-        )
+        alone = float(weight @ before - before.mean()) if khat < TRUSTED_K else np.nan
+        return {"adds": float(adds[picked].sum()), "alone": alone, "khat": khat}
+
     return Attribution(
         shift=float(after.mean() - before.mean()),
         sd=float(before.std()),
         together=float(adds.sum()),
-        groups=telling(groups, ["adds"]),
+        groups=tabulate_groups(foreseen.rows, explain, lambda table: table["adds"]),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -28,14 +28,16 @@ from bayeslaw._posteriors.posterior import (
     columns_read,
     is_kept,
 )
-from bayeslaw._running.updating.plans import plan_change, planned_rows
-from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
-from bayeslaw._running.updating.shifts import (
+from bayeslaw._running.updating.changes import (
+    RowChanges,
+    check_enough,
     forecast_shifts,
     largest_rows,
     law_shifts,
     parameter_shifts,
+    row_changes,
 )
+from bayeslaw._running.updating.plans import plan_change, planned_rows
 from bayeslaw._running.updating.surprise import (
     Foreseen,
     Surprise,
@@ -69,8 +71,7 @@ class UpdateArguments:
     tell: Tell | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Batch:
+class _Batch(NamedTuple):
     """A domain before its refit: its rows, and the old forecast of new ones."""
 
     name: str
@@ -151,36 +152,37 @@ def update(arguments: UpdateArguments) -> Updated:
             _warn_of_one_run(batch)
             foreseen = foresee(batch.old, batch.changes.new, seed)
             surprise = surprise_of(foreseen, seed)
-            batches[role] = replace(batch, foreseen=foreseen, surprise=surprise)
+            batches[role] = batch._replace(foreseen=foreseen, surprise=surprise)
             line = f"{line}; {surprise.sentence()}"
         if arguments.tell is not None:
             arguments.tell(line)
     # The old plan and the goals come before the refits, too: if the question or a
     # forecast lacks something, the error comes at once.
-    before, planned = None, {}
+    before, planned, goals = None, {}, {}
     keywords = {"seed": seed, **(arguments.question or {})}
     if arguments.question is not None:
         pair = olds[TARGET], olds[FORGETTING]
         before = plan(*pair, **keywords)
         planned = planned_rows(pair, keywords, before)
-    asked = {}
-    if arguments.at is not None:
-        at = as_runs(arguments.at)
-        asked = {TARGET: at, FORGETTING: of_source(at)}
-    goals = {
-        role: _choose_goal(batch, planned.get(role), asked.get(role))
-        for role, batch in batches.items()
-    }
+    at = None if arguments.at is None else as_runs(arguments.at)
+    for role, batch in batches.items():
+        if at is not None:
+            rows = at if role == TARGET else of_source(at)
+            goals[role] = _name_rows(rows, "the run asked for")
+            continue
+        # only covariates: the row of the plan has no other columns
+        rows = [planned[role]] if role in planned else []
+        covariates = columns_read(olds[role], there=rows[0] if rows else batch.rows)
+        largest = largest_rows(batch.rows, covariates)
+        rows = [*rows, _name_rows(largest, "the largest run")]
+        goals[role] = pd.concat([part[covariates] for part in rows])
     losses_before = {
         role: olds[role].log_loss(goal.iloc[[0]])[:, 0] for role, goal in goals.items()
     }
     changed = [role for role, batch in batches.items() if batch.changes.any]
     # time of the comparisons, relative to a refit; with a question it includes a plan
-    comparing = 0.1 if before is None else 0.5
-    stages = Stages(
-        arguments.progress, dict.fromkeys(changed, 1.0) | {"compared": comparing}
-    )
-    news = dict(olds)
+    times = dict.fromkeys(changed, 1.0) | {"compared": 0.1 if before is None else 0.5}
+    stages, news = Stages(arguments.progress, times), dict(olds)
     for role in changed:
         news[role] = refit_like(
             olds[role],
@@ -196,8 +198,7 @@ def update(arguments: UpdateArguments) -> Updated:
             change = plan_change(before, (news[TARGET], news[FORGETTING]), keywords)
         except BayeslawError as error:
             # a warning and not an error, so that the new fits are not lost
-            line = f"no plan after the update: {error}"
-            warn(line, FitWarning)  # where `update` was called
+            warn(f"no plan after the update: {error}", FitWarning)
     domains = {}
     for role, batch in batches.items():
         old, new, goal = batch.old, news[role], goals[role]
@@ -221,10 +222,9 @@ def update(arguments: UpdateArguments) -> Updated:
 
 
 def _take_posterior(old: object) -> KeptPosterior:
-    if isinstance(old, str | Path):
-        return load(old)
-    if is_kept(old):
-        return old
+    posterior = load(old) if isinstance(old, str | Path) else old
+    if is_kept(posterior):
+        return posterior
     raise LawError(
         f"{type(old).__name__} cannot be updated: give a fit or an average "
         "(`bayeslaw fit`), or the path of one"
@@ -261,7 +261,8 @@ def _warn_of_one_run(batch: _Batch) -> None:
     (docs/howto/update.md, measured).
     """
     old, new = batch.old.runs, batch.changes.new
-    if "N" not in new or not starts_from_losses(columns_read(batch.old)):
+    read = columns_read(batch.old)
+    if not {"N"} <= {*old} & {*new} or not starts_from_losses(read):
         return
     settings = [c for c in ("run", "N", "ptpp", "replay") if c in new]
     is_larger = new["N"].min() > old["N"].max()
@@ -273,21 +274,6 @@ def _warn_of_one_run(batch: _Batch) -> None:
             "before, and this run with `follow`",
             FitWarning,
         )
-
-
-def _choose_goal(
-    batch: _Batch, planned: pd.DataFrame | None, at: pd.DataFrame | None
-) -> pd.DataFrame:
-    if at is not None:
-        return _name_rows(at, "the run asked for")
-    # only covariates: the row of the plan has no other columns
-    covariates = columns_read(
-        batch.old, there=batch.rows if planned is None else planned
-    )
-    largest = _name_rows(largest_rows(batch.rows, covariates), "the largest run")
-    if planned is None:
-        return largest
-    return pd.concat([planned[covariates], largest[covariates]])
 
 
 def _name_rows(rows: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -13,8 +13,8 @@ from bayeslaw._base.shown import InJson, Shown, as_json, paragraphs, table_html
 from bayeslaw._base.terminal import printable
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._running.following.followed import UNUSUAL
+from bayeslaw._running.updating.changes import RowChanges
 from bayeslaw._running.updating.plans import PlanChange
-from bayeslaw._running.updating.rows import RowChanges
 from bayeslaw._running.updating.surprise import Attribution, Surprise, format_miss
 
 WEIGHTS = "weight_before weight_after drift_before drift_after"
@@ -181,30 +181,29 @@ class Updated(Shown):
             why = self._find_reason()
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
         stays = "the forecasts stay where they were" if plan is None else plan.stays()
-        widths = " and ".join(
-            f"{_describe_width(domain.headline['width'])} ({name})"
-            for name, domain in self.domains.items()
-        )
-        return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
+        widths = []
+        for name, domain in self.domains.items():
+            width = domain.headline["width"]
+            words = f"{abs(width - 1):.0%} {'narrower' if width < 1 else 'wider'}"
+            words = "as wide as before" if abs(np.log(width)) < 0.02 else words
+            widths.append(f"{words} ({name})")
+        intervals = " and ".join(widths)
+        return f"{action.capitalize()}: {stays}, and intervals are {intervals}{odd}."
 
     def _find_reason(self) -> str:
         """Describe the new rows that explain the largest shift of a headline forecast."""
-        moved = [
-            (abs(domain.headline["shift"]), domain, domain.surprise, domain.attribution)
-            for domain in self.domains.values()
-            if domain.attribution is not None and domain.headline["moved"]
-        ]
-        if not moved:
+        moved = [one for one in self.domains.values() if one.headline["moved"]]
+        moved.sort(key=lambda one: -abs(one.headline["shift"]))
+        of_new = [one for one in moved if one.attribution and one.surprise]
+        if not of_new:
             return ""
-        _, domain, surprise, why = max(moved, key=lambda one: one[0])
-        if surprise is None:
-            return ""
-        groups = surprise.groups
+        domain = of_new[0]
+        assert domain.surprise is not None
+        assert domain.attribution is not None
+        why, groups = domain.attribution, domain.surprise.groups
         if why.is_told:
             # the groups that add most of the shift
-            driving = set(zip(why.reasons["by"], why.reasons["level"], strict=True))
-            named = zip(groups["by"], groups["level"], strict=True)
-            groups = groups[[name in driving for name in named]]
+            groups = groups.merge(why.reasons[["by", "level"]])
         else:
             groups = groups[groups["p_value"] < UNUSUAL / len(groups)]
         if groups.empty:
@@ -251,9 +250,3 @@ class Updated(Shown):
 
     def _repr_html_(self) -> str:
         return paragraphs(self.sentence()) + table_html(self.to_frame())
-
-
-def _describe_width(width: float) -> str:
-    if abs(np.log(width)) < 0.02:
-        return "as wide as before"
-    return f"{abs(width - 1):.0%} {'narrower' if width < 1 else 'wider'}"
