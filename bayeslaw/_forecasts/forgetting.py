@@ -148,16 +148,8 @@ def cost_of_forgetting(
     curves = as_runs(pretraining) if is_measured else as_posterior(pretraining)
     runtime.start()
     after = np.exp(posterior.log_loss(runs))  # (draw, run)
-    needed = {"N": "the model's parameters"}
-    if not is_measured:
-        needed[LOSS_BEFORE] = "where its curve ends"
-        needed["ptpp"] = "pre-training tokens per parameter"
-    for name, what in needed.items():
-        if name not in runs:
-            raise RunTableError(
-                f"the cost of forgetting needs column {name!r} ({what}); "
-                f"the table has: {', '.join(map(str, runs.columns))}"
-            )
+    needed = ["N"] if is_measured else ["N", LOSS_BEFORE, "ptpp"]
+    check_columns(runs, needed, ", which the cost of forgetting needs")
     lost, last_tokens = [], []
     for losses_after, (row, run) in zip(after.T, runs.iterrows(), strict=True):
         size = float(run["N"])
@@ -250,8 +242,7 @@ def exchange_rate(
     """
     prob, step = checked("prob", prob, CHANCE), checked("step", step, RATE)
     table = as_runs(runs)
-    if "replay" not in table:
-        raise RunTableError("an exchange rate is along replay: give a column 'replay'")
+    check_columns(table, ["replay"], ", along which an exchange rate is")
     low = np.clip(table["replay"] - step, 0.0, 1.0)
     high = np.clip(table["replay"] + step, 0.0, 1.0)
     slopes = []  # of each loss along replay, shape (draw, run)

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 
+# sizes searched, evenly spaced in log N, between the table's ends times a reach
+SIZES, REACH = 129, 30.0
+EDGE = 0.05  # most draws with their minimum at an end, for which there is an optimum
+
+
 @dataclass(frozen=True, repr=False)
 class Optimum(Shown):
     """The best model at each budget. Every field can be stored in JSON.
@@ -130,18 +135,6 @@ SHOWN = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """Settings of the search: ``sizes`` sizes, evenly spaced in log N, between the
-    table's ends times ``reach``. If more than the share ``edge`` of the draws have
-    their minimum at an end, there is no optimum.
-    """
-
-    reach: float = 30.0
-    sizes: int = 129
-    edge: float = 0.05
-
-
 def optimum(
     posterior: Posterior | str | Path,
     budgets: Iterable[float | str] | float | str | None = None,
@@ -150,7 +143,6 @@ def optimum(
     served_tokens: float | str = 0.0,
     covariates: Mapping[str, float] | None = None,
     prob: float | str = 0.9,
-    search: Search = Search(),
     seed: int = 0,
 ) -> Optimum:
     """Find the best size and tokens at each budget, by the posterior's draws.
@@ -171,8 +163,6 @@ def optimum(
         Further columns that the law reads, such as ``replay``.
     prob
         Probability inside the intervals.
-    search
-        Settings of the search over sizes.
     seed
         Seed of a new run's noise.
 
@@ -217,8 +207,8 @@ def optimum(
     if runs is not None and {"N", "D"} <= set(runs):
         ratio = runs["D"].astype(float) / runs["N"].astype(float)
         ratios = ratio.min(), ratio.max()
-    ends = math.log(span[0] / search.reach), math.log(span[1] * search.reach)
-    grid = np.exp(np.linspace(*ends, search.sizes))
+    ends = math.log(span[0] / REACH), math.log(span[1] * REACH)
+    grid = np.exp(np.linspace(*ends, SIZES))
 
     def afford(budget: float, N: float) -> float:
         """Compute the training tokens left after the served ones are paid."""
@@ -245,7 +235,7 @@ def optimum(
             most = optimize.brentq(
                 lambda N, of_budget: afford(of_budget, N) - 1, *ends, args=(budget,)
             )
-            near = most * (1 - np.geomspace(0.3, 1e-4, search.sizes))
+            near = most * (1 - np.geomspace(0.3, 1e-4, SIZES))
             sizes = np.union1d(sizes, near[near > grid[0]])
         tokens = np.array([afford(budget, N) for N in sizes])
         table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
@@ -261,7 +251,7 @@ def optimum(
         median = np.median(log_loss, axis=0)
         start = int(np.where(is_measured, median, np.inf).argmin())
         at, least, is_edge, *_ = find_minima(np.log(sizes), log_loss, start)
-        if is_edge.mean() > search.edge:
+        if is_edge.mean() > EDGE:
             is_low = (at < np.log(sizes).mean()).mean() > 0.5
             end, size = ("smallest", sizes[0]) if is_low else ("largest", sizes[-1])
             names = [f"{n}{e}" for n in SHOWN for e in ("", "_low", "_high")]
@@ -459,8 +449,7 @@ def parabola(
     is_fitted = is_near if is_near.sum() >= least else np.ones(len(sweep), bool)
     x = log_N[is_fitted] - log_N[lowest]
     y = sweep["loss"].to_numpy(float)[is_fitted]
-    basis = np.stack([np.ones_like(x), x, x**2], axis=1)
-    (a, b, c), *_ = np.linalg.lstsq(basis, y, rcond=None)
+    (c, b, a), covariance = np.polyfit(x, y, 2, cov=True)
     vertex = -b / (2 * c) if c > 0 else np.inf
     if not x.min() < vertex < x.max():
         record["refused"] = (
@@ -468,20 +457,12 @@ def parabola(
             "its runs turns beyond them."
         )
         return record
-    freedom = len(x) - 3
-    variance = ((y - basis @ [a, b, c]) ** 2).sum() / freedom
-    covariance = variance * np.linalg.inv(basis.T @ basis)
-    slope = np.array([0.0, -1 / (2 * c), b / (2 * c**2)])
+    slope = np.array([b / (2 * c**2), -1 / (2 * c), 0.0])
     sd = math.sqrt(slope @ covariance @ slope)
-    reach = stats.t.ppf((1 + prob) / 2, freedom) * sd
-    N = math.exp(log_N[lowest] + vertex)
-    loss = float(a + b * vertex + c * vertex**2)
-    return record | {
-        "N": N,
-        "N_low": N * math.exp(-reach),
-        "N_high": N * math.exp(reach),
-        "loss": loss,
-    }
+    reach = stats.t.ppf((1 + prob) / 2, len(x) - 3) * sd
+    N, loss = math.exp(log_N[lowest] + vertex), float(a + vertex * (b + c * vertex))
+    ends = {"N_low": N * math.exp(-reach), "N_high": N * math.exp(reach)}
+    return record | {"N": N, "loss": loss} | ends
 
 
 def _warn_of_few_rows(

@@ -28,6 +28,7 @@ from bayeslaw._posteriors.draws import pair_draws
 from bayeslaw._posteriors.pairs import check_posteriors, table_of
 from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.before import of_source
+from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rows.levels import find_checkpoints
 from bayeslaw._tables.runs import COUNTS, as_runs
 
@@ -296,8 +297,7 @@ def _fill_tokens(
         raise PlanError(
             f"one recipe beats another: give two or more, {WHAT} has {len(table)}"
         )
-    if "N" not in table:
-        raise RunTableError(f"{WHAT} lacks column 'N' (parameters)")
+    check_columns(table, ["N"], " (parameters)", WHAT)
     offered = table.reset_index(drop=True)
     if "D" not in offered:
         offered["D"] = np.nan

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_count, format_counts
 from bayeslaw._base.programs import compiled
 from bayeslaw._inference.diagnostics import pareto_smoothed
 from bayeslaw._law.law import Law, covariates_read
@@ -148,18 +148,13 @@ def reasons(
     """
     from bayeslaw._posteriors.averaging.record import Average
 
-    if isinstance(posterior, Fit):
-        fitted, laws = posterior.runs, [(posterior.law, posterior.posterior)]
-    elif isinstance(posterior, Average):
-        fitted = posterior.runs
-        laws = [(m.law, m.values) for m in posterior.members if m.weight >= min_weight]
-    else:
+    if not isinstance(posterior, Fit | Average):
         return ()
-    lines = few_levels([law for law, _ in laws], fitted, runs)
-    for law, values in laws:
-        line = gate_or_floor(law, values, fitted, runs)
-        if line is not None:
-            lines.append(line)
+    members, fitted = posterior.members, posterior.runs
+    members = [member for member in members if member.weight >= min_weight]
+    lines = few_levels([member.law for member in members], fitted, runs)
+    told = (gate_or_floor(m.law, m.values, fitted, runs) for m in members)
+    lines += filter(None, told)
     if isinstance(posterior, Fit):
         shift = sensitivity(posterior, log_loss)
         if shift.is_prior_dominated:
@@ -200,15 +195,11 @@ def few_levels(
         rest = "rests" if len(exponents) == 1 else "rest"
         levels_text = " and ".join(map(format_count, levels))
         lines.append(
-            f"{count} only: {column} {levels_text} fitted, {_format_range(beyond)} "
-            f"forecast; {', '.join(exponents)} {rest} on the prior"
+            f"{count} only: {column} {levels_text} fitted, "
+            f"{format_counts(beyond.min(), beyond.max())} forecast; "
+            f"{', '.join(exponents)} {rest} on the prior"
         )
     return lines
-
-
-def _format_range(values: Float[np.ndarray, " run"]) -> str:
-    ends = map(format_count, (values.min(), values.max()))
-    return " to ".join(dict.fromkeys(ends))
 
 
 def gate_or_floor(
@@ -249,7 +240,7 @@ def gate_or_floor(
     if high - low < unclear:
         return None
     other_terms = ", ".join(k for k in sizes if k != widest)
-    stages = _format_range(beyond["ptpp"].to_numpy(float))
+    stages = format_counts(beyond["ptpp"].min(), beyond["ptpp"].max())
     return (
         "gate and floor not told apart: of what ptpp changes "
         f"from {last:.4g} to {stages} "

@@ -89,6 +89,7 @@ class Purchase:
     # There is a plan, which the runs make cheaper. Otherwise they narrow the forecasts
     # of the most probable choice.
     is_planned: bool
+    most = BUDGET  # cost of the runs, as a share of the price
 
     @property
     def what(self) -> str:
@@ -104,6 +105,59 @@ class Purchase:
         if not self.is_planned:
             return bool(self.picked.picks)
         return is_worth_it(self.picked, self.price)
+
+    @property
+    def lines(self) -> list[dict[str, str]]:
+        """Describe the advised runs, a row of texts each."""
+        if self.picked is None or not self.is_advised:
+            return []
+        return [self._describe_run(pick) for pick in self.picked.picks]
+
+    def sentence(self) -> str:
+        """Describe the chosen runs and their effect, or say why there are none."""
+        picked, unit, what = self.picked, self.unit, self.what
+        if picked is None or not self.is_advised:
+            first = _first_costs(self.offered)
+            why = "none is expected to be worth its cost"
+            if picked is None:
+                share = first.min() / self.price
+                why = f"the cheapest costs {share:.0%} of the {what}, over {BUDGET:.0%}"
+            return (
+                f"Nothing: {len(first)} runs between the table and the {what} are on offer, "
+                f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
+            )
+        share = f"{picked.spent / self.price:.0%} of the cost of the {what}"
+        effect = (
+            "narrow the forecasts of the most probable choice: the standard deviation of "
+            f"the law's losses from {picked.goal_sd_before:.1%} to "
+            f"{picked.goal_sd_after:.1%} on average. Measure them, add them to the table, "
+            "and plan again; that there will be a plan then is not sure"
+        )
+        if self.is_planned:
+            saved = sum(pick["gain"] for pick in picked.picks)
+            effect = (
+                f"make the plan {saved:.2g} {unit} cheaper on average, at the same "
+                "probability"
+            )
+        return (
+            f"{format_many(len(picked.picks), 'run')} for {picked.spent:.2g} {unit} "
+            f"({share}) would {effect}."
+        )
+
+    def _describe_run(self, pick: Mapping[str, Any]) -> dict[str, str]:
+        run, unit = self.offered.loc[pick["row"]], self.unit
+        is_new = run["checkpoint_cost"] > 0
+        line = {
+            "model": f"{format_count(run['N'])} parameters",
+            "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
+            + (" (to be trained first)" if is_new else ""),
+            "adapt on": f"{format_count(run['D'])} tokens",
+            "replay": f"{run['replay']:.0%}",
+            "costs": f"{pick['cost']:.2g} {unit}",
+        }
+        if self.is_planned:
+            return line | {"saves": f"{pick['gain']:.2g} {unit}"}
+        return line | {"standard deviation after it": f"{pick['goal_sd']:.1%}"}
 
 
 def choose_runs(
@@ -183,75 +237,6 @@ def _with_planned_losses(
         if column in offered and not isinstance(given.get(column, {}), Mapping)
     }
     return offered.assign(**medians)
-
-
-def worth_buying(
-    fits: Fits,
-    question: Mapping[str, Any],
-    answer: Plan,
-    runs: pd.DataFrame,
-    notes: list[str],
-) -> dict[str, Any] | None:
-    """Describe the runs to buy for the page; None if there is nothing to show."""
-    purchase = choose_runs(fits, question, answer, runs)
-    if purchase is None:
-        return None
-    picked, unit, what = purchase.picked, purchase.unit, purchase.what
-    lines: list[dict[str, str]] = []
-    if picked is None or not purchase.is_advised:
-        first = _first_costs(purchase.offered)
-        why = "none is expected to be worth its cost"
-        if picked is None:
-            share = first.min() / purchase.price
-            why = f"the cheapest costs {share:.0%} of the {what}, over {BUDGET:.0%}"
-        sentence = (
-            f"Nothing: {len(first)} runs between the table and the {what} are on offer, "
-            f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
-        )
-    else:
-        notes += purchase.notes
-        lines = [_describe_run(purchase, pick) for pick in picked.picks]
-        share = f"{picked.spent / purchase.price:.0%} of the cost of the {what}"
-        effect = (
-            "narrow the forecasts of the most probable choice: the standard deviation of "
-            f"the law's losses from {picked.goal_sd_before:.1%} to "
-            f"{picked.goal_sd_after:.1%} on average. Measure them, add them to the table, "
-            "and plan again; that there will be a plan then is not sure"
-        )
-        if purchase.is_planned:
-            saved = sum(pick["gain"] for pick in picked.picks)
-            effect = (
-                f"make the plan {saved:.2g} {unit} cheaper on average, at the same "
-                "probability"
-            )
-        sentence = (
-            f"{format_many(len(lines), 'run')} for {picked.spent:.2g} {unit} ({share}) "
-            f"would {effect}."
-        )
-    return {
-        "sentence": sentence,
-        "lines": lines,
-        "share": BUDGET,
-        "of": what,
-        "in_money": unit == "money",
-        "is_planned": purchase.is_planned,
-    }
-
-
-def _describe_run(purchase: Purchase, pick: Mapping[str, Any]) -> dict[str, str]:
-    run, unit = purchase.offered.loc[pick["row"]], purchase.unit
-    is_new = run["checkpoint_cost"] > 0
-    line = {
-        "model": f"{format_count(run['N'])} parameters",
-        "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
-        + (" (to be trained first)" if is_new else ""),
-        "adapt on": f"{format_count(run['D'])} tokens",
-        "replay": f"{run['replay']:.0%}",
-        "costs": f"{pick['cost']:.2g} {unit}",
-    }
-    if purchase.is_planned:
-        return line | {"saves": f"{pick['gain']:.2g} {unit}"}
-    return line | {"standard deviation after it": f"{pick['goal_sd']:.1%}"}
 
 
 def on_offer(

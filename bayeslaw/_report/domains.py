@@ -14,7 +14,6 @@ from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.columns import SHARE
-from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import Comparing, law_of_few
 from bayeslaw._posteriors.averaging.record import Average
@@ -178,7 +177,6 @@ class DomainResult:
     pictures: tuple[figures.Picture, ...]
     # pictures of the law itself; of an average, of the law with most weight
     inside: tuple[figures.Picture, ...]
-    fitted: int  # runs that ``fit`` has seen
     tested: tuple[Tested, ...] = ()  # each hold-out with its check, the main one first
 
     def at_tokens(self, tokens: float | None) -> DomainResult:
@@ -198,34 +196,6 @@ class DomainResult:
             if test.hold_out.is_in_direction and test.check is not None
         ]
         return checks or [self.check]
-
-    @property
-    def parameters(self) -> list[dict]:
-        """List the rows of the table of parameters: name, mean, sd, low, high."""
-        rows = self.fit.parameters().to_dict(orient="index")
-        return [{"name": name, **row} for name, row in rows.items()]
-
-    @property
-    def sampler(self) -> str:
-        """Describe the sampler in words."""
-        if isinstance(self.fit, Average):
-            rows = self.fit.table.loc[list(self.fit.weights)]
-            return "; ".join(
-                f"{name}: {row['sampler']}, {row['ess']:.0f} effective draws"
-                for name, row in rows.iterrows()
-            )
-        diagnostics = self.fit.diagnostics
-        return (
-            f"R-hat {diagnostics['rhat']:.3f}, bulk ESS {diagnostics['ess']:.0f}, "
-            f"{diagnostics['divergences']} of {diagnostics['draws']} draws divergent, "
-            f"{diagnostics['steps_per_draw']:.0f} leapfrog steps a draw"
-        )
-
-
-def laws_in(fit: Fit | Average) -> tuple[Law, ...]:
-    if isinstance(fit, Average):
-        return tuple(member.law for member in fit.members)
-    return (fit.law,)
 
 
 # -- the fit and its pictures ----------------------------------------------------------
@@ -317,7 +287,6 @@ def judge(
         panels=numbers,
         pictures=tuple(picture for picture in pictures if picture is not None),
         inside=tuple(picture for picture in inside if picture is not None),
-        fitted=len(fitted),
         tested=(Tested(setting.main, result),),
     )
 

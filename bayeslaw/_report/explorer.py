@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import linalg
 
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._law.columns import LOSSES_BEFORE
@@ -264,13 +263,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # A few hundred rows span the same space as thousands.
     stride = max(1, len(matrix) // ROWS)
     rows, test_rows = matrix[::stride], matrix[stride // 2 :: stride]
-    # The first right singular vectors of the rows, from the small matrix of products of
-    # rows. This loses vectors with singular values below 1e-8 of the largest, which is
-    # far below the tolerance.
-    leading = (max(len(rows) - MOST_RANK, 0), len(rows) - 1)
-    _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
-    # the largest first
-    axes = np.linalg.qr(rows.T @ mixtures[:, ::-1])[0].T
+    axes = np.linalg.svd(rows, full_matrices=False)[2][:MOST_RANK]
     weights_of_others = test_rows @ axes.T
 
     def is_near(rank: int) -> bool:

@@ -50,10 +50,6 @@ class Measured(InJson):
         "plan": [{"name": str, "measured": float, "kept": bool}],
     }
 
-    def beside(self, expected: Expected) -> str:
-        found = [one for one in self.kept or () if one.expected.label == expected.label]
-        return found[0].text if found else ""
-
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types."""
         plan = [

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
-from bayeslaw._costs.costs import COST_LIMITS, Costs
+from bayeslaw._costs.costs import COST_LIMITS, Costs, Shape
 from bayeslaw._forecasts.check import Check, check
 from bayeslaw._law.law import covariates_read
 from bayeslaw._plans.mixing.mixture import MixturePlan
@@ -42,7 +42,7 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions
 from bayeslaw._posteriors.fits.record import Fit
-from bayeslaw._report import figures
+from bayeslaw._report import figures, summary
 from bayeslaw._report.buying import why_not_offered
 from bayeslaw._report.domains import (
     LOSS_UNIT,
@@ -51,7 +51,6 @@ from bayeslaw._report.domains import (
     Tested,
     fit_laws,
     judge,
-    laws_in,
 )
 from bayeslaw._report.measured import Measured, check_measured, compare_measured
 from bayeslaw._report.pages.single import write_template
@@ -67,13 +66,6 @@ from bayeslaw._report.planned import (
     with_sliders,
 )
 from bayeslaw._report.question import check_question, laws_of
-from bayeslaw._report.summary import (
-    cause_of,
-    expectations,
-    judged,
-    summary,
-    verdict_of,
-)
 from bayeslaw._tables import fitting
 from bayeslaw._tables.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._tables.rows.settings import alike_but_settings, tell_read
@@ -251,7 +243,7 @@ def report(arguments: ReportArguments) -> Report:
         contents.saved,
         contents.plan,
         contents.probability_if_as_checked,
-        verdict_of(contents.domains, contents.untested)[1],
+        summary.verdict_of(contents.domains, contents.untested)[1],
         contents.measured,
     )
 
@@ -491,53 +483,38 @@ def _fit_all(
 
 
 def _write(contents: Contents, path: Path) -> None:
-    # Compute values that several parts of the page show once.
-    table, domains, plan = contents.runs, contents.domains, contents.plan
-    setting = contents.setting
+    table, plan, unit = contents.runs, contents.plan, contents.setting.unit
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
-    laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
-    verdict, trust = verdict_of(domains, contents.untested)
+    members = [member for fit in contents.fits.values() for member in fit.members]
+    laws = {member.law.name: member.law for member in members}
     replay_plan = plan if isinstance(plan, Plan) else None
     mixed = plan if isinstance(plan, MixturePlan) else None
     # pictures of plans are drawn only for the complete page
     pictures: tuple[figures.Picture, ...] = ()
     if replay_plan and not contents.coming:
         of_target = table[table["domain"] == "target"]
-        pictures = figures.plan_pictures(replay_plan, setting.unit, of_target)
+        pictures = figures.plan_pictures(replay_plan, unit, of_target)
     if mixed and mixed.limits and not contents.coming:
-        pictures = figures.mixture_pictures(mixed, setting.unit)
+        pictures = figures.mixture_pictures(mixed, unit)
     write_template(
         path,
         "page/page.html.jinja",
         inline=_read_inline,
-        cause_of=cause_of,
+        words=summary,
         TERMS=tomllib.loads(_read_inline("glossary.toml")),
-        name=contents.name,
-        card=contents.card,
-        domains=domains,
-        boxes=[judged(domain) for domain in domains],
         page=contents,
         plan=replay_plan,
         mixed=mixed,
-        expected=expectations(plan) if plan else (),
-        summary=summary(replay_plan, setting.unit) if replay_plan else None,
         plan_pictures=pictures,
-        coming=contents.coming,
-        measured=contents.measured,
-        verdict=verdict,
-        trust=trust,
         settings=_tell_settings(contents),
         laws=list(laws.values()),
         hold_outs=[
             hold_out.at_tokens(plan.D if plan else None)
-            for hold_out in setting.hold_outs
+            for hold_out in contents.setting.hold_outs
         ],
-        rows=len(table),
-        unit=setting.unit,
         date=f"{datetime.date.today():%d %B %Y}",
         digest=digest[:16],
         versions=json.loads(versions()),
-        seed=setting.seed,
         asked=_list_limits(contents.question or {}, plan),
         command=_write_command(contents),
         update=_write_update_command(contents),
@@ -551,7 +528,7 @@ def _tell_settings(contents: Contents) -> list[str]:
     for name, runs in contents.parts.items():
         if name not in contents.fits:  # its fit failed
             continue
-        laws = laws_in(contents.fits[name])
+        laws = [member.law for member in contents.fits[name].members]
         alike = alike_but_settings(runs, covariates_read(laws))
         if alike is not None:
             lines.append(f"{name}: {alike.sentence()}")
@@ -581,27 +558,23 @@ def _read_inline(name: str) -> Markup:
 
 
 def _write_command(contents: Contents) -> str:
-    setting = contents.setting
-    words = ["bayeslaw", "report"]
-    # A bundled table brings its own reference, and needs no name.
+    setting, attrs = contents.setting, contents.runs.attrs
+    options: list[tuple[str, Any]] = [("law", law) for law in contents.laws]
+    # A bundled table has its own name, reference and question.
     if not contents.card:
-        words.append(contents.name)
-    for law in contents.laws:
-        words += ["--law", law]
-    if not contents.card:
-        for column, value in (setting.reference or {}).items():
-            words += ["--reference", f"{column}={value:g}"]
+        reference = (setting.reference or {}).items()
+        options += [("reference", f"{c}={value:g}") for c, value in reference]
         # The unit of the losses is not a column, so it is not part of the table.
-        if setting.unit != LOSS_UNIT:
-            words += ["--unit", setting.unit]
+        options += [("unit", setting.unit)] if setting.unit != LOSS_UNIT else []
     if setting.experience:
-        words += ["--experience", setting.experience]
-    words += ["--hold-out", setting.main.axis, "--seed", str(setting.seed)]
-    words += contents.runs.attrs.get("read_with", [])
-    if "measured_as" in contents.runs.attrs:
-        words += ["--measured", contents.runs.attrs["measured_as"]]
+        options.append(("experience", setting.experience))
+    options += [("hold-out", setting.main.axis), ("seed", setting.seed)]
+    words = ["bayeslaw", "report", *([] if contents.card else [contents.name])]
+    words += [*_as_words(options), *attrs.get("read_with", [])]
+    if "measured_as" in attrs:
+        words += ["--measured", attrs["measured_as"]]
     if not contents.card:
-        words += _write_plan_options(contents.question or {})
+        words += _as_words(_list_plan_options(contents.question or {}))
     return " ".join(map(_quote, words))
 
 
@@ -621,34 +594,31 @@ def _quote(word: str) -> str:
     return f'"{word}"' if is_plain else shlex.quote(word)
 
 
-def _write_plan_options(question: Mapping[str, Any]) -> list[str]:
-    words = []
-    for name, value in _write_question(question).items():
-        words += ["--plan", f"{name}={value}"]
-    costs: Costs | None = question.get("costs")
-    if costs is None:
-        return words
-    rates = (costs.tokens_per_second or {}).items()
-    shapes = [
-        {name: value for name, value in asdict(shape).items() if value is not None}
-        for shape in costs.shapes
+def _as_words(options: Iterable[tuple[str, Any]]) -> list[str]:
+    """Write options by name as words; a switch has no value."""
+    return [
+        word
+        for name, value in options
+        for word in (f"--{name}", *([] if value is True else [_write_value(value)]))
     ]
-    # costs of training as options take them, as far as they are not defaults
-    written: dict[str, list[Any]] = {
-        "hardware": [costs.hardware],
-        "mfu": [costs.mfu],
-        "price": [costs.price],
-        "tokens_per_second": [f"{N:.12g}={rate:.12g}" for N, rate in rates],
-        "shapes": shapes,
-        "fixed": [costs.fixed],
-        "side_by_side": [costs.side_by_side],
-    }
-    options = {"shapes": "shape", "fixed": "fixed-cost"}
-    for name, values in written.items():
-        option = options.get(name, name.replace("_", "-"))
-        for value in values if getattr(costs, name) != getattr(Costs, name) else ():
-            words += [f"--{option}", _write_value(value)]
-    return [*words, "--train-checkpoint"] if costs.train_checkpoint else words
+
+
+def _list_plan_options(question: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """List what was planned for, and costs of training as far as they are no defaults."""
+    options: list[tuple[str, Any]] = [
+        ("plan", f"{name}={value}") for name, value in _write_question(question).items()
+    ]
+    costs = question.get("costs") or Costs()
+    names = {"shapes": "shape", "fixed": "fixed-cost"}
+    for field in fields(costs):
+        value = getattr(costs, field.name)
+        several = value if field.name == "shapes" else [value]
+        if isinstance(value, Mapping):  # a rate for each size
+            several = [f"{N:.12g}={rate:.12g}" for N, rate in value.items()]
+        if value != field.default:
+            option = names.get(field.name, field.name.replace("_", "-"))
+            options += [(option, one) for one in several]
+    return options
 
 
 def _write_question(question: Mapping[str, Any]) -> dict[str, str]:
@@ -668,6 +638,8 @@ def _write_question(question: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write_value(value: Any) -> str:
+    if isinstance(value, Shape):
+        value = {n: x for n, x in asdict(value).items() if x is not None}
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_write_value(v)}" for name, v in value.items())
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -26,7 +26,7 @@ from bayeslaw._plans.reading import question_of
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
-from bayeslaw._report.buying import worth_buying
+from bayeslaw._report.buying import Purchase, choose_runs
 from bayeslaw._report.domains import DomainResult, PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.measured import Measured
@@ -66,7 +66,7 @@ class Contents:
     # data for the page's template: of the map of plans, and of mixtures' sliders
     explorer: dict[str, Any] | None = None
     sliders: dict[str, Any] | None = None
-    bought: dict[str, Any] | None = None
+    bought: Purchase | None = None
     # origins of losses before adaptation, and parts that no check covers
     notes: tuple[str, ...] = ()
     # probability that the plan keeps its promises with intervals as wide as the checks
@@ -145,10 +145,11 @@ def make_plan(
         bought = None
         if offers_runs:
             bought = _make_optional(
-                lambda: worth_buying(fits, question, answer, runs, notes),
+                lambda: choose_runs(fits, question, answer, runs),
                 TO_BUY,
                 left_out,
             )
+            notes += bought.notes if bought and bought.is_advised else ()
         stages.finish("bought")
         mapped = _make_optional(mapping.result, "The map of plans", left_out)
         stages.finish("map")

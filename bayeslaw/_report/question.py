@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,17 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.arguments import meant
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSSES_BEFORE, share_domains, starts_from_losses
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, covariates_read
-from bayeslaw._plans.arguments import PlanArguments, lacks_baseline, with_kept_losses
+from bayeslaw._plans.arguments import (
+    NAMES,
+    PlanArguments,
+    lacks_baseline,
+    with_kept_losses,
+)
 from bayeslaw._plans.mixing.question import MixtureArguments
 from bayeslaw._plans.mixing.question import question_of as mixed_question_of
-from bayeslaw._plans.plan import plan
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.reading import question_of
 from bayeslaw._posteriors.fits.candidates import default_laws
@@ -30,6 +33,11 @@ from bayeslaw._posteriors.posterior import LogLoss, Piece, Posterior
 from bayeslaw._posteriors.repetition import UNIQUE
 
 CHOSEN = ("D", "replay")  # columns that the plan chooses
+# the arguments of a plan, or the planner's refusal of an unknown or a missing one
+read_plan: Any = takes(PlanArguments, PlanError, "plan")(lambda arguments: arguments)
+read_mixture: Any = takes(MixtureArguments, PlanError, "plan_mixture")(
+    lambda arguments: arguments
+)
 
 
 class Checked(NamedTuple):
@@ -62,19 +70,18 @@ def check_question(
             "a plan needs rows of domain 'target' and 'source'; the table has: "
             f"{', '.join(parts)}"
         )
-    # columns of the table are covariates; a misspelt keyword is none, and `plan` refuses it
-    of_plan = inspect.signature(plan).parameters
-    columns = [n for n in question if n in parts["target"] and n not in of_plan]
+    # columns of the table are covariates; a misspelt keyword is none, and is refused
+    columns = [n for n in question if n in parts["target"] and n not in NAMES]
     keywords = {name: value for name, value in question.items() if name not in columns}
     covariates = {n: question[n] for n in columns} | dict(
         keywords.get("covariates") or {}
     )
     keywords |= {"covariates": covariates} if covariates else {}
     try:
-        inspect.signature(plan).bind(None, None, **keywords)
-    except TypeError as error:
+        read_plan(None, None, **keywords)
+    except PlanError as error:
         raise PlanError(
-            f"what to plan for: {_describe_refusal(plan, keywords, error)}; it needs N, max_target_loss and "
+            f"what to plan for: {error}; it needs N, max_target_loss and "
             "max_forgetting, and takes what `plan` takes: --plan N=7B --plan ptpp=43 "
             "(or --plan pretrain_tokens=300B) --plan max_target_loss=2.1 --plan "
             "max_forgetting=2%"
@@ -156,11 +163,11 @@ def _check_mixture(
         for name, runs in parts.items()
     }
     try:
-        arguments = MixtureArguments(unfitted, **question)
-    except TypeError as error:
+        arguments = read_mixture(unfitted, **question)
+    except PlanError as error:
         raise PlanError(
-            f"what to plan for: {_describe_refusal(MixtureArguments, question, error)}; a "
-            "mixture's plan needs N and max_loss, max_mean_loss or D, and takes what `plan_mixture` takes"
+            f"what to plan for: {error}; a mixture's plan needs N and max_loss, "
+            "max_mean_loss or D, and takes what `plan_mixture` takes"
         ) from None
     if arguments.baseline_run is not None:
         raise PlanError(
@@ -169,17 +176,6 @@ def _check_mixture(
         )
     pose(mixed_question_of(arguments))
     return Checked(dict(question), mixes=True)
-
-
-def _describe_refusal(
-    callee: Callable[..., Any], keywords: Iterable[str], error: TypeError
-) -> str:
-    """Say which keyword there is not, and which one is meant; else what the error says."""
-    names = list(inspect.signature(callee).parameters)
-    strange = [name for name in keywords if name not in names]
-    if not strange:
-        return str(error)
-    return f"there is no {strange[0]!r}{meant(strange[0], names)}"
 
 
 def laws_of(runs: pd.DataFrame, names: Sequence[str | Law]) -> list[Law]:

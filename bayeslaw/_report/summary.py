@@ -1,5 +1,5 @@
-"""Write the first screen in words: the question, the answer, what to expect, whether to
-trust it, and what would be cheaper or safer.
+"""Say on the page, for the person who decides, what a plan is asked for, what to expect,
+whether to trust it, and what would be cheaper or safer. The template calls these.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
+from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._forecasts.check import TRUSTED_COVERAGE, Check
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.mixing.mixture import MixturePlan
-from bayeslaw._plans.result import Plan
+from bayeslaw._plans.result import Plan, list_ways
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
 from bayeslaw._tables.holdouts import FEW, HoldOut
@@ -35,11 +35,18 @@ SAME_COST = 0.005  # plans whose costs differ by less count as equal
 SAYS_HOW_WIDE = ("widen", "do not extrapolate")
 
 
-class Cause(NamedTuple):
-    """Why a check has its verdict: for a cell of a table, and as a clause."""
-
-    short: str
-    clause: str
+HELD = "90% intervals held the runs that were held out"
+# why a check has its verdict, for a cell of a table -> as a clause
+CAUSES = {
+    "": "forecasts of runs that were held out came true as often as stated",
+    "too few": "too few runs were held out to say",
+    "no evidence": "the runs that were held out do not tell",
+    "far off": "forecasts of runs that were held out missed by far",
+    "on priors": "forecasts rest on priors, and too little was held out",
+    "too narrow": "forecasts of runs that were held out were surer than right",
+    "a group missed": f"{HELD} together, but not a group of them",
+    "medians off": f"{HELD}, but medians were off",
+}
 
 
 class Judged(NamedTuple):
@@ -82,62 +89,6 @@ class Expected:
     bar: Mapping[str, float]  # places of low, mean, high and limit on an axis, percent
 
 
-@dataclass(frozen=True)
-class Summary:
-    question: str
-    limits: tuple[tuple[str, str], ...]
-    budget: str
-    confidence: str
-    # tokens, tokens per parameter, replay, cost and probability as texts; None if no
-    # plan can be promised
-    answer: Mapping[str, str] | None
-    # the cheapest plan at each confidence, as a row of texts
-    alternatives: tuple[Mapping[str, Any], ...]
-    advice: tuple[str, ...]  # cheaper and safer plans, a line each
-    # without a plan: the most probable choice, and what would allow a plan, a line each
-    no_plan: tuple[str, ...] = ()
-    place: str = ""  # without a plan: where ``expected`` is, the most probable choice
-    # where the plan, or the most probable choice, lies relative to the fitted runs;
-    # empty if the fits keep no table
-    distance: str = ""
-
-
-def summary(plan: Plan, unit: str) -> Summary:
-    """Summarise the plan for the person who decides, with losses in the table's unit."""
-    question = f"a model of {format_count(plan.N)} parameters"
-    if plan.ptpp is not None:
-        question += f", pre-trained on {plan.ptpp:.4g} tokens per parameter"
-    limits = tuple(
-        (
-            promise_label(p["name"], p["unit"]),
-            _format_limit(p, p["limit"])
-            + ("" if UNITS[p["unit"]].is_share else f" {unit}"),
-        )
-        for p in plan.promises
-    )
-    budget = _describe_spending(plan)
-    for supply in SUPPLIES.values():
-        most = plan.settings[supply.setting]
-        if most is not None:
-            tokens = f"{format_count(most)} tokens of the {supply.domain}"
-            budget.append(f"with at most {tokens}")
-    has_plan = plan.D is not None
-    subject = "plan" if has_plan else "most probable choice"
-    shown = {} if has_plan else (plan.explanation or {})["shown"]
-    return Summary(
-        question=question,
-        limits=limits,
-        budget=" and ".join(budget),
-        confidence=_format_confidence(plan),
-        answer=_format_answer(plan) if has_plan else None,
-        alternatives=_list_alternatives(plan),
-        advice=(*_cheaper_or_safer(plan), *_describe_worth(plan)),
-        no_plan=() if has_plan else tuple(_describe_no_plan(plan, unit)),
-        place="" if has_plan else _describe_place(plan.N, shown),
-        distance=f"The {subject} lies {plan.place()}." if plan.distance else "",
-    )
-
-
 def verdict_of(
     domains: Sequence[DomainResult], untested: Sequence[str] = ()
 ) -> tuple[str, str]:
@@ -154,7 +105,7 @@ def verdict_of(
     # a clause for all domains with the same reason
     named: dict[tuple[str, str, str], list[str]] = {}
     for box in deciding:
-        key = cause_of(box.check).clause, box.where, box.although
+        key = CAUSES[cause_of(box.check)], box.where, box.although
         named.setdefault(key, []).append(box.domain)
     clauses = [
         f"{clause} at {where} ({', '.join(names)}){although}" if where else clause
@@ -193,34 +144,24 @@ def judged(domain: DomainResult) -> Judged:
     return max(judgements, key=lambda judgement: judgement[:2])[2]
 
 
-def cause_of(check: Check) -> Cause:
+def cause_of(check: Check) -> str:
+    """Find the cause of a verdict, one of `CAUSES`."""
     holds = check.coverage["0.9"] >= TRUSTED_COVERAGE
     if check.verdict == "trust":
-        right = "forecasts of runs that were held out came true as often as stated"
-        return Cause("", right)
-    if check.verdict == "unknown" and check.n < FEW:
-        return Cause("too few", "too few runs were held out to say")
+        return ""
     if check.verdict == "unknown":
-        return Cause("no evidence", "the runs that were held out do not tell")
-    if check.verdict == "do not extrapolate" and not holds:
-        return Cause("far off", "forecasts of runs that were held out missed by far")
+        return "too few" if check.n < FEW else "no evidence"
     if check.verdict == "do not extrapolate":
-        return Cause(
-            "on priors", "forecasts rest on priors, and too little was held out"
-        )
+        return "on priors" if holds else "far off"
     if not holds:
-        narrow = "forecasts of runs that were held out were surer than right"
-        return Cause("too narrow", narrow)
-    held = "90% intervals held the runs that were held out"
-    if check.group_stretch is not None:
-        return Cause("a group missed", f"{held} together, but not a group of them")
-    return Cause("medians off", f"{held}, but medians were off")
+        return "too narrow"
+    return "medians off" if check.group_stretch is None else "a group missed"
 
 
 # -- question and answer ---------------------------------------------------------------
 
 
-def _describe_spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
+def budget_of(plan: Plan, row: Mapping[str, Any] | None = None) -> list[str]:
     """Describe the limits on spending; of them those that a ``row`` of plans breaks."""
     most = plan.settings["max_tokens"]
     parts = [
@@ -231,61 +172,52 @@ def _describe_spending(plan: Plan, row: Mapping[str, Any] | None = None) -> list
     ]
     if most is not None and (row is None or row["D"] > most):
         parts.append(f"within {format_count(most)} tokens")
+    for supply in SUPPLIES.values() if row is None else ():
+        tokens = plan.settings[supply.setting]
+        if tokens is not None:
+            supplied = f"{format_count(tokens)} tokens of the {supply.domain}"
+            parts.append(f"with at most {supplied}")
     return parts
 
 
-def _format_confidence(plan: Plan) -> str:
+def confidence_of(plan: Plan) -> str:
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
     levels = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
     return " and ".join(levels)
 
 
-def _format_answer(plan: Plan) -> dict[str, str]:
-    assert plan.D is not None
-    assert plan.probability is not None
-    hours = ""  # the line below the price: days on the cluster, or device-hours
-    if plan.cost is not None:
-        hours = f"{format_money(plan.cost['device_hours'])} device-hours"
-        if "money" in plan.cost:
-            hours = f"{format_days(plan.cost['days'])} to train"
-    return {
-        "tokens": format_count(plan.D),
-        "per_parameter": f"{plan.atpp:.3g}",
-        "replay": f"{plan.replay or 0:.0%}",
-        "source_tokens": format_count(plan.D * (plan.replay or 0)),
-        "flops": _format_flops(plan.flops),
-        "cost": _format_cost(plan.cost, days=False),
-        "hours": hours,
-        "probability": format_chance(plan.probability),
-    }
-
-
-def _describe_no_plan(plan: Plan, unit: str) -> Iterator[str]:
+def why_no_plan(plan: Plan, unit: str) -> Iterator[str]:
+    """Describe the most probable choice, and what would allow a plan, a line each."""
     best = plan.most_probable()
-    asked = f"{_format_confidence(plan)} was asked for"
+    asked = f"{confidence_of(plan)} was asked for"
     if best["probability"]:
         yield (
             f"All limits are kept with {format_chance(best['probability'])} at best, "
-            f"{_describe_place(plan.N, best)}; {asked}."
+            f"{place_of(plan.N, best)}; {asked}."
         )
     else:
         yield f"No draw keeps all limits anywhere that was searched; {asked}."
-    relaxed = (plan.explanation or {})["relax"]
-    ways = [row for row in relaxed if row["needed"] is not None]
-    if not ways:
+    explanation = plan.explanation or {}
+    ways = [row for row in explanation["relax"] if row["needed"] is not None]
+    of_caps = list_ways(
+        (), explanation["caps"], lambda row: f" {place_of(plan.N, row)}"
+    )
+    if not (ways or of_caps):
         yield "Relaxing one limit alone does not allow a plan."
+    for line in of_caps:
+        yield f"{line} would allow a plan."
     for row in ways:
         limit, needed = _tell_apart(row, row["limit"], row["needed"])
         of = "" if UNITS[row["unit"]].is_share else f" {unit}"
         label = promise_label(row["promise"], row["unit"])
         yield (
             f"{label} at most {needed}{of} in place of {limit} would allow a plan, "
-            f"{_describe_place(plan.N, row)}."
+            f"{place_of(plan.N, row)}."
         )
 
 
-def _describe_place(N: float, choice: Mapping[str, Any]) -> str:
+def place_of(N: float, choice: Mapping[str, Any]) -> str:
     tokens = format_count(N * choice["atpp"])
     return (
         f"at {tokens} tokens ({format_count(choice['atpp'])} per parameter) "
@@ -333,8 +265,10 @@ def outcome_text(promise: Mapping[str, Any], value: float | None) -> str:
     return f"{value:+.3f}" if unit.has_baseline else f"{value:#.4g}"
 
 
-def expectations(plan: Plan | MixturePlan) -> list[Expected]:
+def expectations(plan: Plan | MixturePlan | None) -> list[Expected]:
     """Format each limit of a plan; of a mixture's, medians stand for means."""
+    if plan is None:
+        return []
     if isinstance(plan, Plan):
         return [expected_of(promise) for promise in plan.promises]
     return [expected_of(row | {"mean": row["median"]}) for row in plan.limits]
@@ -363,81 +297,43 @@ def expected_of(promise: Mapping[str, Any]) -> Expected:
     )
 
 
-def _format_flops(flops: float | None) -> str:
-    return f"{flops:.1e}".replace("e+", "e") if flops else "0"
-
-
-def _format_cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
-    if cost is None:
-        return ""
-    money = [format_money(cost["money"])] if "money" in cost else []
-    needs_days = days or not money
-    return ", ".join([*money, format_days(cost["days"])] if needs_days else money)
-
-
 # -- alternatives ----------------------------------------------------------------------
 
 
-def _list_alternatives(plan: Plan) -> tuple[dict[str, Any], ...]:
-    rows = []
-    for row in plan.frontier:
-        if not row["D"]:  # a confidence that no plan reaches
-            continue
-        against = ""
-        if plan.D:
-            more = row["D"] / plan.D - 1
-            against = "same" if abs(more) < SAME_COST else f"{100 * more:+.0f}%"
-        rows.append(
-            {
-                "confidence": f"{100 * row['confidence']:.3g}%",
-                "tokens": format_count(row["D"]),
-                "per_parameter": f"{row['atpp']:.3g}",
-                "replay": f"{row['replay']:.0%}",
-                "flops": _format_flops(row["flops"]),
-                "cost": _format_cost(row.get("cost")),
-                "against": against + _describe_broken(plan, row),
-                "is_plan": plan.feasible and row["confidence"] == plan.confidence,
-            }
-        )
-    return tuple(rows)
+def against(plan: Plan, row: Mapping[str, Any]) -> str:
+    """Compare the tokens of a row of plans with the plan's."""
+    if not plan.D:
+        return _broken_by(plan, row)
+    more = row["D"] / plan.D - 1
+    change = "same" if abs(more) < SAME_COST else f"{100 * more:+.0f}%"
+    return change + _broken_by(plan, row)
 
 
-def _cheaper_or_safer(plan: Plan) -> list[str]:
-    """Describe the confidences next to the plan's, and limits that they break."""
+def advice(plan: Plan) -> Iterator[str]:
+    """Describe plans at the confidences next to the plan's, with the limits that they
+    break, and what looser limits save.
+    """
     tokens, confidence = plan.D, plan.confidence
-    if not tokens or not isinstance(confidence, float) or not plan.feasible:
-        return []
 
     def describe(row: Mapping[str, Any]) -> str:
         change = row["D"] / tokens - 1
         return (
             f"{row['confidence']:.0%} probability for {abs(change):.0%} "
             f"{'more' if change > 0 else 'fewer'} tokens ({row['atpp']:.3g} per "
-            f"parameter, {row['replay']:.0%} replay){_describe_broken(plan, row)}."
+            f"parameter, {row['replay']:.0%} replay){_broken_by(plan, row)}."
         )
 
-    lines = []
-    under = [r for r in plan.frontier if r["D"] and r["confidence"] < confidence]
-    higher = [r for r in plan.frontier if r["confidence"] > confidence]
-    over = [r for r in higher if r["D"]]
-    if under:
-        lines.append(f"Cheaper: {describe(under[-1])}")
-    if over:
-        lines.append(f"Safer: {describe(over[0])}")
-    elif higher:
-        least = format_chance(min(r["confidence"] for r in higher))
-        lines.append(f"Safer: no number of tokens reaches {least}.")
-    return lines
-
-
-def _describe_broken(plan: Plan, row: Mapping[str, Any]) -> str:
-    """Say which limits on spending a row of plans would break, for the end of a text."""
-    broken = " or ".join(_describe_spending(plan, row))
-    return f", not {broken}" if broken else ""
-
-
-def _describe_worth(plan: Plan) -> list[str]:
-    lines = []
+    if tokens and isinstance(confidence, float) and plan.feasible:
+        under = [r for r in plan.frontier if r["D"] and r["confidence"] < confidence]
+        higher = [r for r in plan.frontier if r["confidence"] > confidence]
+        over = [r for r in higher if r["D"]]
+        if under:
+            yield f"Cheaper: {describe(under[-1])}"
+        if over:
+            yield f"Safer: {describe(over[0])}"
+        elif higher:
+            least = format_chance(min(r["confidence"] for r in higher))
+            yield f"Safer: no number of tokens reaches {least}."
     for promise in plan.promises:
         worth = promise.get("worth")
         # within a budget, ``worth`` is a probability and not a saving
@@ -445,8 +341,13 @@ def _describe_worth(plan: Plan) -> list[str]:
             continue
         label = promise_label(promise["name"], promise["unit"])
         looser = "0.1 points" if UNITS[promise["unit"]].is_share else "0.1%"
-        lines.append(
+        yield (
             f"Looser: a limit on {label[0].lower()}{label[1:]} {looser} higher saves {100 * worth:.2g}% of "
             "the tokens."
         )
-    return lines
+
+
+def _broken_by(plan: Plan, row: Mapping[str, Any]) -> str:
+    """Say which limits on spending a row of plans would break, for the end of a text."""
+    broken = " or ".join(budget_of(plan, row))
+    return f", not {broken}" if broken else ""

@@ -39,8 +39,6 @@ from bayeslaw.cli.output import (
 
 app = typer.Typer(
     name="bayeslaw",
-    help="Bayesian scaling laws of continual pre-training: posteriors, calibrated "
-    "forecasts, plans.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -22,9 +22,8 @@ from bayeslaw.cli.options import (
 )
 from bayeslaw.cli.output import check_writable, emit_answer, write_table
 from bayeslaw.cli.parsing import (
-    assignments,
+    ask,
     costs_of,
-    given,
     levels_of,
     load_fit,
     load_sources,
@@ -164,12 +163,6 @@ def anchors(options: AnchorsOptions) -> None:
     table = read_candidates(options, losses_read, goal)
     if options.prior_only:
         posterior, source = _priors_of_anchors(options, table, goal)
-    settings: dict[str, Any] = {
-        "budget": budget,
-        "gain": options.gain,
-        "seed": options.seed,
-        "costs": costs_of(options),
-    }
     more: dict[str, Any] = {"output": options.output}
     if options.next_batch:
         if options.least is not None and not isinstance(goal, dict):
@@ -177,16 +170,13 @@ def anchors(options: AnchorsOptions) -> None:
                 "--least is of a plan: of a forecast, --enough says where to stop"
             )
         with progress_bar(f"anchors among {len(table)} runs, next", expected=60):
-            following = bayeslaw.next_runs(
-                table,
-                goal,
+            following = ask(
+                options,
+                bayeslaw.next_runs,
+                *(table, goal, budget),
                 measured=pd.concat(batches, ignore_index=True) if batches else None,
                 laws=options.law,
                 source_laws=options.source_law,
-                batch=options.batch,
-                reference=assignments(options.reference, "--reference"),
-                **settings,
-                **given(options, "enough", "least"),
             )
         write_table(following.runs, options.output)
         lines = [
@@ -197,14 +187,8 @@ def anchors(options: AnchorsOptions) -> None:
         emit_answer(following, options.as_json, following.table(), lines, **more)
         return
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
-        picked = bayeslaw.anchors(
-            posterior,
-            table,
-            goal,
-            source=source,
-            **settings,
-            **given(options, "replicates", "max_picks", "least", "checks", *OF_LIMIT),
-        )
+        arguments = posterior, table, goal, budget
+        picked = ask(options, bayeslaw.anchors, *arguments, source=source)
     write_table(picked.runs(table), options.output)
     if options.prior_only and not options.as_json:
         say_block("\n".join(posterior.warnings))

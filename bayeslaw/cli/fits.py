@@ -23,7 +23,7 @@ from bayeslaw.cli.options import (
     complete_laws,
 )
 from bayeslaw.cli.output import check_writable, emit, say_at_once
-from bayeslaw.cli.parsing import assignments, best_of, prior_file, read_table
+from bayeslaw.cli.parsing import ask, assignments, best_of, prior_file, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,24 +89,14 @@ def fit(options: FitOptions) -> None:
             to_stderr=True,
         )
         laws = [few]
-    settings = _settings(options)
-    settings["reference"] = stated["reference"] | settings["reference"]
+    reference = stated["reference"] | assignments(options.reference, "--reference")
     posterior: Any
     if laws is not None and len(laws) == 1 and not options.drift:
         kind = "preview of " if options.preview else ""
         with progress_bar(f"{kind}{laws[0]} on {len(table)} runs") as progress:
-            posterior = bayeslaw.fit(
-                table,
-                laws[0],
-                priors=stated["priors"],
-                chains=options.chains,
-                warmup=options.warmup,
-                draws=options.draws,
-                max_draws=options.max_draws,
-                preview=options.preview,
-                progress=progress,
-                **settings,
-            )
+            read = {"priors": stated["priors"], "progress": progress}
+            read |= {"reference": reference}
+            posterior = ask(options, bayeslaw.fit, table, laws[0], **read)
         name = posterior.name
         narrowed = posterior.narrowed().drop(columns="source")
         more = {
@@ -124,7 +114,8 @@ def fit(options: FitOptions) -> None:
             )
         which = len(laws) if laws else "the default"
         with progress_bar(f"{which} laws on {len(table)} runs") as progress:
-            posterior = bayeslaw.average(table, laws, progress=progress, **settings)
+            read = {"reference": reference, "drift": True, "progress": progress}
+            posterior = ask(options, bayeslaw.average, table, laws, **read)
         name, more = "average", {"weights": posterior.weights}
     if options.output is not None:
         posterior.save(options.output)
@@ -138,18 +129,6 @@ def fit(options: FitOptions) -> None:
         "output": options.output,
     }
     emit(record, options.as_json, lambda: _print_fit(posterior, record))
-
-
-def _settings(options: FittingOptions) -> dict[str, Any]:
-    """Collect what `fit` and `average` take under the same names."""
-    return {
-        "reference": assignments(options.reference, "--reference"),
-        "independent": options.independent,
-        "discrepancy": not options.plain,
-        "experience": options.experience,
-        "seed": options.seed,
-        "on_failure": "warn" if options.accept_diagnostics else "raise",
-    }
 
 
 def _say_domains(table: pd.DataFrame) -> None:
@@ -246,14 +225,9 @@ def compare(options: CompareOptions) -> None:
         executor_at(options.scheduler) as executor,
         progress_bar(f"laws on {len(table)} runs") as progress,
     ):
-        average = bayeslaw.average(
-            table,
-            None if names is None else [name.strip() for name in names],
-            hold_out=options.hold_out,
-            executor=executor,
-            progress=progress,
-            **_settings(options),
-        )
+        names = None if names is None else [name.strip() for name in names]
+        read = {"executor": executor, "progress": progress}
+        average = ask(options, bayeslaw.average, table, names, **read)
     if options.output is not None:
         average.save(options.output)
     folds = str(average.attrs["folds"])
@@ -267,16 +241,8 @@ def compare(options: CompareOptions) -> None:
     def show() -> None:
         say(f"left out in turn: {folds}")
         # --json has all columns
-        columns = [
-            "score",
-            "weight",
-            "probability",
-            "coverage",
-            "mae",
-            "bias",
-            "interval_score90",
-        ]
-        columns += ["drift", "errors", "sampler"]
+        columns = ["score", "weight", "probability", "coverage", "mae", "bias"]
+        columns += ["interval_score90", "drift", "errors", "sampler"]
         if average.table["reason"].any():
             columns += ["reason"]
         printed = average.table[columns]

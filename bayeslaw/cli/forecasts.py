@@ -35,7 +35,7 @@ from bayeslaw.cli.output import (
     write_table,
 )
 from bayeslaw.cli.parsing import (
-    assignments,
+    ask,
     costs_of,
     goal_at,
     link_of,
@@ -113,12 +113,9 @@ def forecast(options: ForecastOptions) -> None:
     if options.before:
         befores = load_befores(options.before, [posterior], trusted)
         forecaster = chain(posterior, befores, seed=options.seed)
+    link = link_of(options, options.seed)
     rows = bayeslaw.forecast(
-        forecaster,
-        table,
-        prob=options.prob,
-        accuracy=link_of(options, options.seed),
-        seed=options.seed,
+        forecaster, table, prob=options.prob, accuracy=link, seed=options.seed
     )
     write_table(pd.concat([table, rows], axis=1), options.output)
     own = table.drop(columns=[name for name in rows if name in table])
@@ -202,15 +199,7 @@ def optimum(options: OptimumOptions) -> None:
         )
         emit_answer(stop, options.as_json, stop.table())
         return
-    best = bayeslaw.optimum(
-        posterior,
-        options.budget,
-        costs=costs_of(options),
-        served_tokens=options.served_tokens,
-        covariates=assignments(options.covariate, "covariate"),
-        prob=options.prob,
-        seed=options.seed,
-    )
+    best = ask(options, bayeslaw.optimum, posterior, options.budget)
     write_picture(
         options.picture,
         lambda ax: bayeslaw.plots.isoflops(ax, best, table_of(posterior)),
@@ -283,15 +272,7 @@ def recipes(options: RecipesOptions) -> None:
         table = goal_at(options.at or [], *filter(None, (posterior, source)))
     else:
         table = read_table(options.table, None, options.column)
-    compared = bayeslaw.recipes(
-        posterior,
-        table,
-        source=source,
-        budget=options.budget,
-        costs=costs_of(options),
-        prob=options.prob,
-        seed=options.seed,
-    )
+    compared = ask(options, bayeslaw.recipes, posterior, table, source=source)
     _answer_recipes(options, compared)
 
 
@@ -313,17 +294,9 @@ def _choose_recipe(options: RecipesOptions) -> RecipeChoice:
     with progress_bar(
         f"{options.law} by {options.by} on {len(table)} runs"
     ) as progress:
-        return bayeslaw.choose_recipe(
-            table,
-            options.by or "",
-            goal_at(options.at or []),
-            options.law,
-            prob=options.prob,
-            confidence=options.confidence,
-            seed=options.seed,
-            progress=progress,
-            on_failure="warn" if options.accept_diagnostics else "raise",
-        )
+        goal = goal_at(options.at or [])
+        arguments = table, options.by, goal, options.law
+        return ask(options, bayeslaw.choose_recipe, *arguments, progress=progress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,23 +341,16 @@ def check(options: CheckOptions) -> None:
     table = read_table(options.runs, options.where, options.column)
     result = bayeslaw.check(posterior, table, seed=options.seed)
     further: dict[str, Any] = {}
+    shared: dict[str, Any] = {"runs": table, "seed": options.seed}
     if options.replicates:
         with progress_bar(f"{options.replicates} replicates", 120) as progress:
             further["posterior_sbc"] = bayeslaw.check_inference(
-                posterior,
-                table,
-                replicates=options.replicates,
-                seed=options.seed,
-                progress=progress,
+                posterior, replicates=options.replicates, progress=progress, **shared
             )
     if options.conformal:
         with progress_bar(f"stages of {posterior.name}", 120) as progress:
             further["conformal"] = bayeslaw.check_stages(
-                posterior,
-                table,
-                column=options.hold_out,
-                seed=options.seed,
-                progress=progress,
+                posterior, column=options.hold_out, progress=progress, **shared
             )
 
     def show() -> None:
@@ -465,13 +431,8 @@ def review(options: ReviewOptions) -> None:
         held_out = options.held_out and read_table(
             options.held_out, options.where, options.column
         )
-        result = bayeslaw.review(
-            fits,
-            goal=goal,
-            held_out=held_out,
-            refit=options.refit,
-            seed=options.seed,
-        )
+        read = {"goal": goal, "held_out": held_out}
+        result = ask(options, bayeslaw.review, fits, **read)
     emit_answer(result, options.as_json)
     exit_codes = {"pass": 0, "look": 4, "fail": 5}
     raise typer.Exit(exit_codes[result.verdict])
@@ -487,11 +448,9 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
             f"review takes one table of runs, or fits; got {len(options.paths)} files; "
             "give runs that fits have not seen as --held-out"
         )
-    if options.held_out is not None or options.refit:
-        raise RunTableError(f"--held-out and --refit are about fits; {path} is a table")
     with warnings.catch_warnings(record=True) as caught:
         table = read_table(path, options.where, options.column)
-    result = bayeslaw.review(table, goal=goal, name=str(path))
+    result = ask(options, bayeslaw.review, table, goal=goal, name=str(path))
     reasons = "; ".join(check.reason for check in result.checks)
     for warning in caught:
         # most warnings are among the review's reasons

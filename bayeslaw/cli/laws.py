@@ -12,7 +12,7 @@ from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import AsJson, BestOf, Runs, RunsOptions, Seed, complete_law
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
-from bayeslaw.cli.parsing import assignments, best_of, columns_of
+from bayeslaw.cli.parsing import ask, assignments, best_of, columns_of, given
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,24 +123,12 @@ def simulate(options: SimulateOptions) -> None:
     """
     import bayeslaw
 
-    law, output = options.law, options.output
-    runs = bayeslaw.simulate(
-        law,
-        design=options.design,
-        seed=options.seed,
-        noise=options.noise,
-        parameters=assignments(options.set_, "set_"),
-    )
-    write_table(runs, output)
-    record = {
-        "law": law,
-        "n": len(runs),
-        "design": options.design,
-        "seed": options.seed,
-        "noise": options.noise,
-        "output": output,
-    }
-    sentence = f"{len(runs)} simulated runs of {law} -> {output}"
+    parameters = assignments(options.set_, "set_")
+    runs = ask(options, bayeslaw.simulate, parameters=parameters)
+    write_table(runs, options.output)
+    names = ("law", "design", "seed", "noise", "output")
+    record = {"n": len(runs), **given(options, *names)}
+    sentence = f"{len(runs)} simulated runs of {options.law} -> {options.output}"
     emit(record, options.as_json, lambda: say(sentence))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,21 @@ def given(options: Any, *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def ask(
+    options: Any, function: Callable[..., Any], *arguments: Any, **others: Any
+) -> Any:
+    """Call a Python function with the options of a command that have its arguments'
+    names, as far as they were given, or say the same in other words (`READ`).
+    ``others`` have precedence.
+    """
+    takes = [*inspect.signature(function).parameters][len(arguments) :]
+    values = given(options, *(name for name in takes if hasattr(options, name)))
+    for name, (option, read) in READ.items():
+        if name in takes and name not in others and hasattr(options, option):
+            values[name] = read(options)
+    return function(*arguments, **values | others)
+
+
 def costs_of(options: CostOptions) -> Costs | None:
     """Read the costs of training; None if no option is given."""
     from bayeslaw._costs.costs import Costs, Shape
@@ -161,6 +177,23 @@ def costs_of(options: CostOptions) -> Costs | None:
     if options.train_checkpoint:
         settings["train_checkpoint"] = True
     return Costs(**settings) if settings else None
+
+
+# by argument of Python functions: the option that says it in other words, and its reading
+READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "costs": ("hardware", costs_of),
+    "covariates": ("covariate", lambda options: covariates_of(options.covariate)),
+    "discrepancy": ("plain", lambda options: not options.plain),
+    "new_run": ("law_mean", lambda options: not options.law_mean),
+    "on_failure": (
+        "accept_diagnostics",
+        lambda options: "warn" if options.accept_diagnostics else "raise",
+    ),
+    "reference": (
+        "reference",
+        lambda options: assignments(options.reference, "--reference") or None,
+    ),
+}
 
 
 def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:

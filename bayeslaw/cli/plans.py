@@ -27,6 +27,7 @@ from bayeslaw.cli.output import (
     write_picture,
 )
 from bayeslaw.cli.parsing import (
+    ask,
     costs_of,
     covariates_of,
     given,
@@ -298,16 +299,8 @@ def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
 
 # -- scenarios -------------------------------------------------------------------------
 
-NOT_OF_A_SCENARIO = (
-    "fits",
-    "target",
-    "source",
-    "output",
-    "influence",
-    "seed",
-    "trust_law_file",
-    "as_json",
-)
+NOT_OF_A_SCENARIO = {field.name for field in fields(SavedFitOptions)}
+NOT_OF_A_SCENARIO |= {"fits", "target", "source", "output", "influence"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,23 +393,21 @@ def _with_changes(
 
 def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
     """Read a value as the option takes it: text, several texts, or a switch."""
-    if hint.startswith("<class 'bool'"):
-        if str(value).lower() not in ("true", "false"):
-            raise LawError(
-                f"scenario {scenario!r}: {key} is true or false, got {value!r}"
-            )
-        return str(value).lower() == "true"
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float) for one in values):
-        raise LawError(
-            f"scenario {scenario!r}: {key} is a number or text, as on the command line; "
-            f"got {value!r}"
-        )
-    texts = [str(one) for one in values]
+    texts, takes = [str(one) for one in values], ""
+    is_switch = hint.startswith("<class 'bool'")
+    if is_switch and str(value).lower() not in ("true", "false"):
+        takes = "is true or false"
+    elif not all(isinstance(one, str | int | float) for one in values):
+        takes = "is a number or text, as on the command line"
+    elif len(texts) > 1 and "list" not in hint:
+        takes = "takes one value"
+    if takes:
+        raise LawError(f"scenario {scenario!r}: {key} {takes}; got {value!r}")
     if "list" in hint:
         return texts
-    if len(texts) > 1:
-        raise LawError(f"scenario {scenario!r}: {key} takes one value, got {value!r}")
+    if is_switch:
+        return texts[0].lower() == "true"
     return Path(texts[0]) if "Path" in hint else texts[0]
 
 
@@ -496,35 +487,18 @@ def mixture(options: MixtureOptions) -> None:
     check_writable(options.output)
     if options.D is not None and options.max_tokens is not None:
         raise PlanError("--D is the budget, and --max-tokens bounds it: give one")
-    question = _mixture_question(options)
-    paths = values_by_name(options.loss, "loss")
-    losses = {
-        name: load_fit(path, options.trust_law_file) for name, path in paths.items()
-    }
-    with progress_bar("mixture", expected=20):
-        if options.D is None:
-            answer: Any = bayeslaw.plan_mixture(losses, **question)
-        else:
-            answer = bayeslaw.best_mixture(losses, **question)
-    emit_answer(answer, options.as_json, path=options.output)
-
-
-def _mixture_question(options: MixtureOptions) -> dict[str, Any]:
+    plan_or_best = bayeslaw.plan_mixture if options.D is None else bayeslaw.best_mixture
+    files = values_by_name(options.loss, "loss").items()
     shares = values_by_name(options.share, "share").items()
-    names = ("N", "max_mean_loss", "confidence", "max_epochs", "max_tokens", "D")
-    return {
-        **given(options, *names),
-        **{
-            name: read_value(name, text)
-            for name, text in given(options, "bytes_per_token", "baseline_run").items()
-        },
-        **{
-            name: values_by_name(getattr(options, name), name)
-            for name in ("max_loss", "max_forgetting", "unique_tokens")
-        },
+    named = ("max_loss", "max_forgetting", "unique_tokens")
+    read: dict[str, Any] = {
+        "losses": {n: load_fit(path, options.trust_law_file) for n, path in files},
+        **{name: values_by_name(getattr(options, name), name) for name in named},
         "weights": values_by_name(options.weight, "weight") or None,
         "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
-        "covariates": covariates_of(options.covariate),
-        "new_run": not options.law_mean,
-        "seed": options.seed,
     }
+    for name, text in given(options, "bytes_per_token", "baseline_run").items():
+        read[name] = read_value(name, text)
+    with progress_bar("mixture", expected=20):
+        answer = ask(options, plan_or_best, **read)
+    emit_answer(answer, options.as_json, path=options.output)

@@ -22,7 +22,7 @@ from bayeslaw.cli.options import (
 )
 from bayeslaw.cli.output import check_writable, emit, expect_output
 from bayeslaw.cli.parsing import (
-    assignments,
+    ask,
     costs_of,
     prior_of,
     read_question,
@@ -166,21 +166,15 @@ def report(options: ReportOptions) -> None:
             say(f"-> {page} is there; to come: {', '.join(coming)}", to_stderr=True)
 
     with progress_bar(" ".join(words), expected=170) as progress:
-        page = bayeslaw.report(
-            table,
-            options.output,
-            law=options.law,
-            reference=assignments(options.reference, "--reference") or None,
-            experience=options.experience,
-            hold_out=options.hold_out,
+        page = ask(
+            options,
+            bayeslaw.report,
+            runs=table,
             measured=measured,
-            quick=options.quick,
-            seed=options.seed,
-            progress=progress,
-            shown=say_shown,
-            on_failure="warn" if options.accept_diagnostics else "raise",
             name=None if path is None else path.name,
             question=_question_of_page(options),
+            progress=progress,
+            shown=say_shown,
         )
 
     def show() -> None:

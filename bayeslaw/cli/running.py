@@ -29,7 +29,14 @@ from bayeslaw.cli.output import (
     say_warnings,
     write_json,
 )
-from bayeslaw.cli.parsing import goal_at, load_fit, number, read_question, read_table
+from bayeslaw.cli.parsing import (
+    ask,
+    goal_at,
+    load_fit,
+    number,
+    read_question,
+    read_table,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,18 +145,8 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
             limits[names[1]] = _source_limit(options, curve)
     elif options.max_forgetting is not None:
         raise PlanError("--max-forgetting is of the source loss: give --source S.nc")
-    return bayeslaw.Follower.start(
-        posterior,
-        curve,
-        options.until,  # pyright: ignore[reportArgumentType] - text, as typed
-        max_loss=limits,
-        confidence=options.confidence,  # pyright: ignore[reportArgumentType]
-        prob=options.prob,
-        within=options.within,  # pyright: ignore[reportArgumentType]
-        schedule=_schedules(options.schedule),
-        refit=options.refit,
-        seed=options.seed,
-    )
+    read = {"max_loss": limits, "schedule": _schedules(options.schedule)}
+    return ask(options, bayeslaw.Follower.start, posterior, curve, **read)
 
 
 def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
@@ -337,7 +334,6 @@ def update(options: UpdateOptions) -> None:
     baseline_loss=1.64 -o target2.nc --page changes.html
     """
     import bayeslaw
-    from bayeslaw._report.domains import laws_in
 
     options = with_file(options, options.runs)
     if options.source is None and options.question:
@@ -346,24 +342,22 @@ def update(options: UpdateOptions) -> None:
         raise LawError("--source-output is of the source's fit: give --source OLD_S.nc")
     check_writable(options.output, options.source_output, options.page)
     old = load_fit(options.fit_file, options.trust_law_file)
-    laws = {"target": laws_in(old)}
-    source = None
-    if options.source is not None:
-        source = load_fit(options.source, options.trust_law_file)
-        laws["source"] = laws_in(source)
+    source = options.source and load_fit(options.source, options.trust_law_file)
+    posteriors = [*filter(None, (old, source))]
+    laws = {
+        name: [member.law for member in posterior.members]
+        for name, posterior in zip(("target", "source"), posteriors, strict=False)
+    }
     table = read_table(options.runs, options.where, options.column)
     with progress_bar(f"refits of {options.runs.name}") as progress:
-        updated = bayeslaw.update(
+        updated = ask(
+            options,
+            bayeslaw.update,
             old,
             table,
             source=source,
             question=_question(options, table, laws),
-            at=goal_at(options.at, *filter(None, (old, source)))
-            if options.at
-            else None,
-            allow_missing=options.allow_missing,
-            seed=options.seed,
-            on_failure="warn" if options.accept_diagnostics else "raise",
+            at=goal_at(options.at, *posteriors) if options.at else None,
             progress=progress,
             tell=lambda line: say(line, to_stderr=True),
         )

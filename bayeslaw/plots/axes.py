@@ -43,6 +43,15 @@ def plain_log(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
+def name_rows(ax: Axes, names: Sequence[str], beside: Sequence[str]) -> None:
+    """Name rows from the top, with a text ``beside`` each, where no label is cut."""
+    right = ax.secondary_yaxis("right")
+    right.set_yticks(range(len(names)), beside)
+    right.tick_params(length=0)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+
+
 def coloured_groups(
     runs: pd.DataFrame, by: str | None, levels: Sequence[float] | None = None
 ) -> Iterator[tuple[Any, pd.DataFrame, str]]:

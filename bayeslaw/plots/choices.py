@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayeslaw._base.numbers import format_chance
-from bayeslaw.plots.axes import COLOURS, GREY, STAR, line_in_band
+from bayeslaw.plots.axes import COLOURS, GREY, STAR, line_in_band, name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,12 +41,8 @@ def recipe_losses(ax: Axes, compared: Recipes | RecipeChoice) -> Axes:
     if len(domains) > 1:
         ax.legend(fontsize=8)
     # intervals overlap where recipes differ for sure: the probabilities are beside them
-    right = ax.secondary_yaxis("right")
     chances = [f"best {format_chance(row['probability'])}" for row in rows]
-    right.set_yticks(range(len(rows)), chances)
-    right.tick_params(length=0)
-    ax.set_yticks(range(len(rows)), [row["recipe"] for row in rows])
-    ax.invert_yaxis()
+    name_rows(ax, [row["recipe"] for row in rows], chances)
     ax.margins(y=0.2)
     ax.set_xlabel("loss of a new run (nats per token)")
     return ax

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._plans.constraint import UNITS
-from bayeslaw.plots.axes import BLACK, COLOURS, STAR, line_in_band, plain_log
+from bayeslaw.plots.axes import BLACK, COLOURS, STAR, line_in_band, name_rows, plain_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.contour import ContourSet
 
     from bayeslaw._plans.result import Plan
     from bayeslaw._plans.whatif import WhatIf
@@ -41,14 +42,8 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
         ax.plot([plan.probability], [at], label="this plan", **STAR)
     point, chance = plan.plug_in["atpp"], plan.plug_in["probability"]
     if point is not None and chance is not None:
-        style = {"color": COLOURS[1], "markersize": 9}
-        ax.plot(
-            [chance],
-            [price(plan.plug_in)],
-            "X",
-            label="plug-in plan",
-            **style,
-        )
+        style = {"color": COLOURS[1], "markersize": 9, "label": "plug-in plan"}
+        ax.plot([chance], [price(plan.plug_in)], "X", **style)
     # A plan without adaptation costs zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
@@ -74,28 +69,12 @@ def region(ax: Axes, plan: Plan) -> Axes:
     percent = 100 * np.array(plan.region["replay"])
     atpp = np.array(plan.region["atpp"])
     chance = np.array(plan.region["probability"]).T  # (atpp, replay)
-    shares = np.linspace(0, 1, 11)
-    filled = ax.contourf(
-        percent,
-        atpp,
-        chance,
-        levels=shares,
-        cmap="cividis",
-    )
+    filled = _draw_landscape(ax, percent, atpp, chance, np.linspace(0, 1, 11))
     ax.figure.colorbar(filled, ax=ax, label="probability that all limits are kept")
     if isinstance(plan.confidence, float):
-        _draw_contour(
-            ax,
-            percent,
-            atpp,
-            chance,
-            level=plan.confidence,
-            colour="white",
-        )
+        _draw_line(ax, percent, atpp, chance, plan.confidence, "white")
     if plan.atpp is not None and plan.replay is not None:
         ax.plot([100 * plan.replay], [plan.atpp], label="this plan", **STAR)
-    plain_log(ax)
-    ax.set(xlabel="replay (%)", ylabel=ATPP)
     return ax
 
 
@@ -166,47 +145,30 @@ def forgetting_landscape(
     median = 100 * np.median(forgetting, axis=0).reshape(size, size)
     most = float(np.abs(median).max())  # zero forgetting gets the middle colour
     levels = np.linspace(-most, most, 21)
-    filled = ax.contourf(
-        100 * replay,
-        tokens,
-        median,
-        levels=levels,
-        cmap="PuOr_r",
-    )
+    filled = _draw_landscape(ax, 100 * replay, tokens, median, levels, "PuOr_r")
     ax.figure.colorbar(filled, ax=ax, label="median forgetting (%)", format="%.2g")
     if limit is not None:
         share_kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
-        _draw_contour(
-            ax,
-            100 * replay,
-            tokens,
-            share_kept,
-            level=confidence,
-            colour=BLACK,
-        )
-    plain_log(ax)
-    ax.set(xlabel="replay (%)", ylabel=ATPP)
+        _draw_line(ax, 100 * replay, tokens, share_kept, confidence, BLACK)
     return ax
 
 
-def _draw_contour(
-    ax: Axes,
-    x: np.ndarray,
-    y: np.ndarray,
-    share: np.ndarray,
-    *,
-    level: float,
-    colour: str,
+def _draw_landscape(
+    ax: Axes, percent: Any, atpp: Any, heights: Any, levels: Any, colours="cividis"
+) -> ContourSet:
+    """Fill contours of heights, shape (atpp, replay)."""
+    plain_log(ax)
+    ax.set(xlabel="replay (%)", ylabel=ATPP)
+    return ax.contourf(percent, atpp, heights, levels=levels, cmap=colours)
+
+
+def _draw_line(
+    ax: Axes, percent: Any, atpp: Any, share: Any, level: float, colour: str
 ) -> None:
+    """Draw the line at a level of a share, if there is one."""
     if share.min() < level < share.max():
-        ax.contour(
-            x,
-            y,
-            share,
-            levels=[level],
-            colors=colour,
-            linewidths=1.5,
-        )
+        style = {"levels": [level], "colors": colour, "linewidths": 1.5}
+        ax.contour(percent, atpp, share, **style)
 
 
 def tradeoff(ax: Axes, plan: Plan) -> Axes:
@@ -261,14 +223,11 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
         What `what_if` returned. A scenario without a plan has a hollow point at its
         most probable choice.
     """
-    names = list(looked_at.plans)
     shown = [answer.most_probable() for answer in looked_at.plans.values()]
     possible = [choice for choice in shown if choice["D"] is not None]
     price, unit = _choose_price(possible[0].get("cost") if possible else None)
-    labels = []
-    for place, (answer, choice) in enumerate(
-        zip(looked_at.plans.values(), shown, strict=True)
-    ):
+    labels, plans = [], zip(looked_at.plans.values(), shown, strict=True)
+    for place, (answer, choice) in enumerate(plans):
         words = f"{choice['probability']:.0%}"
         if answer.D is None:
             words = f"at best {words}"
@@ -279,12 +238,7 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
             at = price(choice)
             ax.plot([at], [place], "o", color=colour, markerfacecolor=fill)
         labels.append(words)
-    # beside the axes, where no label is cut
-    right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(names)), labels)
-    right.tick_params(length=0)
-    ax.set_yticks(range(len(names)), names)
-    ax.invert_yaxis()
+    name_rows(ax, list(looked_at.plans), labels)
     ax.margins(x=0.1, y=0.15)
     ax.set(xlabel=unit, ylabel="scenario")
     return ax

@@ -25,12 +25,8 @@ WHEN = {"before": (GREY, 0.14), "after": (COLOURS[0], -0.14)}  # colour, offset
 
 def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
     """Draw the forecast of each run before and after: the median in its interval."""
-    rows = domain.forecasts
-    for when, (colour, offset) in WHEN.items():
-        _draw_intervals(ax, rows, when, offset, colour)
-    _write_names(ax, [str(name) for name in rows.index])
+    _draw_intervals(ax, domain.forecasts)
     ax.set_xlabel(f"{domain.name} loss (nats per token)")
-    _place_legend(ax)
     return ax
 
 
@@ -78,13 +74,10 @@ def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
     rows = domain.parameters[domain.parameters["sd"] > 0]
     ends = rows[[c for c in rows if str(c).startswith(("before", "after"))]]
     scaled = ends.sub(rows["before"], axis=0).div(rows["sd"], axis=0)
-    for when, (colour, offset) in WHEN.items():
-        _draw_intervals(ax, scaled, when, offset, colour)
+    _draw_intervals(ax, scaled)
     for edge in (-0.5, 0.5):
         ax.axvline(edge, color=GREY, lw=0.8, ls=":", zorder=0)
-    _write_names(ax, [str(name) for name in rows.index])
     ax.set_xlabel("sds before the new rows")
-    _place_legend(ax)
     return ax
 
 
@@ -148,13 +141,15 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     return ax
 
 
-def _draw_intervals(
-    ax: Axes, rows: pd.DataFrame, when: str, offset: float, colour: str
-) -> None:
-    y = offset - np.arange(len(rows))
-    style: dict[str, Any] = {"color": colour, "lw": 5, "alpha": 0.45}
-    ax.hlines(y, rows[f"{when}_low"], rows[f"{when}_high"], **style)
-    ax.plot(rows[when], y, "o", ms=5, color=colour, label=when)
+def _draw_intervals(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw the interval of each row before and after, and its median."""
+    for when, (colour, offset) in WHEN.items():
+        y = offset - np.arange(len(rows))
+        style: dict[str, Any] = {"color": colour, "lw": 5, "alpha": 0.45}
+        ax.hlines(y, rows[f"{when}_low"], rows[f"{when}_high"], **style)
+        ax.plot(rows[when], y, "o", ms=5, color=colour, label=when)
+    _write_names(ax, list(map(str, rows.index)))
+    _place_legend(ax)
 
 
 def _write_names(ax: Axes, names: list[str]) -> None:

@@ -61,7 +61,7 @@ BAD = {
     "two tables": (["sound.csv", "noise.csv"], "one table of runs, or fits"),
     "a table and a fit": (["fit.nc", "sound.csv"], "--held-out"),
     "one fit twice": (["fit.nc", "fit.nc"], "named twice"),
-    "refit of a table": (["sound.csv", "--refit"], "about fits"),
+    "refit of a table": (["sound.csv", "--refit"], "about posteriors"),
     "where of fits": (["fit.nc", "--where", "N > 1"], "about a table"),
     "two goals": (["sound.csv", "--at", "N=1B", "--goal", "sound.csv"], "not both"),
     "no number": (["sound.csv", "--at", "N=x"], "--at N: 'x' is not a number"),

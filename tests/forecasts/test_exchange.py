@@ -56,7 +56,7 @@ def test_draws_that_exchange_nothing_are_counted():
 
 
 def test_a_table_without_replay_is_refused():
-    with pytest.raises(RunTableError, match="give a column 'replay'"):
+    with pytest.raises(RunTableError, match="lacks column 'replay'"):
         bayeslaw.exchange_rate(straight([1.0]), straight([-1.0]), MIXES[["N", "D"]])
 
 

@@ -123,5 +123,5 @@ def test_what_the_cost_of_forgetting_needs():
         cost(runs, of_two.assign(domain=[*"ssft"]))
     with pytest.raises(RunTableError, match="lacks column 'loss'"):
         cost(runs, curve.drop(columns="loss"))
-    with pytest.raises(RunTableError, match="needs column 'ptpp'"):
+    with pytest.raises(RunTableError, match="lacks column 'ptpp'"):
         cost(runs, known("chinchilla", {}))

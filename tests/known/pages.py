@@ -73,7 +73,6 @@ def drawn(name, fit, *tests):
         panels=None,
         pictures=(),
         inside=(),
-        fitted=len(fit.runs),
         tested=tested,
     )
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bayeslaw import Costs, Hardware, Plan, PlanError, Shape, candidates
 from bayeslaw._costs.costs import COST_LIMITS, Bill
 from bayeslaw._designs.menu import days_of, menu
-from bayeslaw._report.summary import summary
+from bayeslaw._report.summary import budget_of
 from bayeslaw.cli.app import app
 from bayeslaw.cli.beside import read_file
 from bayeslaw.cli.parsing import costs_of
@@ -168,7 +168,7 @@ def test_a_limit_on_the_bill_is_kept_and_stated(free, name):
     assert within.cost[limit.amount] == pytest.approx(most, rel=1e-3)
     assert limit.binding in within.binding
     assert within.to_dict()["settings"][name] == most
-    assert limit.phrase(most) in summary(within, "nats per token").budget
+    assert limit.phrase(most) in budget_of(within)
     assert getattr(PlanOptions, name) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, Shape
-from bayeslaw._report.buying import choose_runs, known_starts, worth_buying
+from bayeslaw._report.buying import choose_runs, known_starts
 from bayeslaw._tables.simulate import ptpp_grid
 from known import example
 from known.lines import spread
@@ -34,13 +34,12 @@ def runs():
 def offered(fits, runs, **limits):
     question = example.QUESTION | {"seed": 0} | limits
     answer = bayeslaw.plan(fits["target"], fits["source"], **question)
-    purchase = choose_runs(fits, question, answer, runs)
-    return answer, purchase, worth_buying(fits, question, answer, runs, [])
+    return answer, choose_runs(fits, question, answer, runs)
 
 
 def test_runs_narrow_the_forecasts_of_the_most_probable_choice(fits, runs):
     """It has 10,000 tokens per parameter here: the runs' cost is no share of that."""
-    answer, purchase, shown = offered(fits, runs, max_target_loss=1.6)
+    answer, purchase = offered(fits, runs, max_target_loss=1.6)
     best, picked = answer.explanation["best"], purchase.picked
     assert best["probability"] > 0.5
     assert best["D"] > 1000 * LONGEST
@@ -49,26 +48,27 @@ def test_runs_narrow_the_forecasts_of_the_most_probable_choice(fits, runs):
     assert purchase.price == pytest.approx(6 * SIZE * 10 * LONGEST)
     assert 0 < picked.spent <= 0.1 * purchase.price
     assert picked.goal_sd_after < 0.8 * picked.goal_sd_before
-    assert "the most probable choice) would narrow" in shown["sentence"]
-    assert f"to {picked.goal_sd_after:.1%} on average" in shown["sentence"]
-    assert [line["standard deviation after it"] for line in shown["lines"]] == [
+    said = purchase.sentence()
+    assert "the most probable choice) would narrow" in said
+    assert f"to {picked.goal_sd_after:.1%} on average" in said
+    assert [line["standard deviation after it"] for line in purchase.lines] == [
         f"{pick['goal_sd']:.1%}" for pick in picked.picks
     ]
 
 
 def test_with_a_plan_runs_are_bought_to_make_it_cheaper(fits, runs):
-    answer, purchase, shown = offered(fits, runs)
+    answer, purchase = offered(fits, runs)
     assert purchase.is_planned
     assert purchase.price == pytest.approx(answer.flops)
-    assert "would make the plan" in shown["sentence"]
-    assert "saves" in shown["lines"][0]
+    assert "would make the plan" in purchase.sentence()
+    assert "saves" in purchase.lines[0]
 
 
 def test_the_plans_price_is_by_the_formula_of_the_question(fits, runs):
     """Attention costs FLOPs beyond 6 N D; a checkpoint to be trained is no part of it."""
     shape = Shape(layers=32, width=4096, context=8192)
     costs = bayeslaw.Costs(shapes=(shape,), train_checkpoint=True)
-    answer, purchase, _ = offered(fits, runs, costs=costs)
+    answer, purchase = offered(fits, runs, costs=costs)
     assert purchase.unit == "FLOPs"
     assert purchase.price == pytest.approx(answer.flops)
     assert purchase.price > 1.05 * 6 * SIZE * answer.D
@@ -76,10 +76,9 @@ def test_the_plans_price_is_by_the_formula_of_the_question(fits, runs):
 
 def test_nothing_is_offered_where_the_limits_are_most_likely_broken(fits, runs):
     """Narrower forecasts would be over a limit, too."""
-    answer, purchase, shown = offered(fits, runs, max_target_loss=1.5)
+    answer, purchase = offered(fits, runs, max_target_loss=1.5)
     assert answer.explanation["best"]["probability"] < 0.5
     assert purchase is None
-    assert shown is None
 
 
 def test_nothing_is_offered_where_no_tokens_help(fits, runs):

@@ -6,7 +6,7 @@ import pytest
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._report.explorer import choose_middle
-from bayeslaw._report.summary import _tell_apart, summary
+from bayeslaw._report.summary import _tell_apart, place_of, why_no_plan
 from known import plans
 
 
@@ -17,15 +17,15 @@ def answer():
 
 def test_the_best_choice_is_named_with_its_tokens(answer):
     """Not "there is none": it may well keep its limits."""
-    said = summary(answer, "nats per byte")
+    first, *ways = why_no_plan(answer, "nats per byte")
     best = answer.explanation["best"]
     where = f"at {format_count(best['D'])} tokens ("
     assert answer.D is None
-    assert where in said.no_plan[0]
-    assert f"{best['probability']:.1%} at best" in said.no_plan[0]
-    assert "90% was asked for" in said.no_plan[0]
-    assert where in said.place
-    for line in said.no_plan[1:]:
+    assert where in first
+    assert f"{best['probability']:.1%} at best" in first
+    assert "90% was asked for" in first
+    assert where in place_of(answer.N, answer.explanation["shown"])
+    for line in ways:
         assert " tokens (" in line
         assert "nats per byte in place of 1.9" in line
 
@@ -53,11 +53,19 @@ def test_hopeless_limits_are_said_to_be_so(answer):
         "best": answer.explanation["best"] | {"probability": 0.0},
         "relax": [row | {"needed": None} for row in answer.explanation["relax"]],
     }
-    said = summary(replace(answer, explanation=explanation), "nats").no_plan
-    assert said == (
+    assert [*why_no_plan(replace(answer, explanation=explanation), "nats")] == [
         "No draw keeps all limits anywhere that was searched; 90% was asked for.",
         "Relaxing one limit alone does not allow a plan.",
-    )
+    ]
+
+
+def test_a_cap_in_the_way_is_named(answer):
+    """The page said that no limit alone helps, and the command which cap does."""
+    cap = {"cap": "max_replay", "limit": 0.5, "needed": 0.62, "atpp": 9, "replay": 0.62}
+    kept = answer.explanation | {"relax": (), "caps": [cap]}
+    _, line = why_no_plan(replace(answer, explanation=kept), "nats")
+    assert line.startswith("max_replay 50.0% -> 62.0% at ")
+    assert line.endswith("with 62% replay would allow a plan.")
 
 
 @pytest.mark.parametrize(

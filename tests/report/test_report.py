@@ -103,8 +103,8 @@ def test_the_plan_on_the_page_is_the_planner_s(made):
 @pytest.mark.parametrize(
     ("question", "says"),
     [
-        (ASKED | {"size": 3}, "there is no .size.;"),
-        ({"ptpp": 30.0}, "missing a required .*'N'"),
+        (ASKED | {"size": 3}, "no option .size.;"),
+        ({"ptpp": 30.0}, "needs N; missing: N"),
         ({"N": 1e9}, "lacks: .*ptpp .read by state-rise"),
     ],
 )

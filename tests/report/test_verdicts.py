@@ -25,7 +25,7 @@ def domain(main, *further, name="target", planned=9e9, tokens=1e9):
 
 
 @pytest.mark.parametrize(
-    ("check", "short", "clause"),
+    ("check", "cause", "clause"),
     [
         ({"verdict": "trust"}, "", "as often as stated"),
         (WIDE, "too narrow", "surer than right"),
@@ -41,9 +41,9 @@ def domain(main, *further, name="target", planned=9e9, tokens=1e9):
         ({"verdict": "unknown", "n": 20}, "no evidence", "do not tell"),
     ],
 )
-def test_a_verdict_is_said_with_its_cause(check, short, clause):
+def test_a_verdict_is_said_with_its_cause(check, cause, clause):
     """Nothing is surer than right whose 90% intervals held all runs."""
-    assert cause_of(check_of(**check)).short == short
+    assert cause_of(check_of(**check)) == cause
     verdict, said = verdict_of([domain(check)])
     assert verdict == check["verdict"]
     assert said.startswith(f"{TRUST[verdict]}: ")

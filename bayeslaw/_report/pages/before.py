@@ -168,13 +168,9 @@ def prior_page(
 
 def _make_goal(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     """Make the planned run; without a plan, the most probable attempt."""
-    tokens, replay = planned.D, planned.replay
-    if tokens is None:
-        best = (planned.explanation or {})["best"]
-        tokens, replay = best["atpp"] * planned.N, best["replay"]
-    columns = {"N": planned.N, "D": tokens, "replay": replay}
-    if planned.ptpp is not None:
-        columns["ptpp"] = planned.ptpp
+    choice = planned.most_probable()
+    columns = {"N": planned.N, "D": choice["D"], "replay": choice["replay"]}
+    columns |= {} if planned.ptpp is None else {"ptpp": planned.ptpp}
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
 
 
@@ -204,16 +200,10 @@ def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axe
     ax.hlines(places, bands[0], bands[4], color=COLOURS[0], lw=1)
     ax.hlines(places, bands[1], bands[3], color=COLOURS[0], lw=3)
     ax.plot(bands[2], places, "o", color=COLOURS[0], ms=3)
-    names = [
-        f"{format_count(n)}, {format_count(d)} tokens"
-        + (f", {share:.0%} replay" if share is not None else "")
-        for n, d, share in zip(
-            offered["N"],
-            offered["D"],
-            offered.get("replay", [None] * len(offered)),
-            strict=True,
-        )
-    ]
+    sizes, tokens = (offered[column].map(format_count) for column in ("N", "D"))
+    names = sizes + ", " + tokens + " tokens"
+    if "replay" in offered:
+        names += offered["replay"].map(", {:.0%} replay".format)
     ax.set_yticks(places, names)
     ax.set(xlabel="loss (nats per token)")
     return ax

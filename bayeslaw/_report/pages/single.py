@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._costs.costs import format_days, format_money
 
 
 class Picture(NamedTuple):
@@ -100,6 +101,9 @@ def write_template(path: Path, template: str, **values: Any) -> None:
     environment.filters |= {
         "count": format_count,
         "chance": format_chance,
+        "money": format_money,
+        "days": format_days,
+        "flops": lambda flops: f"{flops:.1e}".replace("e+", "e") if flops else "0",
         "rows": _list_rows,
     }
     environment.globals |= values  # imported macros know globals only
