@@ -126,7 +126,11 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "2 * fitted >= measured.n", "fitted >= measured.n"),
     (_CHECK, "slope + error * rng", "slope + 0 * error * rng"),
     # the plan
-    (f"{_PLANNING}/sampled.py", "losses += errors", "losses -= errors"),
+    (
+        f"{_PLANNING}/sampled.py",
+        "losses[..., part.rows] += size",
+        "losses[..., part.rows] -= size",
+    ),
     (f"{_PLANNING}/value.py", "np.minimum(ends, end)", "np.maximum(ends, end)"),
     (f"{_PLANNING}/value.py", "np.maximum(starts, start)", "np.minimum(starts, start)"),
     (f"{_PLANNING}/problem.py", "np.min(margins, axis=0)", "np.max(margins, axis=0)"),
