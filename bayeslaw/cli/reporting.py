@@ -201,6 +201,7 @@ def report(options: ReportOptions) -> None:
         "seconds": page.seconds,
         "verdicts": {domain: c.verdict for domain, c in page.checks.items()},
         "checks": page.checks,
+        "trust": page.trust,
         "plan": page.plan,
         "probability_if_as_checked": page.probability_if_as_checked,
         "measured": page.measured,

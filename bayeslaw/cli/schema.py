@@ -89,6 +89,7 @@ def answers() -> dict[str, list[Any]]:
         "seconds": float,
         "verdicts": (dict[str, str], "Verdicts of the checks, by domain."),
         "checks": {"**": bayeslaw.Check},
+        "trust": (str, "Whether to trust the forecasts, by all that was held out."),
         "plan": bayeslaw.Plan | bayeslaw.MixturePlan | None,
         "probability_if_as_checked": (
             float,

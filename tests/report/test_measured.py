@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_the_command_fits_none_of_the_measured_rows(tmp_path):
     assert {"report", "seconds", "verdicts", "plan"} <= set(answer)
     of_checks = {name: check["verdict"] for name, check in answer["checks"].items()}
     assert answer["verdicts"] == of_checks != {}
+    assert answer["trust"] in Path(answer["report"]).read_text()
     (result,) = answer["measured"]["checks"].values()
     assert result["n"] == len(runs.query("ptpp > 100"))
     (saved,) = answer["fits"].values()
