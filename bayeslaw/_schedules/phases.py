@@ -225,6 +225,8 @@ class WeightedDomain(NamedTuple):
         """Compute the loss in nats per token at covariates, of draws or common."""
         values = [np.asarray(value, float) for value in covariates.values()]
         shape = np.broadcast_shapes((1,), *(value.shape for value in values))
+        if len(shape) > 1:  # of draws; those common to all have one row
+            shape = (self.pairs, shape[-1])
         columns = {
             name: np.broadcast_to(value, shape)
             for name, value in zip(covariates, values, strict=True)
