@@ -224,14 +224,15 @@ class WeightedDomain(NamedTuple):
     ) -> Float[np.ndarray, "draw point"]:
         """Compute the loss in nats per token at covariates, of draws or common."""
         values = [np.asarray(value, float) for value in covariates.values()]
-        shape = np.broadcast_shapes((1,), *(value.shape for value in values))
-        if len(shape) > 1:  # of draws; those common to all have one row
-            shape = (self.pairs, shape[-1])
+        *_, points = np.broadcast_shapes((1,), *(value.shape for value in values))
+        # where some are of draws, those common to all have a row for each, too
+        by_draw = any(value.ndim > 1 for value in values)
+        shape = (self.pairs, points) if by_draw else (points,)
         columns = {
             name: np.broadcast_to(value, shape)
             for name, value in zip(covariates, values, strict=True)
         }
-        losses = np.empty((self.pairs, shape[-1]))
+        losses = np.empty((self.pairs, points))
         for part in self.parts:
             piece, rows = part.piece, part.rows
             names = piece.columns_in(columns)
@@ -241,7 +242,7 @@ class WeightedDomain(NamedTuple):
                     why = f"{missing}, but the rates of pre-training are not given"
                 raise PlanError(f"the law of {self.name} reads {why}")
             inputs = {c: columns[c] for c in names}
-            if len(shape) == 1:
+            if not by_draw:
                 losses[rows] = np.exp(piece.at(inputs))
                 continue
             inputs = {c: column[rows] for c, column in inputs.items()}
