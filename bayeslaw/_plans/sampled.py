@@ -206,10 +206,9 @@ class SampledConstraint:
         for part in self.parts:
             # of shape (choice, tokens, row), or what is broadcast to it
             run = {"D": tokens[:, None], **part.fixed}
-            if "replay" in chosen:
-                replay = np.asarray(chosen["replay"], float)
-                own = replay[:, part.rows] if replay.ndim > 1 else replay[:, None]
-                run["replay"] = own[:, None]
+            for name, lever in chosen.items():
+                of_part = lever[:, part.rows] if lever.ndim > 1 else lever[:, None]
+                run[name] = of_part[:, None]
             size = part.piece.error_size(run)
             losses[..., part.rows] += size * self.noise[part.rows]
         return losses.transpose(2, 0, 1)

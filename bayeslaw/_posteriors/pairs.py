@@ -29,7 +29,7 @@ from bayeslaw._posteriors.posterior import Posterior, columns_read
 from bayeslaw._tables.beyond import distances, own_beyond
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.rows.levels import find_checkpoints, with_common_levels
-from bayeslaw._tables.surface import CLEAR, partial_slope
+from bayeslaw._tables.surface import BESIDE_REPLAY, CLEAR, partial_slope
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -108,9 +108,8 @@ def doubts_of_tables(
                 f"the fits of target and of {name} have no checkpoint (N, ptpp) in "
                 "common: are they of the same models?"
             )
-    sizes = ("N", "D", "ptpp")
-    target_slope, target_error = partial_slope(target, "replay", sizes)
-    source_slope, source_error = partial_slope(source, "replay", sizes)
+    target_slope, target_error = partial_slope(target, "replay", BESIDE_REPLAY)
+    source_slope, source_error = partial_slope(source, "replay", BESIDE_REPLAY)
     # Many runs share a misfit, which the standard errors do not count. So a slope must
     # also be over 3%.
     falls = -target_slope > max(CLEAR * target_error, 0.03)

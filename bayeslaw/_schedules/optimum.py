@@ -343,8 +343,8 @@ def _minimise_over_schedules(
 ) -> BestValue:
     """Find the best value, with a schedule for each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
-    columns = dict(pd.DataFrame([after_both(phases) for phases in schedules]))
-    columns = {str(c): areas.to_numpy(float) for c, areas in columns.items()}
+    areas = [after_both(phases) for phases in schedules]
+    columns = {c: np.array([area[c] for area in areas], float) for c in areas[0]}
     constants = schedules[0].covariates
     return _minimise_loss(sides, {name: grid}, {name: columns}, constants)[name]
 

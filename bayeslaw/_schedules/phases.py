@@ -236,7 +236,8 @@ class WeightedDomain(NamedTuple):
         for part in self.parts:
             piece, rows = part.piece, part.rows
             names = piece.columns_in(columns)
-            for missing in [c for c in names if c not in columns][:1]:
+            missing = next((c for c in names if c not in columns), None)
+            if missing is not None:
                 why = f"{missing!r}: give Phases(..., covariates={{{missing!r}: ...}})"
                 if missing in COLUMNS:
                     why = f"{missing}, but the rates of pre-training are not given"

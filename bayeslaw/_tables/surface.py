@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 CLEAR = 4.0  # standard errors from which on losses clearly rise or fall
+BESIDE_REPLAY = ("N", "D", "ptpp")  # at equal values of these replay moves losses
 
 
 def partial_slope(

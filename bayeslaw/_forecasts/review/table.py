@@ -49,7 +49,14 @@ from bayeslaw._tables.rows.settings import (
     tell_read,
 )
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
-from bayeslaw._tables.surface import CLEAR, Surface, outliers, partial_slope, rise_along
+from bayeslaw._tables.surface import (
+    BESIDE_REPLAY,
+    CLEAR,
+    Surface,
+    outliers,
+    partial_slope,
+    rise_along,
+)
 from bayeslaw._tables.suspicions import (
     PastMinimumWarning,
     describe_unjudged_units,
@@ -384,7 +391,7 @@ def _review_replay(runs: pd.DataFrame) -> Finding | None:
     domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
     if domain not in ("target", "source") or "replay" not in runs:
         return None
-    slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
+    slope, error = partial_slope(runs, "replay", BESIDE_REPLAY)
     change = slope * float(np.ptp(runs["replay"]))
     wrong, way = (-change, "fall") if domain == "target" else (change, "rise")
     trouble = None

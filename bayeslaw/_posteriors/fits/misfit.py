@@ -50,14 +50,11 @@ from bayeslaw._posteriors.posterior import (
     without_prefix,
 )
 from bayeslaw._tables import fitting
-from bayeslaw._tables.surface import CLEAR, partial_slope
+from bayeslaw._tables.surface import BESIDE_REPLAY, CLEAR, partial_slope
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from xarray import Dataset
-
-
-OF_RUN = ("N", "D", "ptpp", "replay")  # what a loss is compared at
 
 
 class TrainingRuns(NamedTuple):
@@ -170,9 +167,10 @@ def find_own_share(runs: TrainingRuns) -> OwnShare | None:
     the source do, and the rest if they rise; None where it does not vary, or they do
     neither.
     """
-    columns = {c: v for c, v in runs.covariates.items() if c in OF_RUN}
+    read = (*BESIDE_REPLAY, "replay")
+    columns = {c: v for c, v in runs.covariates.items() if c in read}
     table = pd.DataFrame(columns).assign(loss=np.exp(runs.y))
-    slope, error = partial_slope(table, "replay", OF_RUN)
+    slope, error = partial_slope(table, "replay", BESIDE_REPLAY)
     if not abs(slope) > CLEAR * error > 0:
         return None
     return OwnShare.of(runs.covariates["replay"], is_source=slope < 0)

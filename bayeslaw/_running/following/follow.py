@@ -189,6 +189,7 @@ class Follower:
             posteriors = {domain_of(alone): alone for alone in posteriors.values()}
         if not isinstance(schedules, Mapping):
             schedules = {"": schedules}
+        schedules = dict(schedules) or {"": None}
         limits = arguments.max_loss if arguments.max_loss is not None else {}
         limits = _by_domain("max_loss", limits, posteriors, LOSS)
         units = {unit_of(posterior) for posterior in posteriors.values()}
@@ -203,8 +204,7 @@ class Follower:
             rows = table
             if "domain" in table:
                 rows = _rows_of(name, table, not isinstance(given, Mapping))
-            planned = dict(schedules) or {"": None}
-            setting = RunSetting(posterior, rows, until, planned, seed)
+            setting = RunSetting(posterior, rows, until, schedules, seed)
             if arguments.refit and not is_kept(posterior):
                 raise LawError(
                     f"{type(posterior).__name__} cannot be fitted again along a run: "

@@ -454,7 +454,7 @@ class Track:
         return [0.5, 0.5 - self.prob / 2, 0.5 + self.prob / 2]
 
     def _name_ends(self, log_losses: Float[np.ndarray, " end"]) -> dict[str, float]:
-        return dict(zip(END, np.exp(log_losses).tolist(), strict=False))
+        return dict(zip(END[:3], np.exp(log_losses).tolist(), strict=True))
 
     def _interval_of(self, outlook: Outlook) -> dict[str, float]:
         return self._name_ends(outlook.quantiles(self._tails))

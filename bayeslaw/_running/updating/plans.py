@@ -58,8 +58,10 @@ class PlanChange(InJson):
         replay, or because there is a plan only before or only after.
         """
         before, after = self.before, self.after
-        if before.feasible != after.feasible or not (before.D and after.D):
-            return before.feasible != after.feasible or before.D != after.D
+        if before.feasible != after.feasible:
+            return True
+        if not (before.D and after.D):
+            return before.D != after.D
         # the same factor up and down
         other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
         other_replay = abs(_get_replay(after) - _get_replay(before)) > 0.05
