@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.limits import (
     EVEN_CHANCE,
     LOSS,
@@ -184,6 +185,7 @@ class Anchors(Shown):
         the last of them. Columns beside size, tokens and mix, such as a rate, are shown
         if runs on offer that are equal in these differ there.
         """
+        candidates = as_frame(candidates)
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
         levels += share_columns(candidates)
@@ -266,8 +268,8 @@ class AnchorArguments:
     # documented in `anchors`
 
     posterior: Posterior | str | Path
-    candidates: pd.DataFrame | str | Path
-    goal: pd.DataFrame | str | Path | Mapping[str, Any]
+    candidates: Table | str | Path
+    goal: Table | str | Path | Mapping[str, Any]
     budget: float
     _: KW_ONLY
     source: Posteriors | None = None
@@ -486,8 +488,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
 
 def appraise(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path,
-    goal: pd.DataFrame | str | Path,
+    runs: Table | str | Path,
+    goal: Table | str | Path,
     *,
     run_length: float | None = None,
 ) -> tuple[float, float]:

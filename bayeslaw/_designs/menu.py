@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -237,7 +238,7 @@ def _read_costs(column: pd.Series, name: str, do: str) -> Float[np.ndarray, " ro
 
 
 def candidates(
-    runs: pd.DataFrame,
+    runs: Table,
     *,
     N: Levels | None = None,
     ptpp: Levels | None = None,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from bayeslaw._base.frames import Table
 from bayeslaw._base.numbers import format_factor, format_level
 from bayeslaw._base.shown import Shown
 from bayeslaw._base.streams import Stream, generator
@@ -141,7 +142,7 @@ class Check(Shown):
 
 
 def check(
-    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path, *, seed: int = 0
+    posterior: Posterior | str | Path, runs: Table | str | Path, *, seed: int = 0
 ) -> Check:
     """Compare a posterior's forecasts with measured runs it has not seen: a table, or
     the path of one. Rows of other domains than the fitted one are left out.

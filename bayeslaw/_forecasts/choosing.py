@@ -16,6 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import CHANCE, POSITIVE, checked
 from bayeslaw._base.numbers import format_count, format_interval
 from bayeslaw._base.schema import INTERVAL
@@ -170,9 +171,9 @@ def _format_tokens(tokens: float | None) -> str:
 class ChoiceArguments(SamplingArguments):
     # documented in `choose_recipe`
 
-    runs: pd.DataFrame | str | Path
+    runs: Table | str | Path
     by: str
-    at: Mapping[str, Any] | pd.DataFrame
+    at: Mapping[str, Any] | Table
     law: Law | str | None = None
     _: KW_ONLY
     spread: float = 0.3

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitWarning, warn
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import CHANCE, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.accuracy import AccuracyLink
@@ -33,7 +34,7 @@ ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its 
 
 def forecast(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | Mapping[str, Any] | str | Path,
+    runs: Table | Mapping[str, Any] | str | Path,
     *,
     prob: float = 0.9,
     keep: bool = False,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.limits import CHANCE, RATE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
@@ -109,8 +110,8 @@ def progress_lost(
 
 def cost_of_forgetting(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path,
-    pretraining: Posterior | str | Path | pd.DataFrame,
+    runs: Table | str | Path,
+    pretraining: Posterior | str | Path | Table,
     *,
     seed: int = 0,
 ) -> Cost:
@@ -144,6 +145,7 @@ def cost_of_forgetting(
     1
     """
     posterior, runs = as_posterior(posterior), as_runs(runs)
+    pretraining = as_frame(pretraining)
     is_measured = isinstance(pretraining, pd.DataFrame)
     curves = as_runs(pretraining) if is_measured else as_posterior(pretraining)
     runtime.start()
@@ -194,7 +196,7 @@ def _select_curve(curves: pd.DataFrame, size: float, row: Any) -> pd.DataFrame:
 def exchange_rate(
     target: Posterior | str | Path,
     source: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path,
+    runs: Table | str | Path,
     *,
     prob: float | str = 0.9,
     step: float = 0.01,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.numbers import LARGEST_COUNT, Z90, format_count
 from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.discrepancy.axes import AXES
@@ -26,7 +27,7 @@ PARTS = ("noise", "parameters", "misfit", "drift", "laws")
 
 
 def width_parts(
-    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
+    posterior: Posterior | str | Path, runs: Table | str | Path
 ) -> pd.DataFrame:
     """Split the 90% interval of each run's forecast into parts, as shares of its loss.
 
@@ -57,7 +58,7 @@ def width_parts(
 
 
 def drift_parts(
-    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
+    posterior: Posterior | str | Path, runs: Table | str | Path
 ) -> pd.DataFrame:
     """Split the drift in the 90% interval of each run's forecast by side of the data,
     as shares of its loss.
@@ -251,7 +252,7 @@ def _find_variances(
 
 def misfit_along(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path,
+    runs: Table | str | Path,
     axis: str,
     points: int = 60,
 ) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import CHANCE, COST, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, format_interval
@@ -138,7 +139,7 @@ def describe_pair(pair: Mapping[str, Any], parts: Sequence[str], what: str = "")
 
 def recipes(
     posterior: Posterior | str | Path,
-    table: pd.DataFrame | str | Path,
+    table: Table | str | Path,
     *,
     source: Posterior | str | Path | None = None,
     budget: float | str | None = None,

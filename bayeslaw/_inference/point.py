@@ -23,6 +23,7 @@ import pandas as pd
 from jax import Array
 
 from bayeslaw._base.errors import warn
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import POSITIVE, check_count, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import OFTEN, compiled
@@ -81,7 +82,7 @@ class PointFit:
 
 
 def point_fit(
-    runs: pd.DataFrame | str | Path,
+    runs: Table | str | Path,
     law: Law | str | None = None,
     *,
     delta: float = 0.02,

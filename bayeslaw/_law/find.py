@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayeslaw._base.errors import FitWarning, LawError, warn
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._law.catalogue import PACKAGE
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
+def find_law(text: str, runs: Table | None = None) -> Law:
     """Find the law that a text names: a catalogue name, a Python file, or a formula.
 
     A formula may read any column of ``runs`` that holds numbers. Priors are then stated
@@ -49,6 +50,7 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     >>> bayeslaw.find_law("chinchilla").name
     'chinchilla'
     """
+    runs = as_frame(runs)
     swept = spelled_setting(text)
     if swept is not None:
         base = find_law(swept.law, runs)

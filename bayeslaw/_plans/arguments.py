@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import (
@@ -45,7 +46,7 @@ class PlanArguments:
     ptpp: float | Sequence[float] | None = None
     max_target_loss: float | str | Mapping[str, float | str] | None = None
     min_accuracy: float | str | None = None
-    accuracy: AccuracyLink | pd.DataFrame | str | Path | None = None
+    accuracy: AccuracyLink | Table | str | Path | None = None
     max_forgetting: float | str | Mapping[str, float | str] | None = None
     max_loss: Mapping[str, float | str] | None = None
     max_mean_loss: float | str | None = None

@@ -19,6 +19,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_many
 from bayeslaw._base.streams import Stream, generator
@@ -334,7 +335,7 @@ class Pool:
 class PoolArguments(SamplingArguments):
     # arguments of `pool`, documented there
 
-    runs: pd.DataFrame
+    runs: Table
     law: Law | str | None = None
     by: str = "domain"
     _: KW_ONLY

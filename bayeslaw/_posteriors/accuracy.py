@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from bayeslaw._base.errors import FitWarning, RunTableError, warn
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.limits import LARGEST_LOSS, Kind, checked
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._base.streams import Stream, generator
@@ -111,7 +112,7 @@ class AccuracyLink:
 
 
 def accuracy_link(
-    table: pd.DataFrame | str | Path,
+    table: Table | str | Path,
     *,
     chance: float | str = 0.0,
     draws: int = 4000,
@@ -171,7 +172,8 @@ def accuracy_link(
     )
 
 
-def _read_table(table: pd.DataFrame | str | Path) -> pd.DataFrame:
+def _read_table(table: Table | str | Path) -> pd.DataFrame:
+    table = as_frame(table)
     if not isinstance(table, pd.DataFrame):
         try:
             table = pd.read_csv(table)

@@ -19,6 +19,7 @@ from jax import Array
 
 from bayeslaw._base.draws import Draws as ValueDraws
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
@@ -269,7 +270,7 @@ def _read_column(runs: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
     return runs[name].to_numpy(float, copy=True)
 
 
-def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.DataFrame:
+def checkpoints(runs: Table, column: str = SOURCE_LOSS_BEFORE) -> pd.DataFrame:
     """Extract the table of checkpoints from a table of runs, to which a law of
     pre-training is fitted.
 

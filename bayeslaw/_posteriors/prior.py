@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.frames import Table
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.process import (
     PRIORS,
@@ -163,7 +164,7 @@ class PriorOnly(LawPosterior):
 
 def prior_only(
     law: Law | str | None = None,
-    runs: pd.DataFrame | None = None,
+    runs: Table | None = None,
     *,
     priors: Mapping[str, Prior | str] | None = None,
     reference: Mapping[str, float] | None = None,

@@ -30,6 +30,7 @@ from bayeslaw._base.errors import (
     warn,
 )
 from bayeslaw._base.files import file_names
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import SUPPLIES
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
@@ -129,14 +130,14 @@ class Report:
 class ReportArguments:
     # documented in `report`
 
-    runs: pd.DataFrame | None = None
+    runs: Table | None = None
     output: str | Path = "report"
     _: KW_ONLY
     law: LawNames | None = None
     reference: Mapping[str, float] | None = None
     experience: str | None = None
     hold_out: str | None = None
-    measured: pd.DataFrame | None = None
+    measured: Table | None = None
     quick: bool = False
     seed: int = 0
     name: str | None = None

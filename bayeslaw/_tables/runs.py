@@ -11,6 +11,7 @@ import pandas as pd
 from pandas.api.types import is_scalar
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.numbers import LARGEST_COUNT, MULTIPLES_OF_COUNTS, format_count
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
@@ -108,7 +109,7 @@ def row_schema() -> dict[str, Any]:
 
 
 def read_runs(
-    source: str | Path | pd.DataFrame,
+    source: str | Path | Table,
     *,
     where: str | None = None,
     columns: ColumnMap | Sequence[str] | None = None,
@@ -194,7 +195,7 @@ class Reading(NamedTuple):
 
 
 def read_with_notes(
-    source: str | Path | pd.DataFrame,
+    source: Table | str | Path,
     *,
     where: str | None = None,
     columns: ColumnMap | Sequence[str] | None = None,
@@ -412,6 +413,7 @@ def as_design(source: object) -> pd.DataFrame:
 
 
 def frame_of(source: object) -> pd.DataFrame:
+    source = as_frame(source)
     if isinstance(source, pd.DataFrame):
         levels = source.columns.nlevels
         if levels > 1:
@@ -447,7 +449,7 @@ def frame_of(source: object) -> pd.DataFrame:
 
 
 def load_table(
-    source: str | Path | pd.DataFrame,
+    source: Table | str | Path,
     *,
     grows: bool = False,
     names: Collection[str] = (),

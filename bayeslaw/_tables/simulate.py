@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.streams import generator
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -71,7 +72,7 @@ DESIGNS = {"ptpp": ptpp_grid, "mixtures": mixture_grid}
 def simulate(
     law: Law | str | None = None,
     *,
-    design: str | Path | pd.DataFrame = "ptpp",
+    design: str | Path | Table = "ptpp",
     seed: int = 0,
     noise: float = NOISE,
     parameters: Mapping[str, float] | None = None,
@@ -139,7 +140,7 @@ def simulate(
 
 def prior_predictive(
     law: Law | str | Any,
-    runs: pd.DataFrame | str | Path,
+    runs: Table | str | Path,
     *,
     draws: int = 1000,
     seed: int = 0,

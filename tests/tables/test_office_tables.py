@@ -418,6 +418,25 @@ def test_blank_rows_an_index_column_and_any_separator_change_nothing(sheet, sign
     assert not words
 
 
+@pytest.mark.parametrize("line", ["| {} |", "{}"])
+def test_a_markdown_table_is_read_as_its_cells(sheet, line):
+    """As `DataFrame.to_markdown` writes it, and without bars at the ends; below prose."""
+    table = sound().drop(columns="mix")
+    cells = [list(table), [":---", "---:"] * 2, *table.astype(str).to_numpy().tolist()]
+    cells[1] = (cells[1] * 2)[: len(cells[0])]
+    lines = [line.format(" | ".join(row)) for row in cells]
+    runs, _ = read(sheet("Our runs", *lines), columns=["D=tokens*1e9"])
+    plain = bayeslaw.read_runs(table, columns=["D=tokens*1e9"])
+    pd.testing.assert_frame_equal(runs, plain, check_names=False)
+
+
+def test_a_table_between_bars_keeps_its_empty_cells(sheet):
+    runs = sheet("|N|D|loss|note|", "|-|-|-|-|", "|1e8|2e9|3.1||", "|2e8|4e9|2.9|x|")
+    table = bayeslaw.read_runs(runs)
+    assert table["note"].isna().tolist() == [True, False]
+    assert table["loss"].tolist() == [3.1, 2.9]
+
+
 def test_losses_that_slipped_by_a_row_are_told_by_the_review():
     runs = bayeslaw.simulate("ptpp-floor", seed=1)
     # sizes and stages as they are, and budgets in a random order

@@ -18,6 +18,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.frames import as_frame
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, format_many
 from bayeslaw._base.schema import LABEL
@@ -232,6 +233,10 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     >>> bool(now.runs["loss"].isna().all())  # to be measured
     True
     """
+    tables = {
+        n: as_frame(getattr(arguments, n)) for n in ("candidates", "goal", "measured")
+    }
+    arguments = replace(arguments, **tables)
     candidates, goal = arguments.candidates, arguments.goal
     losses = arguments.losses
     gain = gain_for(arguments.gain, goal, FORGETTING in losses)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.numbers import format_spread
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.criteria import Choosing, Criterion, Information, Variance
@@ -100,7 +101,7 @@ class Goal:
 
 
 def read_goal(
-    goal: pd.DataFrame | str | Path | Mapping[str, Any], costs: Costs | None
+    goal: Table | str | Path | Mapping[str, Any], costs: Costs | None
 ) -> tuple[pd.DataFrame | dict[str, Any], Costs | None]:
     """Read the runs to forecast, or the question of a plan, with the costs."""
     if not isinstance(goal, Mapping):

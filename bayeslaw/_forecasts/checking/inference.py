@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
@@ -177,7 +178,7 @@ class InferenceCheck(Shown):
 
 def check_inference(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path | None = None,
+    runs: Table | str | Path | None = None,
     *,
     replicates: int = 40,
     seed: int = 0,

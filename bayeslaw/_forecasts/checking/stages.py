@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError, RunTableWarning
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
@@ -179,7 +180,7 @@ class StagesCheck(Shown):
 
 def check_stages(
     posterior: Posterior | str | Path,
-    runs: pd.DataFrame | str | Path | None = None,
+    runs: Table | str | Path | None = None,
     *,
     column: str | None = None,
     seed: int = 0,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._forecasts.review.findings import Review
 from bayeslaw._forecasts.review.fits import review_fits
 from bayeslaw._forecasts.review.table import review_table
@@ -22,8 +23,8 @@ Subject = pd.DataFrame | Fit | Average | str | Path
 def review(
     subject: Subject | Mapping[str, Fit | Average],
     *,
-    goal: pd.DataFrame | str | Path | None = None,
-    held_out: pd.DataFrame | str | Path | None = None,
+    goal: Table | str | Path | None = None,
+    held_out: Table | str | Path | None = None,
     refit: bool = False,
     name: str | None = None,
     seed: int = 0,
@@ -72,6 +73,7 @@ def review(
     >>> found.verdict, found["signal"].verdict
     ('look', 'pass')
     """
+    subject = as_frame(subject)
     if isinstance(subject, str | Path):
         name = name or str(subject)
         subject = load(subject) if is_fit_file(subject) else as_runs(subject)

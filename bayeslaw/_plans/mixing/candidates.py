@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._plans.mixing.search import onto_simplex
 from bayeslaw._tables.rows.shares import share_columns
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def mixture_candidates(
-    runs: pd.DataFrame,
+    runs: Table,
     *,
     N: Sequence[float],
     D: Sequence[float],

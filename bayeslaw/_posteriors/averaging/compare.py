@@ -24,6 +24,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._base.shown import Shown
@@ -222,7 +223,7 @@ class Comparison(Shown):
 class CompareArguments(Comparing):
     # documented in `compare`
 
-    runs: pd.DataFrame | str | Path | Sequence[KeptPosterior]
+    runs: Table | str | Path | Sequence[KeptPosterior]
     laws: Sequence[Law | str] | None = None
 
 
@@ -271,7 +272,7 @@ def compare(arguments: CompareArguments) -> Comparison:
     >>> bool(compared.table["weight"].max() > 0.5)
     True
     """
-    runs, laws = arguments.runs, arguments.laws
+    runs, laws = as_frame(arguments.runs), arguments.laws
     if not isinstance(runs, pd.DataFrame | str | Path):
         # fits of one table: compare their laws on it
         posteriors = list(runs)

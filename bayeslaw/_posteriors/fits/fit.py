@@ -17,6 +17,7 @@ from xarray import DataTree
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, warn
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled
 from bayeslaw._base.progress.time_left import Progress
@@ -95,7 +96,7 @@ class SamplingArguments:
 class FitArguments(SamplingArguments):
     # documented in `fit`
 
-    runs: pd.DataFrame | str | Path
+    runs: Table | str | Path
     law: Law | str | None = None
     _: KW_ONLY
     independent: bool = False

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.machine import executors, runtime
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.progress.time_left import Progress
@@ -86,7 +87,7 @@ def refit(
 
 
 def refits(
-    runs: pd.DataFrame,
+    runs: Table,
     law: Law | str,
     weights: Real[np.ndarray, "refit row"],
     *,

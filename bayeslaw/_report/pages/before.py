@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.schema import CELLS
 from bayeslaw._base.shown import InJson, as_json
@@ -72,7 +73,7 @@ class PriorPage(InJson):
 
 def prior_page(
     posterior: Posterior,
-    runs: pd.DataFrame | None,
+    runs: Table | None,
     path: str | Path,
     *,
     source: Posterior | None = None,
@@ -110,7 +111,7 @@ def prior_page(
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     file = page_path(path, "before.html")
-    planned, goal = None, runs
+    planned, goal = None, as_frame(runs)
     if question is not None:
         if source is None:
             raise PlanError("a plan needs what priors say of the source, too")

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.numbers import format_chance, format_count, format_many
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._posteriors.averaging.loading import Posteriors
@@ -29,7 +30,7 @@ MOST_FRAMES = 40
 
 def follow_page(
     posterior: Posteriors,
-    curve: pd.DataFrame,
+    curve: Table,
     until: float,
     path: str | Path,
     *,
@@ -68,7 +69,7 @@ def follow_page(
     >>> Path("run.html").is_file()
     True
     """
-    page = page_path(path, "run.html")
+    page, curve = page_path(path, "run.html"), as_frame(curve)
     start = Follower.start(posterior, curve, until, **question)
     return write_page(start, curve, page, warmup=warmup, progress=progress)
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._base.limits import (
     COUNT,
     EVEN_CHANCE,
@@ -64,7 +65,7 @@ class FollowArguments(PromiseArguments):
     # documented in `follow`
 
     posterior: Posteriors
-    curve: pd.DataFrame | str | Path
+    curve: Table | str | Path
     until: float
     _: KW_ONLY
     warmup: float | None = None
@@ -195,7 +196,8 @@ class Follower:
         units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
-        run, until, seed = arguments.run, arguments.until, arguments.seed
+        until, seed = arguments.until, arguments.seed
+        run = as_frame(arguments.run)
         table = _read_curve(
             run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
         )
@@ -299,7 +301,7 @@ def domain_of(posterior: Posterior) -> str:
 # -- the points of a run ---------------------------------------------------------------
 
 
-def _read_curve(curve: pd.DataFrame | str | Path) -> pd.DataFrame:
+def _read_curve(curve: Table | str | Path) -> pd.DataFrame:
     """Read the points of a run. That its loss passed its least is told by the decision,
     which knows what the law foresees, and not by the reader.
     """

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.frames import Table
 from bayeslaw._base.limits import POSITIVE, checked
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._posteriors.answer import Answer, format_probability
@@ -41,7 +41,7 @@ class Gain(Answer):
 
 def compute_gain(
     usual: Posterior | str | Path,
-    run: pd.DataFrame | str | Path,
+    run: Table | str | Path,
     *,
     rival: Posterior | str | Path | None = None,
     seed: int = 0,

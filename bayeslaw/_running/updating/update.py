@@ -17,6 +17,7 @@ from bayeslaw._base.errors import (
     RunTableError,
     warn,
 )
+from bayeslaw._base.frames import Table
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._law.columns import starts_from_losses
@@ -59,11 +60,11 @@ class UpdateArguments:
     # documented in `update`
 
     old: KeptPosterior | str | Path
-    table: pd.DataFrame | str | Path
+    table: Table | str | Path
     _: KW_ONLY
     source: KeptPosterior | str | Path | None = None
     question: Mapping[str, Any] | None = None
-    at: pd.DataFrame | Mapping[str, Any] | None = None
+    at: Table | Mapping[str, Any] | None = None
     allow_missing: bool = False
     seed: int = 0
     on_failure: str = "raise"

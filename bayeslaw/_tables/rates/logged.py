@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayeslaw._base.errors import RunTableError, warn
+from bayeslaw._base.frames import Table, as_frame
 from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
 from bayeslaw._tables.rows.cells import is_of_numbers, plain_cells
@@ -21,7 +22,7 @@ MOST_STEPS = 10_000_000
 
 
 def areas_from_table(
-    table: pd.DataFrame,
+    table: Table,
     *,
     warmup: int | None = None,
     adaptation_start: int | None = None,
@@ -68,6 +69,7 @@ def areas_from_table(
     >>> bayeslaw.areas_from_table(logged)["S1_pt"].round(4).tolist()
     [0.0, 0.0101, 0.02]
     """
+    table = as_frame(table)
     check_columns(table, ("step", "lr"), ": areas need 'step' and 'lr'")
     check_repeated(table.columns)
     if table.empty:

@@ -18,6 +18,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning, warn
+from bayeslaw._base.frames import Table
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import check_columns
 from bayeslaw._tables.rows.levels import ROUNDING, at_levels
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 ROUNDS = 5  # of choosing the rows near a cell's lowest point
 
 
-def tuned(
-    runs: pd.DataFrame, setting: str | Sequence[str], *, near: int = 2
-) -> pd.DataFrame:
+def tuned(runs: Table, setting: str | Sequence[str], *, near: int = 2) -> pd.DataFrame:
     """Keep the best row of each cell, with an estimate of the loss of a tuned run.
 
     Parameters

@@ -25,7 +25,11 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.rows.naming import check_repeated, is_name
-from bayeslaw._tables.sources.layout import split_sheet, with_decimal_points
+from bayeslaw._tables.sources.layout import (
+    split_sheet,
+    with_decimal_points,
+    without_rule,
+)
 from bayeslaw._tables.sources.points import LoggedRun, imported, points
 from bayeslaw._tables.sources.trackers import TRACKERS
 from bayeslaw._tables.words import STEP, last_part
@@ -122,6 +126,8 @@ def read_table_file(
     rows = [fields for fields in reader if any(map(str.strip, fields))]
     if not rows:
         raise ValueError("it is empty")
+    if separator == "|":
+        rows = without_rule(rows)
     header, below = split_sheet(rows, str(path))
     below = with_decimal_points(header, below, str(path))
     check_repeated([name.strip() for name in header], f"{path}: ")

@@ -1,4 +1,6 @@
-"""Find the table in an office's sheet: titles above, units below, decimal commas."""
+"""Find the table in an office's sheet: titles above, units below, decimal commas; or
+between the bars of a Markdown table.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +66,23 @@ def split_sheet(rows: Rows, where: str) -> tuple[list[str], Rows]:
         for name, unit in zip(names, units, strict=True)
     ]
     return with_units, below[1:]
+
+
+def without_rule(rows: Rows) -> Rows:
+    """Drop what a Markdown table has beside its cells: the line of dashes below the
+    names, and the bars at both ends of a line.
+    """
+
+    def is_rule(row: Sequence[str]) -> bool:
+        cells = [cell for cell in map(_read_text, row) if cell]
+        return all(re.fullmatch(":?-+:?", cell) for cell in cells)
+
+    rule = next(filter(is_rule, rows), None)
+    if rule is None:
+        return rows
+    first, after = not rule[0].strip(), not rule[-1].strip()
+    inner = [row[first : len(row) - after] for row in rows if not is_rule(row)]
+    return [row for row in inner if row]
 
 
 def with_decimal_points(names: Sequence[str], rows: Rows, where: str) -> Rows:
