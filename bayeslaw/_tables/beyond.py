@@ -14,7 +14,7 @@ from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 # factor beyond the fitted range from which extrapolation is called far; published tests
 # of laws forecast up to 9 times the largest stage
@@ -69,13 +69,6 @@ class Distance(NamedTuple):
         if not np.isfinite(self.factor):
             return f"beyond the {end} {column}"
         return f"{self.times:.3g} times the {end} {column}"
-
-    def sentence(self, axis: str, rows: str = "") -> str:
-        """Describe the place along one of the `AXES`. ``rows``: how many lie so far."""
-        return (
-            f"{axis} = {format_count(self.value)} ({AXES[axis]}){rows} lies "
-            f"{self.factor:.3g} times beyond the runs that were fitted ({self.ends})"
-        )
 
 
 # keys of a place in JSON (`tell_distance`)
@@ -136,11 +129,17 @@ def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
     for axis, place in distances(table, runs, AXES, above=0).items():
         new = values_along(runs, axis)
         if place.factor > FAR and new is not None:
-            count = int(np.sum(_factors(new, place.low, place.high) > FAR))
-            rows = f" in {count} of {len(new)} rows" if len(new) > 1 else ""
-            lines.append(place.sentence(axis, rows))
+            rows = _count_rows(_factors(new, place.low, place.high) > FAR)
+            lines.append(
+                f"{axis} = {format_count(place.value)} ({AXES[axis]}){rows} lies "
+                f"{place.factor:.3g} times beyond the runs that were fitted ({place.ends})"
+            )
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
+
+
+def _count_rows(is_far: Bool[np.ndarray, " run"]) -> str:
+    return f" in {is_far.sum()} of {len(is_far)} rows" if len(is_far) > 1 else ""
 
 
 def own_beyond(
@@ -200,9 +199,8 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     if not outside.any():
         return None
     worst = float(new[np.argmax(times)])
-    rows = f" in {outside.sum()} of {len(new)} rows" if len(new) > 1 else ""
     return (
-        f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
+        f"replay {100 * worst:.4g}%{_count_rows(outside)} lies outside that of the runs that were fitted "
         f"({low:.0%} to {high:.0%}): {less_data(worst, low, high)}"
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,37 +16,13 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.terminal import quote
 from bayeslaw._law.columns import LOSSES_BEFORE, is_share
+from bayeslaw._tables import words
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.cells import read_numbers
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.sources.points import step_factors
-from bayeslaw._tables.words import (
-    BATCH,
-    BITS,
-    CORPORA,
-    EVALUATION,
-    FACTORS,
-    NOT_MEASURED,
-    OF_A_TOKEN,
-    PERPLEXITY,
-    SCORES,
-    SHARES,
-    SPELLINGS,
-    START,
-    STEP,
-    UNITS,
-    WHOLE_BATCH,
-    Spelling,
-    in_nats,
-    in_nats_per_token,
-    is_setting,
-    last_part,
-    likeness,
-    name_words,
-    named_words,
-    unit_of_name,
-)
+from bayeslaw._tables.words import SPELLINGS, UNITS, Spelling, last_part, name_words
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -188,17 +164,14 @@ class Columns:
         self.names = [str(name) for name in runs.columns]
         self.rows = runs.head(most).set_axis(self.names, axis=1)
         self.words = {name: {*name_words(name)} for name in self.names}
-        self.values: dict[str, Float[np.ndarray, " row"]] = {}
-        for name in self.names:
-            values, unread = read_numbers(self.rows[name])
-            if not unread:
-                self.values[name] = values[np.isfinite(values)].to_numpy()
-        self.step = self.last_called(STEP)
-
-    def last_called(self, names: Collection[str]) -> str | None:
-        """Find the column whose last part is the first of these names there is."""
+        numbers = {name: read_numbers(self.rows[name]) for name in self.names}
+        self.values: dict[str, Float[np.ndarray, " row"]] = {
+            name: values[np.isfinite(values)].to_numpy()
+            for name, (values, unread) in numbers.items()
+            if not unread
+        }
         last = {last_part(name): name for name in self.names}
-        return next((last[name] for name in names if name in last), None)
+        self.step = next((last[name] for name in words.STEP if name in last), None)
 
     def middle(self, name: str, unit: str = "") -> float | None:
         values = self.values.get(name, np.zeros(0))
@@ -215,53 +188,59 @@ class Columns:
         evaluations whose values look like losses; of these the evaluated ones, else those
         that are not of training.
         """
-        words = {
-            name: {*named_words(name)} for name in self.values if not is_setting(name)
+        named = {
+            n: {*words.named_words(n)} for n in self.values if not words.is_setting(n)
         }
-        words = {name: of for name, of in words.items() if not NOT_MEASURED & of}
-        kinds = [
-            [n for n, of in words.items() if "loss" in of and "per" not in of],
-            [n for n, of in words.items() if PERPLEXITY & of and "per" not in of],
-            [n for n, of in words.items() if BITS & of],
-            [n for n, of in words.items() if EVALUATION & of and not SCORES & of],
-        ]
-        if not any(kinds[:3]):
-            kinds = [[*filter(self.is_like_losses, kinds[-1])]]
-        measured = next(filter(None, kinds), [])
-        evaluated = [name for name in measured if self.words[name] & EVALUATION]
-        training = {"train", "training"}
-        untrained = [name for name in measured if not self.words[name] & training]
-        return evaluated or untrained or measured
+        measured: list[str] = []
+        for wanted, foreign in words.MEASURES:
+            others = foreign | words.NOT_MEASURED
+            measured = [n for n, of in named.items() if wanted & of and not others & of]
+            if wanted is words.EVALUATION:
+                measured = [*filter(self.is_like_losses, measured)]
+            if measured:
+                break
+        evaluated = [n for n in measured if self.words[n] & words.EVALUATION]
+        return (
+            evaluated
+            or [n for n in measured if not self.words[n] & words.TRAINING]
+            or measured
+        )
 
     def is_like_losses(self, name: str) -> bool:
         """Tell whether most numbers have the size of losses, with decimals."""
         values = self.values.get(name, np.zeros(0))
-        if len(values) < 2:
-            return False
         # 13: ln of the largest vocabularies
         is_like = (values > 0.3) & (values < 13) & (values != np.round(values, 1))
-        return float(is_like.mean()) > 0.8
+        return len(values) >= 2 and float(is_like.mean()) > 0.8
 
-    def spelled(self, spelling: Spelling) -> Iterator[list[str]]:
-        """Find the columns of numbers that match each name of a spelling."""
+    @cached_property
+    def spelled(self) -> dict[Spelling, list[list[str]]]:
+        """The columns of numbers that match each name of each spelling."""
+        return {
+            spelling: [*self._match(spelling)]
+            for spelling in SPELLINGS
+            if not (spelling.without_steps and self.step)
+        }
+
+    def _match(self, spelling: Spelling) -> Iterator[list[str]]:
         usual = {word for name in spelling.names for word in name.split()}
-        usual |= {*FACTORS, "n", "num", "base", "lm"}
+        usual |= {*words.FACTORS, "n", "num", "base", "lm"}
         low, high = spelling.between
-        words = {}
+        named = {}
         for name, values in self.values.items():
-            unit = "" if self.has_own_units(name) else unit_of_name(name)
-            numbers = values * UNITS[unit]
+            unit = "" if self.has_own_units(name) else words.unit_of_name(name)
+            numbers, of = values * UNITS[unit], words.named_words(name)
             is_between = np.all((numbers >= low) & (numbers <= high))
-            if is_between and not spelling.foreign & {*named_words(name)}:
-                words[name] = named_words(name)
+            if is_between and not spelling.foreign & {*of}:
+                named[name] = of
         for name in spelling.names:
-            alike = {c: likeness(of, name.split()) for c, of in words.items()}
+            alike = {c: words.likeness(of, name.split()) for c, of in named.items()}
             best = max([1, *alike.values()])
             columns = [column for column, like in alike.items() if like == best]
             # a setting that all runs share tells less than one that they differ in
             columns = [c for c in columns if self.rows[c].nunique() > 1] or columns
             if name in spelling.vague:
-                columns = [c for c in columns if {*words[c]} <= usual]
+                columns = [c for c in columns if {*named[c]} <= usual]
             yield columns
 
 
@@ -271,20 +250,18 @@ class Columns:
 def _propose_covariates(columns: Columns) -> dict[str, Meant]:
     meant: dict[str, Meant] = {}
     size = columns.middle("N")
-    for spelling in SPELLINGS:
+    for spelling, found in columns.spelled.items():
         is_stage = spelling.ours == "pretrain_tokens"
         ours = "ptpp" if is_stage else spelling.ours
-        if {ours, spelling.ours} & {*columns.names, *meant} or spelling.is_rival:
-            continue
-        theirs = next((of[0] for of in columns.spelled(spelling) if len(of) == 1), None)
-        if theirs is None or (spelling.without_steps and columns.step):
+        theirs = next((of[0] for of in found if len(of) == 1), None)
+        is_there = {ours, spelling.ours} & {*columns.names, *meant}
+        if is_there or spelling.is_rival or theirs is None:
             continue
         unit, guessed = _find_unit(columns, "D" if is_stage else ours, theirs, size)
         if ours == "N":
             size = columns.middle(theirs, unit)
         if size or not is_stage:
-            of_size = "/N" if is_stage else ""
-            meant[ours] = Meant(f"{theirs}{unit}{of_size}", guessed)
+            meant[ours] = Meant(f"{theirs}{unit}{'/N' * is_stage}", guessed)
     return meant
 
 
@@ -292,7 +269,7 @@ def _find_unit(
     columns: Columns, ours: str, theirs: str, size: float | None
 ) -> tuple[str, bool]:
     """Find a column's factor by its name, else by its range, which is a guess."""
-    values, named = columns.values[theirs], unit_of_name(theirs)
+    values, named = columns.values[theirs], words.unit_of_name(theirs)
     if not len(values):
         return named, False
     if columns.has_own_units(theirs):
@@ -326,28 +303,28 @@ def _propose_losses(columns: Columns) -> dict[str, Meant]:
     """
     if {*LOSSES} & {*columns.names}:
         return {}
-    best, words = columns.losses, columns.words
-    of_domain = {d: [n for n in best if d in words[n]] for d in ("target", "source")}
+    best, named = columns.losses, columns.words
+    of_domain = {d: [n for n in best if d in named[n]] for d in ("target", "source")}
     guessed = any(len(names) != 1 for names in of_domain.values())
     if guessed:
-        general = [name for name in best if CORPORA & words[name]]
+        general = [name for name in best if words.CORPORA & named[name]]
         if len(best) != 2 or len(general) != 1:
-            return {"loss": Meant(in_nats(best[0]))} if len(best) == 1 else {}
+            return {"loss": Meant(words.in_nats(*best))} if len(best) == 1 else {}
         of_domain = {"target": [n for n in best if n not in general], "source": general}
     chosen = {domain: name for domain, (name,) in of_domain.items()}
-    losses = {f"{d}_loss": Meant(in_nats(name), guessed) for d, name in chosen.items()}
-    common = set.intersection(*(words[name] for name in chosen.values()))
+    losses = {f"{d}_loss": Meant(words.in_nats(n), guessed) for d, n in chosen.items()}
+    common = set.intersection(*(named[name] for name in chosen.values()))
     for domain, name in chosen.items():
-        ours, own = f"{domain}_loss_before", words[name] - common
+        ours, own = f"{domain}_loss_before", named[name] - common
         starts = [
             start
             for start in columns.values
-            if START & words[start]
-            and own & words[start]
-            and ({"loss", *PERPLEXITY} & words[start] or columns.is_like_losses(start))
+            if words.START & named[start]
+            and own & named[start]
+            and (words.OF_LOSSES & named[start] or columns.is_like_losses(start))
         ]
         if len(starts) == 1 and ours not in columns.names:
-            losses[ours] = Meant(in_nats(starts[0]))
+            losses[ours] = Meant(words.in_nats(*starts))
     return losses
 
 
@@ -362,23 +339,22 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     if any(map(is_share, columns.names)):
         return {}
     losses = {n.removeprefix("loss_"): n for n in columns.names if n[:5] == "loss_"}
-    usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
-    if not losses:
-        # by the words that tell them apart
-        losses = {
-            "_".join(word for word in name_words(column) if word not in usual): column
-            for column in columns.losses
-        }
-    if "" in losses:
-        losses = {}
+    # else by the words that tell them apart
+    usual = {"nll", "ce"} | words.OF_LOSSES | words.EVALUATION | words.BITS
+    losses = losses or {
+        "_".join(word for word in name_words(column) if word not in usual): column
+        for column in columns.losses
+    }
+    losses = {} if "" in losses else losses
+    named = {column: words.named_words(column) for column in columns.values}
     own_words = {
-        column: [word for word in named_words(column) if word not in SHARES]
-        for column in columns.values
+        column: [word for word in of if word not in words.SHARES]
+        for column, of in named.items()
     }
     shares = {}
     for name in sorted(losses):
         alike = [
-            c for c, own in own_words.items() if own == name_words(name) or c == name
+            c for c, own in own_words.items() if name_words(name) == own or c == name
         ]
         shares |= {name: alike[0]} if len(alike) == 1 else {}
     if len(shares) < 2:
@@ -387,7 +363,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
             "_".join(own): column
             for column, own in own_words.items()
             if own
-            and len(own) < len(named_words(column))
+            and len(own) < len(named[column])
             and len(values := columns.values[column]) == len(columns.rows)
             and values.min() >= 0
             and values.max() <= 100
@@ -404,7 +380,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     }
     if len(losses) > 1 and "loss" not in columns.names:
         mixture |= {
-            f"loss_{name}": Meant(in_nats(theirs))
+            f"loss_{name}": Meant(words.in_nats(theirs))
             for name, theirs in losses.items()
             if theirs != f"loss_{name}"
         }
@@ -415,27 +391,24 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
 
 
 def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
-    words = columns.words
     if columns.step and "D" not in {*columns.names, *meant}:
-        factors = step_factors(columns.rows, (*BATCH, "batch"))
+        factors = step_factors(columns.rows, (*words.BATCH, "batch"))
         product = "*".join([columns.step, *(factors or ["TOKENS_OF_A_STEP"])])
         option = _write_option("D", product)
-        if len(factors) == 2 and last_part(factors[0]) not in WHOLE_BATCH:
+        if len(factors) == 2 and last_part(factors[0]) not in words.WHOLE_BATCH:
             option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
     read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
-    bits = [(n, o) for o, names in read.items() for n in names if words[n] & BITS]
-    for name, ours in bits[:1]:
-        if not words[name] & OF_A_TOKEN:
-            yield f"{name} is {in_nats_per_token(name, ours)}"
-    taken = {name for names in read.values() for name in names}
+    taken = {name: ours for ours, names in read.items() for name in names}
+    bits = [name for name in taken if columns.words[name] & words.BITS]
+    for name in bits[:1]:
+        if not columns.words[name] & words.OF_A_TOKEN:
+            yield f"{name} is {words.in_nats_per_token(name, taken[name])}"
     for ours in ("N", "D", "ptpp", "replay"):
-        spelled = (
-            columns.spelled(spelling)
-            for spelling in SPELLINGS
-            if spelling.ours == ours and not (spelling.without_steps and columns.step)
-        )
-        found = dict.fromkeys(n for of in spelled for names in of for n in names)
+        of_ours = [
+            of for spelling, of in columns.spelled.items() if spelling.ours == ours
+        ]
+        found = dict.fromkeys(n for of in of_ours for names in of for n in names)
         rivals = " or ".join(name for name in found if name not in taken)
         if rivals and ours in meant:
             yield (

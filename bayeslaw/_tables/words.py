@@ -33,6 +33,15 @@ BITS = _split_set("bpb bits bpt")
 OF_A_TOKEN = TOKENS | _split_set("token bpt")  # of bits: not of a byte
 EVALUATION = _split_set("eval val valid validation test heldout")
 SCORES = _split_set("acc accuracy score f em bleu rate lr")
+OF_LOSSES = PERPLEXITY | {"loss"}
+# measures of a loss, from the likeliest, and words that the names of others have
+MEASURES = (
+    ({"loss"}, {"per"}),
+    (PERPLEXITY, {"per"}),
+    (BITS, set[str]()),
+    (EVALUATION, SCORES),
+)
+TRAINING = _split_set("train training")
 START = _split_set("before initial start base init")
 # beside measured losses: those of the start, auxiliary ones that balance experts, weights
 NOT_MEASURED = _split_set(

@@ -18,13 +18,10 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables import words
 from bayeslaw._tables.rows.cells import leaves
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.words import (
-    ACCUMULATED,
-    BATCH,
-    DEVICES,
-    LENGTH,
     OWN_STEP,
     PER_STEP,
     TOKENS_SEEN,
@@ -200,7 +197,9 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return table.assign(D=table["step"] * tokens), how
 
 
-def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[str]:
+def step_factors(
+    table: pd.DataFrame, batches: Sequence[str] = words.BATCH
+) -> list[str]:
     """List the settings whose product is the tokens of a step: one that says so, else
     batch and length, a batch per device times devices and accumulated batches; empty if
     there are none.
@@ -218,8 +217,8 @@ def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[st
                 return full
         return []
 
-    batch, length = find(*batches), find(*LENGTH)
+    batch, length = find(*batches), find(*words.LENGTH)
     factors = batch + length if batch and length else []
     if factors and last_part(batch[0]) not in WHOLE_BATCH:
-        factors += find(*ACCUMULATED) + find(*DEVICES)
+        factors += find(*words.ACCUMULATED) + find(*words.DEVICES)
     return find(*PER_STEP) or factors
