@@ -301,24 +301,15 @@ def hold_outs(
         edge = levels[axis][first]
         return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
 
-    if named is not None:
-        for runs in tables:
-            check_axis(runs, named)
-        if fewest[named] < 2:
-            raise RunTableError(
-                f"column {named!r} has one level only: nothing to hold out; "
-                "name another (--hold-out)"
-            )
-        main = leave_out(named)
-    # the axes by how far the plan lies beyond the table, farthest first
-    beyond = {axis: 0.0 for axis in axes}
-    for axis in axes:
-        if axis in places and len(levels[axis]):
-            times = places[axis] / levels[axis][-1]
-            beyond[axis] = times if times > INSIDE else 0.0
-    order = sorted(beyond, key=lambda axis: -beyond[axis])
-    # of each, the fewest of the largest levels that have enough rows in every domain, if
-    # they leave enough rows to fit
+    def times_beyond(axis: str) -> float:
+        """Tell how far the plan lies beyond the table; 0 inside."""
+        times = places.get(axis, 0.0) / max(levels[axis], default=math.inf)
+        return times if times > INSIDE else 0.0
+
+    # the axes, those along which the plan lies farthest first; of each, the fewest of
+    # the largest levels that have enough rows in every domain, if they leave enough rows
+    # to fit
+    order = sorted(axes, key=times_beyond, reverse=True)
     possible = []
     for axis in (axis for axis in order if fewest[axis] >= 2):
         for first in range(len(levels[axis]) - 1, 0, -1):
@@ -329,7 +320,16 @@ def hold_outs(
             if min(map(np.sum, held)) >= FEW:
                 possible.append(hold_out)
                 break
-    if named is None:
+    if named is not None:
+        for runs in tables:
+            check_axis(runs, named)
+        if fewest[named] < 2:
+            raise RunTableError(
+                f"column {named!r} has one level only: nothing to hold out; "
+                "name another (--hold-out)"
+            )
+        main = leave_out(named)
+    else:
         # two levels left to fit; if there are few rows or levels, any level
         main = next((one for one in possible if fewest[one.axis] > 2), None)
         few = [axis for least in (3, 2) for axis in order if fewest[axis] >= least]
@@ -339,9 +339,8 @@ def hold_outs(
                 "name another column (--hold-out)"
             )
         main = main or leave_out(few[0])
-    if question is None:
-        return (main,)
-    return (main, *(one for one in possible if one.axis != main.axis))[:most]
+    others = [one for one in possible if one.axis != main.axis and question is not None]
+    return (main, *others)[:most]
 
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
