@@ -55,7 +55,8 @@ def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
             or not {*columns} <= {*runs}
         ):
             continue
-        figures = axis_product(of, runs) if isinstance(of, str) else of(runs)
+        table = {name: runs[name] for name in columns}
+        figures = axis_product(of, table) if isinstance(of, str) else of(runs)
         values = pd.Series(figures, dtype=float)
         values = values[np.isfinite(values)]
         if not values.empty and low < (x := float(values.agg(by))) < high:
