@@ -49,11 +49,8 @@ def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
     lines: dict[str, str] = {}
     for (about, of, (low, high), asked, by, needs), says in RULES.items():
         columns = powers_of(of) if isinstance(of, str) else needs.split()
-        if (
-            about in lines
-            or {*when}.isdisjoint(asked.split())
-            or not {*columns} <= {*runs}
-        ):
+        is_asked = {*when} & {*asked.split()} and {*columns} <= {*runs}
+        if about in lines or not is_asked:
             continue
         table = {name: runs[name] for name in columns}
         figures = axis_product(of, table) if isinstance(of, str) else of(runs)

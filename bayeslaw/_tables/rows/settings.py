@@ -44,7 +44,7 @@ class Alike(NamedTuple):
     @property
     def readable(self) -> tuple[str, ...]:
         """Settings to tune that a law can read: all, if their names are words."""
-        are_words = all(column.isidentifier() for column in self.tunable)
+        are_words = all(map(str.isidentifier, self.tunable))
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
@@ -58,13 +58,13 @@ class Alike(NamedTuple):
         at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
         # a law's name has those of its settings, as words
-        words = [re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable]
+        words = {c: re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable}
         renamed = [
             f"--column {shlex.quote(f'{word}={column}')} "
-            for word, column in zip(words, self.tunable, strict=True)
+            for column, word in words.items()
             if word != column
         ]
-        swept = shlex.quote("+".join([law, *words]))
+        swept = shlex.quote("+".join([law, *words.values()]))
         which = "it" if len(self.tunable) == 1 else "each"
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
@@ -94,10 +94,8 @@ def alike_but_settings(
     settings = _list_settings(runs, inputs)
     if not keys or not settings:
         return None
-    numbers = runs[settings].select_dtypes("float")
-    runs = runs.assign(
-        **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
-    )
+    for c in runs[settings].select_dtypes("float"):
+        runs = runs.assign(**{str(c): at_levels(runs[c].to_numpy(), ROUNDING)})
     alike = runs.groupby(keys, dropna=False, sort=False)
     group, levels = alike.ngroup().to_numpy(), alike[settings].nunique()
     differ = [c for c in settings if (levels[c] > 1).any()]
@@ -164,11 +162,10 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
     """List further settings that differ among rows of a cell at one level of each of
     ``settings``, or do not move with them in one direction: the cell is a sweep of all.
     """
-    others = {*_list_settings(runs)}
-    if "lr" in runs and _is_setting(runs, "lr"):
+    others = {*_list_settings(runs)} - {*settings}
+    if "lr" in runs and "lr" not in settings and _is_setting(runs, "lr"):
         # also in a table of steps: rows of one cell are of one step
         others.add("lr")
-    others -= {*settings}
     beside = set()
     cells = pd.Series(cells_of(runs))
     for setting in settings:
