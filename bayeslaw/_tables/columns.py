@@ -13,6 +13,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._tables import words
 from bayeslaw._tables.expression import (
     Expression,
     columns_read,
@@ -27,17 +28,7 @@ from bayeslaw._tables.rows.naming import (
     as_names,
     check_repeated,
 )
-from bayeslaw._tables.words import (
-    BITS,
-    EXPORTED,
-    PERPLEXITY,
-    TOKENS,
-    in_nats_per_token,
-    is_setting,
-    name_words,
-    unit_of_name,
-    without_unit,
-)
+from bayeslaw._tables.words import EXPORTED, is_setting, name_words, without_unit
 
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
@@ -186,28 +177,24 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
     bits per byte or a perplexity as nats per token.
     """
-    is_name, words = theirs in table, set(name_words(theirs))
+    is_name, of_name = theirs in table, {*name_words(theirs)}
     is_loss = "loss" in ours and is_name
     meaning = ""
-    if (
-        ours == "ptpp"
-        and words & TOKENS
-        and not words & {"per", "ratio", "tpp", "ptpp"}
-    ):
+    if ours == "ptpp" and of_name & words.TOKENS and not of_name & words.OF_A_RATIO:
         read = None if is_name else parse(theirs, {*map(str, table.columns), "N"})
-        factor = unit_of_name(theirs) if is_name else ""
+        factor = words.unit_of_name(theirs) if is_name else ""
         if read is None or not read.divides:
             meaning = (
                 "tokens by its name, and ptpp is pre-training tokens per parameter: write "
                 f'--column "ptpp={theirs}{factor}/N" (rename it if it is per parameter)'
             )
-    elif is_loss and words & PERPLEXITY:
+    elif is_loss and of_name & words.PERPLEXITY:
         meaning = (
             f"a perplexity by its name, and {ours} is nats per token: write --column "
-            f'"{ours}=ln({theirs})"'
+            f'"{ours}={words.in_nats(theirs)}"'
         )
-    elif is_loss and words & BITS:
-        meaning = f"by its name {in_nats_per_token(theirs, ours)}"
+    elif is_loss and of_name & words.BITS:
+        meaning = f"by its name {words.in_nats_per_token(theirs, ours)}"
     if meaning:
         raise RunTableError(f"{theirs!r} is {meaning}")
 
@@ -224,9 +211,8 @@ def _no_column(
             "; the other way round? on the command line the schema's name comes first, "
             f"--column {theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
         )
-    return RunTableError(
-        f"the table has no column {theirs!r} to read as {ours!r}{hint}"
-    )
+    what = f"column {theirs!r} to read as {ours!r}"
+    return RunTableError(f"the table has no {what}{hint}")
 
 
 def melt_losses(

@@ -23,6 +23,7 @@ from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import BOTH, melt_losses, pairs_of, renamed, replaced
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
+from bayeslaw._tables.rows import naming, shares
 from bayeslaw._tables.rows.cells import (
     is_of_numbers,
     plain_cells,
@@ -30,22 +31,8 @@ from bayeslaw._tables.rows.cells import (
     without_summary,
 )
 from bayeslaw._tables.rows.levels import with_levels
-from bayeslaw._tables.rows.naming import (
-    CURVE,
-    NAMES,
-    ColumnMap,
-    as_names,
-    check_repeated,
-    find_run_column,
-    named_rows,
-    unnamed_curves,
-)
-from bayeslaw._tables.rows.shares import (
-    check_shares,
-    evaluation_columns,
-    share_columns,
-    with_shares,
-)
+from bayeslaw._tables.rows.naming import NAMES, ColumnMap, check_repeated, named_rows
+from bayeslaw._tables.rows.shares import evaluation_columns, share_columns
 from bayeslaw._tables.sources.files import FORMATS, is_tracker, melt_wide, read_source
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.suspicions import PastMinimumWarning, past_minimum, suspicions
@@ -230,7 +217,7 @@ def read_with_notes(
         runs, how = with_tokens(runs)
         notes += [how] if how else []
     runs, unread = _parse_numbers(runs)
-    runs = with_shares(runs)
+    runs = shares.with_shares(runs)
     evaluations = evaluation_columns(runs)
     melted = melt_losses(add_areas(with_stages(runs)), evaluations, unread)
     melted = with_levels(melted)
@@ -276,7 +263,7 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
                 f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
             )
     check_values(runs, numeric_columns(runs))
-    check_shares(runs)
+    shares.check_shares(runs)
     if not {"run", "loss"} <= set(runs):
         return
     # different runs with equal covariates are replicates
@@ -299,7 +286,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Read names as text, and make a column ``run`` if another column names the runs.
     Warn of names that differ in case only.
     """
-    runs = runs.assign(**{n: as_names(runs[n]) for n in NAMES if n in runs})
+    runs = runs.assign(**{n: naming.as_names(runs[n]) for n in NAMES if n in runs})
     for name in (n for n in NAMES if n in runs):
         names = pd.Series(runs[name].dropna().unique())
         twice = names[names.map(str.casefold).duplicated(keep=False)]
@@ -309,7 +296,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
                 f"column {name!r} has names that differ in case only ({listed}), which are "
                 "read as different: spell those alike that are meant to be one"
             )
-    theirs, doubt = find_run_column(runs)
+    theirs, doubt = naming.find_run_column(runs)
     if doubt is not None:
         warn(
             f"{doubt}, so it is not taken as the name of the run: mend the names, or say "
@@ -318,18 +305,16 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     if theirs is None:
         return runs
     notes.append(f"run is column {theirs!r}")
-    return runs.assign(run=as_names(runs[theirs]))
+    return runs.assign(run=naming.as_names(runs[theirs]))
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    curves = unnamed_curves(runs)
+    curves = naming.unnamed_curves(runs)
     if curves is None:
         return runs
     count = curves.names.nunique()
     do = "name the run of each row in a column 'run' (--column run=yours)"
-    finding = (
-        f"no column names the runs, and {count} curves have {CURVE} points and more"
-    )
+    finding = f"no column names the runs, and {count} curves have {naming.CURVE} points and more"
     if not curves.are_runs:
         warn(
             f"{finding}, some with two losses at one D: each row counts as a run of its "

@@ -60,6 +60,7 @@ PLANNED = _split_set("planned target max budget scheduled goal")
 PRETRAINING = _split_set("init initial pretrain pretrained pretraining pt vortraining")
 # counts of tokens that are not those a run was trained on
 OF_A_STEP = _split_set("batch step update context seq sequence length vocab sec")
+OF_A_RATIO = _split_set("per ratio tpp ptpp")
 # tokens per parameter are not tokens
 OTHERS = _split_set("before per")
 OF_A_PASS = OTHERS | OF_A_STEP | _split_set("image sample forward inference")

@@ -21,13 +21,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._tables import words
 from bayeslaw._tables.rows.cells import leaves
 from bayeslaw._tables.rows.naming import LOSSES
-from bayeslaw._tables.words import (
-    OWN_STEP,
-    PER_STEP,
-    TOKENS_SEEN,
-    WHOLE_BATCH,
-    last_part,
-)
+from bayeslaw._tables.words import OWN_STEP, WHOLE_BATCH, last_part
 
 
 def imported(module: str, extra: str) -> ModuleType:
@@ -159,7 +153,7 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     counters = [
         name
         for name in map(str, table)
-        if last_part(name) in TOKENS_SEEN
+        if last_part(name) in words.TOKENS_SEEN
         and pd.api.types.is_numeric_dtype(table[name])
         and table[name].nunique() > 1
     ]
@@ -191,7 +185,7 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     tokens = table[factors].astype(float).prod(axis=1, skipna=False)
     text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
     how = f"D is steps x {text} tokens ({' x '.join(factors)})"
-    if last_part(factors[0]) not in PER_STEP:
+    if last_part(factors[0]) not in words.PER_STEP:
         how += '; if a step has others, say so: --column "D=step*TOKENS"'
         warn(how)
     return table.assign(D=table["step"] * tokens), how
@@ -221,4 +215,4 @@ def step_factors(
     factors = batch + length if batch and length else []
     if factors and last_part(batch[0]) not in WHOLE_BATCH:
         factors += find(*words.ACCUMULATED) + find(*words.DEVICES)
-    return find(*PER_STEP) or factors
+    return find(*words.PER_STEP) or factors
