@@ -108,19 +108,18 @@ def _add(
     failed, assumed = [], []
     for name, rows in curves.items():
         curve = table.iloc[rows]
+        first = float(curve["step"].min())
         try:
             warmup, split = (
                 _read_setting(curve, column, (settings or {}).get(column), name)
                 for column in ("warmup", "adaptation_start")
             )
             values[rows] = _compute_curve(curve, name, warmup, split, lr_power)
+            assumed += [first] if warmup is None and first > 1 else []
         except RunTableError as error:
             if not lenient:
                 raise
             failed.append(str(error))
-            continue
-        first = float(curve["step"].min())
-        assumed += [first] if warmup is None and first > 1 else []
     if failed:
         warn(
             f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
@@ -152,9 +151,8 @@ def _find_curves(
         curves = table.iloc[rows].groupby(keys, sort=False, observed=True).indices
         named = {}
         for key, at in curves.items():
-            values = key if isinstance(key, tuple) else (key,)
-            pairs = zip(keys, values, strict=True)
-            named[", ".join(f"{c} {value}" for c, value in pairs)] = rows[at]
+            levels = zip(keys, key if isinstance(key, tuple) else (key,), strict=True)
+            named[", ".join(f"{c} {level}" for c, level in levels)] = rows[at]
         return named
     return {}
 
@@ -173,11 +171,10 @@ def _compute_curve(
     if split == 0:  # pre-training is unknown
         adapted = areas(rates, lr_power=lr_power)
         after[:, :2] = np.nan
-        after[1:, 2], after[1:, 3] = adapted.S1, adapted.S2
+        after[1:, 2:] = np.column_stack([adapted.S1, adapted.S2])
     else:
-        last = len(rates) if split is None else int(min(split, len(rates)))
-        adaptation = rates[last:] if last < len(rates) else None
-        phases = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
+        last = len(rates) if split is None else int(split)
+        phases = schedule_areas(rates[:last], rates[last:], lr_power=lr_power)
         after[1:] = phases[list(COLUMNS)].to_numpy()
     return after[steps.astype(int)]
 
@@ -195,13 +192,12 @@ def _read_setting(
         (value,) = map(float, values)
     except (TypeError, ValueError):
         value = np.nan
-    if not value >= 0 or value != np.round(value):
-        listed = ", ".join(map(str, values[:3]))
-        raise RunTableError(
-            f"{where}: {column!r} must be one whole number of steps, at least 0; "
-            f"got {listed}"
-        )
-    return value
+    if value >= 0 and value == np.round(value):
+        return value
+    raise RunTableError(
+        f"{where}: {column!r} must be one whole number of steps, at least 0; "
+        f"got {', '.join(map(str, values[:3]))}"
+    )
 
 
 def fill_in(
