@@ -66,13 +66,14 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
                 "checkpoint); their mean is taken"
             )
         before = {LOSS_BEFORE: own.transform("mean")}
-        of_source = losses.where(runs["domain"] == "source") if of_domain else None
-        if of_source is not None and of_source.notna().any():
+        if of_domain:
+            of_source = losses.where(runs["domain"] == "source")
             same = [runs[key] for key in keys if key != "domain"]
-            before[SOURCE_LOSS_BEFORE] = of_source.groupby(same).transform("mean")
+            if of_source.notna().any():
+                before[SOURCE_LOSS_BEFORE] = of_source.groupby(same).transform("mean")
         for column, values in before.items():
-            values = runs[column].fillna(values) if column in runs else values
-            runs = runs.assign(**{column: values})
+            known = runs.get(column, values)
+            runs = runs.assign(**{column: known.fillna(values)})
         runs = runs[~is_start]
         warn(
             f"{is_start.sum()} rows of no tokens (D = 0) are taken as the loss before "

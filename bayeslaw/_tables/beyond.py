@@ -154,10 +154,9 @@ def own_beyond(
 
     ``inputs``: the columns that laws read. ``units``: those that a formula states.
     """
+    own = [n for n in dict.fromkeys(inputs) if n not in NUMERIC and n in table]
     lines = []
-    for name in dict.fromkeys(inputs):
-        if name in NUMERIC or name not in table or name not in runs:
-            continue
+    for name in (name for name in own if name in runs):
         low, high = float(table[name].min()), float(table[name].max())
         x, how = runs[name].to_numpy(float), "times"
         times = _factors(x, low, high)

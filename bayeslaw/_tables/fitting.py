@@ -39,9 +39,9 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Tell which runs are rows of a posterior's table, by comparing the levels of all
     their numbers, and their losses; shape (run,).
     """
-    if not isinstance(table, pd.DataFrame):
-        return np.zeros(len(runs), bool)
-    keys = [c for c in numeric_columns(runs) if c in table]
+    keys = []
+    if isinstance(table, pd.DataFrame):
+        keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
     rows, new = number_alike(table, runs, keys)
@@ -57,19 +57,18 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         do = 'say whose losses they are, or leave them out (--where "domain.notna()")'
         refuse(row_numbers(table)[unnamed], "domain", "empty", do)
     domain = table["domain"].astype(str)
-    names = sorted(
-        domain.unique(), key=lambda name: (name != "target", name != "source", name)
-    )
-    return {name: table[domain == name] for name in names}
+    return {
+        name: table[domain == name]
+        for name in sorted({*domain}, key=lambda x: (x != "target", x != "source", x))
+    }
 
 
 def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
     """Select the runs of a fit's domains, and refuse runs of other domains only; all
     runs if either names none.
     """
-    if table is None:
-        return runs
-    if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
+    tables = (table, runs)
+    if any(t is None or "domain" not in t or t["domain"].isna().all() for t in tables):
         return runs
     fitted = table["domain"].astype(str)
     rows = runs[runs["domain"].astype(str).isin(fitted)]
@@ -83,7 +82,8 @@ def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
-    if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
+    is_known = isinstance(table, pd.DataFrame) and "domain" in table
+    if not is_known or "domain" not in runs:
         return
     domains = table["domain"].astype(str).unique()
     names = runs["domain"].astype(str)
@@ -136,14 +136,14 @@ def covariates(
 
 
 def _propose_similar(name: str, runs: pd.DataFrame) -> str:
-    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     # names and descriptions are compared: lr is described as a learning rate
+    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     words = (name.casefold(), NUMERIC.get(name, name).casefold())
-    close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
-    if not close:
-        return ""
-    meant = folded[close[0]]
-    return f' (is it {meant!r}? write --column "{name}={meant}")'
+    for close in (difflib.get_close_matches(word, folded, 1) for word in words):
+        if close:
+            meant = folded[close[0]]
+            return f' (is it {meant!r}? write --column "{name}={meant}")'
+    return ""
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
@@ -197,10 +197,8 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     result is empty unless the table's models are so far from a billion parameters that
     priors in nats at that size do not suit.
     """
-    if "N" not in runs:
-        return {}
     # the reference run of the laws that come with this has a billion parameters
-    if not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
+    if "N" not in runs or not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
     return {c: float(f"{np.exp(np.log(x).mean()):.0e}") for c, x in positive.items()}
@@ -214,9 +212,7 @@ def domains_mixed(runs: pd.DataFrame) -> str | None:
     """Write the warning of two domains in one table, since one law can only average
     their losses; None for one domain.
     """
-    if "domain" not in runs:
-        return None
-    rows = runs.groupby(runs["domain"].astype(str)).groups
+    rows = runs.groupby(runs["domain"].astype(str)).groups if "domain" in runs else {}
     if len(rows) < 2:
         return None
     listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())

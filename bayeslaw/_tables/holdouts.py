@@ -109,15 +109,12 @@ class HoldOut:
         )
         if self.planned is None:
             return tested
-        plan = describe_level(self.axis, self.planned)
+        plan = f"{tested}; the plan's {describe_level(self.axis, self.planned)} lie"
         if not self.is_in_direction:
-            return f"{tested}; the plan's {plan} lie within the table"
+            return f"{plan} within the table"
         further = self.planned / self.top
-        is_near = further <= INSIDE * self.times_tested
-        return (
-            f"{tested}; the plan's {plan} lie {further:.2g} times beyond the table, "
-            f"{'no farther' if is_near else 'farther'} than this tests"
-        )
+        how = "no farther" if further <= INSIDE * self.times_tested else "farther"
+        return f"{plan} {further:.2g} times beyond the table, {how} than this tests"
 
 
 def describe_level(axis: str, level: float) -> str:
@@ -239,12 +236,9 @@ def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
     stages = []
     for low, high in pairwise([*levels[1:], math.inf]):
         stage = HoldOut.at(axis, x, low, end=high)
-        name = stage.name
-        if are_levels:
-            name = f"{axis} {_format_edge(low)}"
-        elif high < math.inf:
-            name = f"{axis} {_format_edge(low)} to {_format_edge(high)}"
-        stages.append((name, stage))
+        start, end = _format_edge(low), _format_edge(high)
+        name = f"{axis} {start}" if are_levels else f"{axis} {start} to {end}"
+        stages.append((name if are_levels or high < math.inf else stage.name, stage))
     return stages
 
 
@@ -257,15 +251,15 @@ def stages_in_direction(
     Stages of tokens are ignored, because they hold only the ends of runs.
     """
     axes = {name: name.partition(FROM)[0] for name in names}
-    stages, beyond = [], []
-    for name, axis in axes.items():
-        if "D" in powers_of(axis) or not has_axis(run, axis):
-            continue
-        stages.append(name)
+    stages = [
+        n for n, a in axes.items() if "D" not in powers_of(a) and has_axis(run, a)
+    ]
+
+    def is_beyond(axis: str) -> bool:
         most = axis_values(table, axis).max()
-        if axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most:
-            beyond.append(name)
-    return beyond or stages
+        return bool(axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most)
+
+    return [name for name in stages if is_beyond(axes[name])] or stages
 
 
 # -- what tests a plan -----------------------------------------------------------------
