@@ -5,10 +5,11 @@ Proposals are printed, never applied.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -26,15 +27,6 @@ from bayeslaw._tables.words import SPELLINGS, UNITS, Spelling, last_part, name_w
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-class Meant(NamedTuple):
-    """The expression that is proposed for a column of the schema; ``guessed`` if its
-    unit, or its domain, is a guess.
-    """
-
-    theirs: str
-    guessed: bool = False
 
 
 def it_has(runs: pd.DataFrame) -> str:
@@ -60,23 +52,30 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     """
     columns = Columns(runs)
     meant = _propose_columns(columns)
-    options = [_write_option(ours, of.theirs) for ours, of in meant.items()]
     hint = ""
-    if options:
-        ours, of = next(iter(meant.items()))
+    if meant:
+        options = [_write_option(ours, theirs) for ours, theirs in meant.items()]
         query = _propose_rows(runs, meant)
         options += [f'--where "{query}"'] if query else []
+        ours, theirs = next(iter(meant.items()))
         hint = (
             f"; perhaps {' '.join(options)} (in Python "
-            f'columns=["{ours}={of.theirs}", ...], and where=)'
+            f'columns=["{ours}={theirs}", ...], and where=)'
         )
-    guessed = [ours for ours, of in meant.items() if of.guessed]
-    units = [ours for ours in guessed if "loss" not in ours]
+    units = [ours for ours in meant if not is_share(ours) and _is_guess(meant[ours])]
     if units:
         hint += f" (unit of {' and '.join(units)} guessed from the range: check it)"
-    if "source_loss" in guessed:
+    read = {ours: columns_read(theirs, columns.names) for ours, theirs in meant.items()}
+    of_domain = {d: read.get(f"{d}_loss", ()) for d in ("target", "source")}
+    if any(d not in columns.words[n] for d, names in of_domain.items() for n in names):
         hint += " (which loss is the source's is guessed from its name: check it)"
-    return hint + "".join(f"; {note}" for note in _write_notes(columns, meant))
+    return hint + "".join(f"; {note}" for note in _write_notes(columns, meant, read))
+
+
+def _is_guess(theirs: str) -> bool:
+    """Tell whether a column has a factor that its name does not state."""
+    rescaled = re.fullmatch(r"(.+)(\*1e[369]|/100)(/N)?", theirs)
+    return rescaled is not None and rescaled[2] != words.unit_of_name(rescaled[1])
 
 
 def foreign_names(runs: pd.DataFrame) -> list[str]:
@@ -104,11 +103,11 @@ def losses_hint(runs: pd.DataFrame) -> str:
     )
 
 
-def _propose_columns(columns: Columns) -> dict[str, Meant]:
+def _propose_columns(columns: Columns) -> dict[str, str]:
     meant = _propose_covariates(columns) | _propose_losses(columns)
     factors = step_factors(columns.rows)
     if columns.step and len(factors) == 1 and "D" not in {*columns.names, *meant}:
-        meant["D"] = Meant(f"{columns.step}*{factors[0]}")
+        meant["D"] = f"{columns.step}*{factors[0]}"
     mixture = _propose_mixture(columns, meant)
     # a mixture's losses of sets stand in place of those of target and source
     has_sets = any(ours.startswith("loss_") for ours in mixture)
@@ -121,14 +120,14 @@ def _write_option(ours: str, theirs: str) -> str:
     return f"--column {quote(f'{ours}={theirs}')}"
 
 
-def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
+def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, str]) -> str:
     """Write the query that leaves out unfinished runs, rows without a loss, and rows
     without the loss of their checkpoint, after reading the table with the proposed
     names.
     """
     parts = [finished_query(runs)]
     if any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
-        pairs = [(of.theirs, ours) for ours, of in meant.items()]
+        pairs = [(theirs, ours) for ours, theirs in meant.items()]
         with (
             warnings.catch_warnings(),
             contextlib.suppress(
@@ -147,7 +146,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
                 # the losses of a domain may be empty in all of its rows
                 if is_empty.any() and not is_empty.groupby(domains).all().any():
                     parts.append(f"{column}.notna()")
-    loss = meant["loss"].theirs if "loss" in meant else None
+    loss = meant.get("loss")
     if loss in runs and runs[loss].isna().any():
         parts.append("loss > 0")
     return " and ".join(filter(None, parts))
@@ -247,8 +246,8 @@ class Columns:
 # -- size, tokens, replay --------------------------------------------------------------
 
 
-def _propose_covariates(columns: Columns) -> dict[str, Meant]:
-    meant: dict[str, Meant] = {}
+def _propose_covariates(columns: Columns) -> dict[str, str]:
+    meant: dict[str, str] = {}
     size = columns.middle("N")
     for spelling, found in columns.spelled.items():
         is_stage = spelling.ours == "pretrain_tokens"
@@ -257,47 +256,44 @@ def _propose_covariates(columns: Columns) -> dict[str, Meant]:
         is_there = {ours, spelling.ours} & {*columns.names, *meant}
         if is_there or spelling.is_rival or theirs is None:
             continue
-        unit, guessed = _find_unit(columns, "D" if is_stage else ours, theirs, size)
+        unit = _find_unit(columns, "D" if is_stage else ours, theirs, size)
         if ours == "N":
             size = columns.middle(theirs, unit)
         if size or not is_stage:
-            meant[ours] = Meant(f"{theirs}{unit}{'/N' * is_stage}", guessed)
+            meant[ours] = f"{theirs}{unit}{'/N' * is_stage}"
     return meant
 
 
-def _find_unit(
-    columns: Columns, ours: str, theirs: str, size: float | None
-) -> tuple[str, bool]:
+def _find_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> str:
     """Find a column's factor by its name, else by its range, which is a guess."""
     values, named = columns.values[theirs], words.unit_of_name(theirs)
     if not len(values):
-        return named, False
+        return named
     if columns.has_own_units(theirs):
-        return "", False
+        return ""
     least, most = float(values.min()), float(values.max())
     largest = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     # tokens_M with values of 1e12: the unit is applied already
     if named and most * UNITS[named] <= largest:
-        return named, False
-    unit = ""
+        return named
     if ours == "replay" and 1 < most <= 100:
-        unit = "/100"
+        return "/100"
     # no model or corpus is this small: the column is in millions or billions
     if ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
-        unit = "*1e6" if least >= 10 and most > 100 else "*1e9"
+        return "*1e6" if least >= 10 and most > 100 else "*1e9"
     if ours in ("D", "U") and most < 1e4:
         # 20 tokens per parameter is between adaptation and pre-training: the unit that
         # comes nearest to 20 in log
         usual = float(np.median(values)) / (20 * size) if size else 1e-9
-        unit = min(("*1e6", "*1e9"), key=lambda unit: abs(np.log(usual * UNITS[unit])))
-    return unit, bool(unit)
+        return min(("*1e6", "*1e9"), key=lambda unit: abs(np.log(usual * UNITS[unit])))
+    return ""
 
 
 # -- losses ----------------------------------------------------------------------------
 
 
-def _propose_losses(columns: Columns) -> dict[str, Meant]:
+def _propose_losses(columns: Columns) -> dict[str, str]:
     """Find a column of losses for target and source each, or one for the loss; with two,
     also those before adaptation, by the words that tell the two apart.
     """
@@ -305,14 +301,13 @@ def _propose_losses(columns: Columns) -> dict[str, Meant]:
         return {}
     best, named = columns.losses, columns.words
     of_domain = {d: [n for n in best if d in named[n]] for d in ("target", "source")}
-    guessed = any(len(names) != 1 for names in of_domain.values())
-    if guessed:
+    if any(len(names) != 1 for names in of_domain.values()):
         general = [name for name in best if words.CORPORA & named[name]]
         if len(best) != 2 or len(general) != 1:
-            return {"loss": Meant(words.in_nats(*best))} if len(best) == 1 else {}
+            return {"loss": words.in_nats(*best)} if len(best) == 1 else {}
         of_domain = {"target": [n for n in best if n not in general], "source": general}
     chosen = {domain: name for domain, (name,) in of_domain.items()}
-    losses = {f"{d}_loss": Meant(words.in_nats(n), guessed) for d, n in chosen.items()}
+    losses = {f"{d}_loss": words.in_nats(name) for d, name in chosen.items()}
     common = set.intersection(*(named[name] for name in chosen.values()))
     for domain, name in chosen.items():
         ours, own = f"{domain}_loss_before", named[name] - common
@@ -324,14 +319,14 @@ def _propose_losses(columns: Columns) -> dict[str, Meant]:
             and (words.OF_LOSSES & named[start] or columns.is_like_losses(start))
         ]
         if len(starts) == 1 and ours not in columns.names:
-            losses[ours] = Meant(words.in_nats(*starts))
+            losses[ours] = words.in_nats(*starts)
     return losses
 
 
 # -- mixtures --------------------------------------------------------------------------
 
 
-def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
+def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, str]:
     """Propose the shares of a mixture, and a loss for each evaluation set: columns named
     like the sets of losses (``web`` or ``web %`` beside ``loss_web``), or with a word of
     shares, whose rows sum to one or 100.
@@ -375,12 +370,12 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     if len(shares) < 2 or "replay" in shares:
         return {}
     mixture = {
-        f"share_{name}": Meant(theirs + _find_unit(columns, "replay", theirs, None)[0])
+        f"share_{name}": theirs + _find_unit(columns, "replay", theirs, None)
         for name, theirs in shares.items()
     }
     if len(losses) > 1 and "loss" not in columns.names:
         mixture |= {
-            f"loss_{name}": Meant(words.in_nats(theirs))
+            f"loss_{name}": words.in_nats(theirs)
             for name, theirs in losses.items()
             if theirs != f"loss_{name}"
         }
@@ -390,7 +385,9 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
 # -- what is said beside ---------------------------------------------------------------
 
 
-def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
+def _write_notes(
+    columns: Columns, meant: Mapping[str, str], read: Mapping[str, Collection[str]]
+) -> Iterator[str]:
     if columns.step and "D" not in {*columns.names, *meant}:
         factors = step_factors(columns.rows, (*words.BATCH, "batch"))
         product = "*".join([columns.step, *(factors or ["TOKENS_OF_A_STEP"])])
@@ -398,7 +395,6 @@ def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
         if len(factors) == 2 and last_part(factors[0]) not in words.WHOLE_BATCH:
             option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
-    read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
     taken = {name: ours for ours, names in read.items() for name in names}
     bits = [name for name in taken if columns.words[name] & words.BITS]
     for name in bits[:1]:
@@ -412,7 +408,7 @@ def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
         rivals = " or ".join(name for name in found if name not in taken)
         if rivals and ours in meant:
             yield (
-                f"{ours} may also be {rivals}: {meant[ours].theirs} is taken for its "
+                f"{ours} may also be {rivals}: {meant[ours]} is taken for its "
                 "name, look whether it is"
             )
         elif rivals and ours not in columns.names:
