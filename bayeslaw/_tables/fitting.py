@@ -108,14 +108,14 @@ def covariates(
         if name not in runs:
             similar = _propose_similar(name, runs)
             if not is_tuned or with_settings:
-                forecast = (
+                before = (
                     "; a fit of other checkpoints may forecast it for a forecast "
                     "(--before, docs/howto/chains.md)"
-                ) * (name in LOSSES_BEFORE)
+                )
                 raise RunTableError(
                     f"law {law.name!r} needs column {name!r} "
                     f"({NUMERIC.get(name, 'covariate')}), which the table lacks{similar}; "
-                    f"{it_has(runs)}{forecast}"
+                    f"{it_has(runs)}{before * (name in LOSSES_BEFORE)}"
                 )
             if similar:
                 warn(

@@ -320,13 +320,12 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
             f"{finding}, some with two losses at one D: each row counts as a run of its "
             f"own, so that points of one run pass for independent; {do}"
         )
-        return runs
-    if count > 1:  # a single curve needs no warning
+    elif count > 1:  # a single curve needs no warning
         warn(
             f"{finding}: rows alike in all but D are taken as the points of one run; {do} "
             "to say otherwise"
         )
-    return runs.assign(run=curves.names)
+    return runs.assign(run=curves.names) if curves.are_runs else runs
 
 
 def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
@@ -348,10 +347,8 @@ def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.Dat
         notes.append(f"{left_out} logged steps without the loss were left out")
     without = sorted(set(points["run"]) - set(measured["run"]))
     if without:
-        warn(
-            f"{where}: no loss in {len(without)} runs, left out: "
-            f"{', '.join(without[:3])}"
-        )
+        named = ", ".join(without[:3])
+        warn(f"{where}: no loss in {len(without)} runs, left out: {named}")
     return measured
 
 
@@ -419,11 +416,8 @@ def frame_of(source: object) -> pd.DataFrame:
             return pd.DataFrame([source] if is_row else dict(source))
         except ValueError as error:  # columns of several lengths
             raise RunTableError(f"a table of runs: {error}") from None
-    if (
-        isinstance(source, list)
-        and source
-        and all(isinstance(record, Mapping) for record in source)
-    ):
+    is_list = isinstance(source, list) and source
+    if is_list and all(isinstance(record, Mapping) for record in source):
         return pd.DataFrame(source)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
@@ -449,9 +443,8 @@ def load_table(
         if index == [None] and table.index.inferred_type == "string":
             index = ["index"]
         is_unnamed = None in index or index == ["row"] or {*index} & {*table.columns}
-        attrs = table.attrs
-        table = table.copy() if is_unnamed else table.reset_index(names=index)
-        table.attrs = attrs
+        named = table.copy() if is_unnamed else table.reset_index(names=index)
+        named.attrs, table = table.attrs, named
         check_repeated(table.columns)
     table = plain_cells(table)
     if is_tracker(source):

@@ -233,16 +233,13 @@ def likeness(words: list[str], wanted: list[str]) -> int:
         return 3
     if set(wanted) <= set(words):
         return 2
-    stems = [(one, one.removesuffix("s")) for one in wanted]
-    return int(
-        all(
-            any(
-                word == one or (len(stem) > 3 and word.removesuffix("s").endswith(stem))
-                for word in words
-            )
-            for one, stem in stems
-        )
-    )
+
+    def has(one: str) -> bool:
+        stem = one.removesuffix("s")
+        ends = {word.removesuffix("s") for word in words if len(stem) > 3}
+        return one in words or any(end.endswith(stem) for end in ends)
+
+    return int(all(map(has, wanted)))
 
 
 def quoted(name: str) -> str:

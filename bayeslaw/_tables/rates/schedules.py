@@ -78,17 +78,17 @@ def wsd(
         raise ValueError(
             f"decay = {decay} steps, but {steps - warmup} are left after the warm-up"
         )
-    stable = np.ones(steps - warmup - decay)
-    if shape == "linear":
-        falling = np.concatenate([stable, 1 - _count_progress(decay)])
-        return _join_phases(peak, steps, warmup, start, falling, final)
-    if final <= 0:
-        raise ValueError(
-            f"an exponential decay never reaches {final:g}: give final above 0"
-        )
-    decayed = (final / peak) ** _count_progress(decay)
-    body = np.concatenate([stable, decayed])
-    return _join_phases(peak, steps, warmup, start, body, 0.0)
+    stable, progress = np.ones(steps - warmup - decay), _count_progress(decay)
+    falling, end = 1 - progress, final
+    if shape != "linear":
+        if final <= 0:
+            raise ValueError(
+                f"an exponential decay never reaches {final:g}: give final above 0"
+            )
+        falling, end = (final / peak) ** progress, 0.0
+    return _join_phases(
+        peak, steps, warmup, start, np.concatenate([stable, falling]), end
+    )
 
 
 def multi_step(
