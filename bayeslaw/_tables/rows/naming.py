@@ -97,8 +97,8 @@ def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
         repeated = names[names.duplicated(keep=False) & ~empty]
         # no column of these names its runs, or it would have been found
         if 0 < repeated.nunique() <= max(1, 0.1 * names.nunique()):
-            rows = f"names rows {repeated.iloc[0]!r} that differ"
-            return None, f"column {column!r} {rows}"
+            name = repeated.iloc[0]
+            return None, f"column {column!r} names rows {name!r} that differ"
     return None, None
 
 

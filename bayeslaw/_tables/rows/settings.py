@@ -186,8 +186,7 @@ def _is_beside(
     if not pd.api.types.is_numeric_dtype(runs[other]):
         levels = pd.Series(level).groupby([cells, value.to_numpy()]).nunique()
         several = value.groupby(cells).transform("nunique") > 1
-        names_levels = bool((levels <= 1).all())
-        return bool(several.any()) and not names_levels
+        return bool(several.any() and (levels > 1).any())
     table = pd.DataFrame(
         {"cell": cells, "level": level, "other": runs[other].to_numpy(float)}
     )

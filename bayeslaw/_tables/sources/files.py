@@ -173,19 +173,17 @@ def _read_text(path: Path) -> str:
             f"{path}: it is a saved fit (netCDF), not a table of runs; a fit comes before "
             "the table"
         )
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        text = content.decode("utf-16")
-    else:
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            if b"\0" in content:
-                raise
-            text = content.decode("cp1252")
-            warn(
-                f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its "
-                "names are right"
-            )
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        if is_utf16 or b"\0" in content:
+            raise
+        text = content.decode("cp1252")
+        warn(
+            f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its names "
+            "are right"
+        )
     if "\0" in text:
         raise ValueError("it is not text")
     return text
@@ -199,12 +197,11 @@ def _find_separator(text: str) -> str:
     unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
     lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
 
-    counts = {mark: Counter(line.count(mark) for line in lines) for mark in ",;\t|"}
-    for of_mark in counts.values():
-        of_mark.pop(0, None)
-    return max(
-        counts, key=lambda m: (max(counts[m].values(), default=0), counts[m].total())
-    )
+    def rate(mark: str) -> tuple[int, int]:
+        counts = Counter(n for n in (line.count(mark) for line in lines) if n)
+        return max(counts.values(), default=0), counts.total()
+
+    return max(",;\t|", key=rate)
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
@@ -327,8 +324,8 @@ def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
         curves = [pd.concat(parts, ignore_index=True) for parts in metrics.values()]
         # an outer join, because one metric of a run may have more steps than another
         rows = reduce(partial(pd.merge, on=["run", along], how="outer"), curves)
-        ends = len(cells) - len(shown) - 1
-        note = " (columns __MIN and __MAX are left out)" if ends else ""
+        has_ends = len(cells) > len(shown) + 1
+        note = " (columns __MIN and __MAX are left out)" * has_ends
         count = max(map(len, metrics.values()))
         warn(
             f"a panel of {count} runs, a column each, became rows of run and {along}{note}"
