@@ -153,9 +153,6 @@ def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:
     ]
 
 
-# -- rows that are no finished runs ----------------------------------------------------
-
-
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
     """Find columns of states, their unfinished states, and the number of such rows."""
     for name in map(str, runs.columns):

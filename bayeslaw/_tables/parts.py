@@ -138,9 +138,6 @@ def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int) -> bool:
     return bool(way * miss > max(6 * around.usual, 0.01))
 
 
-# -- single rows in another unit -------------------------------------------------------
-
-
 def find_misplaced(whole: Surface) -> Iterator[str]:
     """Write a line for each row that fits the others only with its N or D times a power
     of ten. It may lie so far out that the surface of all rows passes near it, so each row

@@ -243,9 +243,6 @@ class Columns:
             yield columns
 
 
-# -- size, tokens, replay --------------------------------------------------------------
-
-
 def _propose_covariates(columns: Columns) -> dict[str, str]:
     meant: dict[str, str] = {}
     size = columns.middle("N")
@@ -290,9 +287,6 @@ def _find_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> 
     return ""
 
 
-# -- losses ----------------------------------------------------------------------------
-
-
 def _propose_losses(columns: Columns) -> dict[str, str]:
     """Find a column of losses for target and source each, or one for the loss; with two,
     also those before adaptation, by the words that tell the two apart.
@@ -321,9 +315,6 @@ def _propose_losses(columns: Columns) -> dict[str, str]:
         if len(starts) == 1 and ours not in columns.names:
             losses[ours] = words.in_nats(*starts)
     return losses
-
-
-# -- mixtures --------------------------------------------------------------------------
 
 
 def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, str]:
@@ -380,9 +371,6 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, st
             if theirs != f"loss_{name}"
         }
     return mixture
-
-
-# -- what is said beside ---------------------------------------------------------------
 
 
 def _write_notes(

@@ -164,9 +164,6 @@ def outliers(
     return far & (is_part == in_part)
 
 
-# -- losses that rise ------------------------------------------------------------------
-
-
 def rise_along(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[str, float] | None:

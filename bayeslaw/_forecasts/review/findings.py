@@ -126,9 +126,6 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
     return [replace(finding, name=f"{label}: {finding.name}") for finding in findings]
 
 
-# -- reach beyond the runs -------------------------------------------------------------
-
-
 def times_tested(stages: Sequence[HoldOut]) -> dict[str, float]:
     """List by axis the factors by which left-out stages lie beyond the rest."""
     return {one.axis: one.times_tested for one in stages if one.axis in AXES}

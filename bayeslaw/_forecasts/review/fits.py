@@ -144,9 +144,6 @@ def _review_diagnostics(posterior: Fit | Average) -> Finding:
     return judged("diagnostics", reason, trouble, todo)
 
 
-# -- where it was tested ---------------------------------------------------------------
-
-
 def _review_calibration(
     posterior: Fit | Average,
     laws: pd.DataFrame | None,
@@ -215,9 +212,6 @@ def _review_held_out(
     return rows, Finding("calibration", verdict, reason, todo)
 
 
-# -- where it is to reach --------------------------------------------------------------
-
-
 def _review_forecast(
     posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
 ) -> Finding:
@@ -241,9 +235,6 @@ def _review_forecast(
         return Finding("forecast", "pass", reason)
     todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
     return Finding("forecast", "look", "; ".join((reason, *why)), todo)
-
-
-# -- a plan ----------------------------------------------------------------------------
 
 
 def _review_plan(

@@ -104,9 +104,6 @@ def review_table(
     return [*found, _review_plan(parts)] if len(parts) > 1 else found
 
 
-# -- one domain ------------------------------------------------------------------------
-
-
 def _review_domain(
     runs: pd.DataFrame, write_fit: Callable[..., str], goal: pd.DataFrame | None
 ) -> Iterator[Finding]:
@@ -402,9 +399,6 @@ def _review_copies(runs: pd.DataFrame) -> Iterator[Finding]:
             f"({named_rows(apart.index[again])})"
         )
         yield Finding("copies", "look", reason, "look whether losses were copied")
-
-
-# -- a plan ----------------------------------------------------------------------------
 
 
 def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:

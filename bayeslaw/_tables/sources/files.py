@@ -231,9 +231,6 @@ def _read_excel(path: Path) -> pd.DataFrame:
     return pd.DataFrame(below, columns=header, dtype=object).infer_objects()
 
 
-# -- JSON ------------------------------------------------------------------------------
-
-
 def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read JSON lines, an array of records, or one record of columns."""
     example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
@@ -298,9 +295,6 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
         if all(row.isdigit() for part in parts for row in part):
             return pd.DataFrame(record).reset_index(drop=True)
     return pd.DataFrame([record])
-
-
-# -- wide tables -----------------------------------------------------------------------
 
 
 def melt_wide(table: pd.DataFrame) -> pd.DataFrame:

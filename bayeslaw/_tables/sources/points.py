@@ -141,9 +141,6 @@ def by_time(
     return by_step([(step, {name: value}) for _, step, name, value in in_order])
 
 
-# -- tokens ----------------------------------------------------------------------------
-
-
 def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     """Add a column ``D``: a logged counter, else steps times the tokens of a step from
     the settings. Without either the table is unchanged. Also returns how it was made;
