@@ -128,15 +128,9 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, str]) -> str:
     parts = [finished_query(runs)]
     if any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
         pairs = [(theirs, ours) for ours, theirs in meant.items()]
-        with (
-            warnings.catch_warnings(),
-            contextlib.suppress(
-                # reading the table for the fit raises the same error
-                RunTableError,
-                TypeError,
-                ValueError,
-            ),
-        ):
+        # reading the table for the fit raises the same errors
+        errors = contextlib.suppress(RunTableError, TypeError, ValueError)
+        with warnings.catch_warnings(), errors:
             warnings.simplefilter("ignore")
             table = melt_losses(with_stages(renamed(runs, pairs, [*meant])))
             table = complete_losses(table.reset_index(drop=True))
@@ -163,6 +157,7 @@ class Columns:
         self.names = [str(name) for name in runs.columns]
         self.rows = runs.head(most).set_axis(self.names, axis=1)
         self.words = {name: {*name_words(name)} for name in self.names}
+        self.named = {name: words.named_words(name) for name in self.names}
         numbers = {name: read_numbers(self.rows[name]) for name in self.names}
         self.values: dict[str, Float[np.ndarray, " row"]] = {
             name: values[np.isfinite(values)].to_numpy()
@@ -187,23 +182,18 @@ class Columns:
         evaluations whose values look like losses; of these the evaluated ones, else those
         that are not of training.
         """
-        named = {
-            n: {*words.named_words(n)} for n in self.values if not words.is_setting(n)
-        }
+        settings = {*filter(words.is_setting, self.names)}
         measured: list[str] = []
         for wanted, foreign in words.MEASURES:
             others = foreign | words.NOT_MEASURED
-            measured = [n for n, of in named.items() if wanted & of and not others & of]
+            kind = [n for n in self.values if wanted & {*self.named[n]}]
+            kind = [n for n in kind if not others & {*self.named[n]}]
             if wanted is words.EVALUATION:
-                measured = [*filter(self.is_like_losses, measured)]
-            if measured:
-                break
+                kind = [*filter(self.is_like_losses, kind)]
+            measured = measured or [n for n in kind if n not in settings]
         evaluated = [n for n in measured if self.words[n] & words.EVALUATION]
-        return (
-            evaluated
-            or [n for n in measured if not self.words[n] & words.TRAINING]
-            or measured
-        )
+        untrained = [n for n in measured if not self.words[n] & words.TRAINING]
+        return evaluated or untrained or measured
 
     def is_like_losses(self, name: str) -> bool:
         """Tell whether most numbers have the size of losses, with decimals."""
@@ -228,10 +218,10 @@ class Columns:
         named = {}
         for name, values in self.values.items():
             unit = "" if self.has_own_units(name) else words.unit_of_name(name)
-            numbers, of = values * UNITS[unit], words.named_words(name)
+            numbers = values * UNITS[unit]
             is_between = np.all((numbers >= low) & (numbers <= high))
-            if is_between and not spelling.foreign & {*of}:
-                named[name] = of
+            if is_between and not spelling.foreign & {*self.named[name]}:
+                named[name] = self.named[name]
         for name in spelling.names:
             alike = {c: words.likeness(of, name.split()) for c, of in named.items()}
             best = max([1, *alike.values()])
@@ -332,10 +322,9 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, st
         for column in columns.losses
     }
     losses = {} if "" in losses else losses
-    named = {column: words.named_words(column) for column in columns.values}
     own_words = {
-        column: [word for word in of if word not in words.SHARES]
-        for column, of in named.items()
+        column: [word for word in columns.named[column] if word not in words.SHARES]
+        for column in columns.values
     }
     shares = {}
     for name in sorted(losses):
@@ -349,7 +338,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, st
             "_".join(own): column
             for column, own in own_words.items()
             if own
-            and len(own) < len(named[column])
+            and len(own) < len(columns.named[column])
             and len(values := columns.values[column]) == len(columns.rows)
             and values.min() >= 0
             and values.max() <= 100
