@@ -138,10 +138,10 @@ def _judge_exchange(runs: pd.DataFrame) -> float:
 
 def _compare_compute(runs: pd.DataFrame) -> pd.Series | float:
     """Compare the first column of FLOPs with 6 N D."""
-    names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     for name, column in runs.items():
-        is_called = str(name).casefold() in names and column.dtype.kind in "iuf"
-        if is_called and column.median() > 1e12:
+        # as people write them
+        is_called = str(name).casefold() in ("cost", "flops", "compute", "budget", "c")
+        if is_called and column.dtype.kind in "iuf" and column.median() > 1e12:
             return (column / (6 * runs["N"] * runs["D"])).rename(str(name))
     return nan
 
@@ -179,8 +179,7 @@ def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
             f"{', '.join(states)}): their losses may be of another schedule; leave "
             f'them out by --where "{finished_query(runs)}"'
         )
-    settings = [c for c in ("N", "ptpp") if c in runs and "run" in runs]
-    for name in settings:
+    for name in (c for c in ("N", "ptpp") if c in runs and "run" in runs):
         levels = runs.groupby("run")[name].nunique()
         several = levels.index[levels > 1]
         # where most runs have several, the column does not name runs
@@ -234,25 +233,20 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         losses = logs[run]
         if len(losses) <= 3:
             continue
-        course = losses
-        if len(losses) > 12:
-            course = np.array([np.median(p) for p in np.array_split(losses, 12)])
+        parts = np.array_split(losses, min(12, len(losses)))
+        course = np.array([np.median(part) for part in parts])
         rise = np.median(course[-3:]) - course.min()
-        if course.argmin() >= len(course) - 3 or rise <= 0.005:
-            continue
         # second differences are free of a trend; those of noise have six times its
         # variance
         noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
-        if rise > 4 * noise:
+        if course.argmin() < len(course) - 3 and rise > max(0.005, 4 * noise):
             risen.append((losses[-1] - losses.min(), run))
     if not risen:
         return None
     rise, run = max(risen, key=lambda one: one[0])
     worst = points.iloc[run]
     lowest = worst[along].iloc[logs[run].argmin()]
-    shown = [
-        f"{column} {format_level(column, worst[column].iloc[0])}" for column in keys
-    ]
+    shown = [f"{c} {format_level(c, worst[c].iloc[0])}" for c in keys]
     others = f" ({len(risen) - 1} more rise, too)" if len(risen) > 1 else ""
     of_repeated = "it reads U" if "U" in runs else "give unique tokens, column U"
     return (

@@ -37,8 +37,8 @@ def with_common_levels(
     """
     columns = list(dict.fromkeys(columns))
     both = pd.concat([left[columns], right[columns]], ignore_index=True)
-    both = with_levels(both, of_design=True)
-    of_left, of_right = both.iloc[: len(left)], both.iloc[len(left) :]
+    levels = with_levels(both, of_design=True)
+    of_left, of_right = levels.iloc[: len(left)], levels.iloc[len(left) :]
     return (
         left.assign(**{c: of_left[c].to_numpy() for c in columns}),
         right.assign(**{c: of_right[c].to_numpy() for c in columns}),
@@ -168,10 +168,9 @@ def _find_clusters(
     gaps = np.diff(position)
     around = np.concatenate([[np.inf], gaps, [np.inf]])
     clusters: list[tuple[int, int]] = []
-    ends = np.flatnonzero(np.append(gaps > within, len(position) > 0))
-    pending = (
-        [*zip(np.append(0, ends[:-1] + 1), ends, strict=True)] if len(ends) else []
-    )
+    is_end, some = gaps > within, len(position) > 0
+    starts, ends = np.append(some, is_end), np.append(is_end, some)
+    pending = [*zip(np.flatnonzero(starts), np.flatnonzero(ends), strict=True)]
     while pending:
         first, last = pending.pop()
         if first == last:

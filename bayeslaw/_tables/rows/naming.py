@@ -145,7 +145,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     for column in (c for c in runs if c not in along and runs[c].nunique() > 1):
         points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
         # if the column changed from point to point, there would be no long curves
-        if points.max() >= CURVE and points.median() >= CURVE:
+        if min(points.max(), points.median()) >= CURVE:
             own.append(column)
     keys += own
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
