@@ -174,9 +174,7 @@ def replaced(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[str]
 
 
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
-    """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
-    bits per byte or a perplexity as nats per token.
-    """
+    """Refuse a column whose name contradicts its use as ptpp, or as nats per token."""
     is_name, of_name = theirs in table, {*name_words(theirs)}
     is_loss = "loss" in ours and is_name
     meaning = ""

@@ -106,9 +106,7 @@ class Expression:
 
 
 def parse(text: str, names: Collection[str]) -> Expression | None:
-    """Read an expression of the columns ``names``, of which the longest counts; None if
-    the text is none, is too long, or reads no column.
-    """
+    """Read an expression of columns, the longest name first; None if it is none."""
     by_length = sorted(filter(None, names), key=len, reverse=True)
     named = "|".join(map(re.escape, by_length)) or "(?!)"
     token = re.compile(rf"({named}){NAME_END}|({NUMBER})|{SIGN}")

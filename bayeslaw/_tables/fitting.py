@@ -36,9 +36,7 @@ HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-    """Tell which runs are rows of a posterior's table, by comparing the levels of all
-    their numbers, and their losses; shape (run,).
-    """
+    """Tell which runs are rows of a fit's table, by their numbers; shape (run,)."""
     keys = []
     if isinstance(table, pd.DataFrame):
         keys = [c for c in numeric_columns(runs) if c in table]
@@ -64,9 +62,7 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of a fit's domains, and refuse runs of other domains only; all
-    runs if either names none.
-    """
+    """Select the runs of a fit's domains, if both name them; refuse a table without."""
     tables = (table, runs)
     if any(t is None or "domain" not in t or t["domain"].isna().all() for t in tables):
         return runs
@@ -181,9 +177,7 @@ def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 def sds_of_log_loss(
     runs: pd.DataFrame, nats: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"] | None:
-    """Convert the standard errors ``loss_sd`` to sds of log loss, shape (run,), for
-    runs with losses ``nats``; None if the table has no such column.
-    """
+    """Convert ``loss_sd`` to sds of log loss, shape (run,); None without the column."""
     if LOSS_SD not in runs:
         return None
     do = "write 0 where the loss is exact"
@@ -209,9 +203,7 @@ def _are_far(low: float, high: float, reference: float) -> bool:
 
 
 def domains_mixed(runs: pd.DataFrame) -> str | None:
-    """Write the warning of two domains in one table, since one law can only average
-    their losses; None for one domain.
-    """
+    """Write the warning of several domains, whose losses one law can only average."""
     rows = runs.groupby(runs["domain"].astype(str)).groups if "domain" in runs else {}
     if len(rows) < 2:
         return None

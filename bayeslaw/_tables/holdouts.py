@@ -351,9 +351,7 @@ def untested(
     parts: Mapping[str, pd.DataFrame],
     tested: Sequence[HoldOut],
 ) -> tuple[str, ...]:
-    """List the plan's stage and size if they lie beyond all held-out runs, with the
-    distance that the table could test.
-    """
+    """List the plan's stage and size beyond all held-out runs, and what tests them."""
     places, tables = planned_places(question), list(parts.values())
     rows = pd.concat([runs[one.is_held(runs)] for runs in tables for one in tested])
     beyond = []

@@ -89,9 +89,7 @@ def foreign_names(runs: pd.DataFrame) -> list[str]:
 
 
 def losses_hint(runs: pd.DataFrame) -> str:
-    """Say how to name the losses, where no column was proposed for one: with the columns
-    whose values look like losses in nats.
-    """
+    """Say how to name the losses, and which columns look like some by their values."""
     columns = Columns(runs)
     if columns.losses and not {*LOSSES} & {*columns.names}:
         return ""

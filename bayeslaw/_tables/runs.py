@@ -187,9 +187,7 @@ def read_with_notes(
     columns: ColumnMap | Sequence[str] | None = None,
     grows: bool = False,
 ) -> Reading:
-    """Read runs as `read_runs` does, with notes on how the source was read; from a file
-    that ``grows``, only whole lines.
-    """
+    """Read runs as `read_runs` does, with notes; of what ``grows``, whole lines."""
     pairs = pairs_of(columns)
     name = str(source) if isinstance(source, str | Path) else "the table"
     is_store = is_tracker(source)
@@ -253,9 +251,7 @@ def read_with_notes(
 
 
 def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
-    """Refuse cells that are not numbers, numbers out of their range, shares outside the
-    simplex, and two losses of one run at one point.
-    """
+    """Refuse cells that are no numbers or out of range, and two losses of one point."""
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
         if rows:
@@ -283,9 +279,7 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Read names as text, and make a column ``run`` if another column names the runs.
-    Warn of names that differ in case only.
-    """
+    """Read names as text, and make a column ``run`` if another one names the runs."""
     runs = runs.assign(**{n: naming.as_names(runs[n]) for n in NAMES if n in runs})
     for name in (n for n in NAMES if n in runs):
         names = pd.Series(runs[name].dropna().unique())
@@ -329,9 +323,7 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
-    """Keep the points of a tracker's runs after the first token, and, if the loss
-    metric is known, only those at which it was logged.
-    """
+    """Keep a tracker's points after the first token, with a loss if that is known."""
     if "D" in points:
         begun = ~(points["D"] == 0)
         if not begun.all():
@@ -431,9 +423,7 @@ def load_table(
     grows: bool = False,
     names: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Load a table under its own names. Numbers are parsed; other cells stay as
-    written. Columns in ``names`` hold names, too.
-    """
+    """Load a table under its own names, numbers parsed, but for those in ``names``."""
     if isinstance(source, str | Path):
         table = read_source(source, grows=grows, names=names)
     else:
@@ -523,9 +513,7 @@ def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
 def check_values(
     runs: pd.DataFrame, names: Iterable[str], positive: Collection[str] = ()
 ) -> None:
-    """Refuse values that columns of numbers cannot hold, in those columns of ``names``
-    that the table has. Columns of ``positive``, too, are above 0.
-    """
+    """Refuse values that these columns cannot hold; ``positive`` ones are above 0."""
     for name in (n for n in names if n in runs):
         x, what = runs[name].to_numpy(float), NUMERIC.get(name, "a setting")
         # each fault: the rows with it, and what to do

@@ -133,9 +133,7 @@ def surface_terms(
 def _standardise(
     runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, " run"]:
-    """Standardise a column (its logs if it is above 0) by its mean and sd over the runs;
-    with ``at``, these rows in place of the runs.
-    """
+    """Standardise a column (its logs if above 0) by the runs', there or ``at`` rows."""
     values = runs[column].to_numpy(float)
     wanted = values if at is None else at[column].to_numpy(float)
     if column != "replay" and (values > 0).all():

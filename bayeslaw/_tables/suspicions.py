@@ -83,9 +83,7 @@ def describe_unjudged_units(runs: pd.DataFrame) -> str:
 
 
 def _compare_losses(runs: pd.DataFrame) -> float:
-    """Compare losses with those of models of Hoffmann 2022 with the same size and
-    tokens: the domain that is farthest off, in the median.
-    """
+    """Divide losses by Hoffmann's (2022) at N and D: of the domain farthest off."""
     # smaller models may read bytes
     large = runs[(runs["N"] >= 1e7) & (runs["D"] > 0)]
     tokens = large["D"]
@@ -170,9 +168,7 @@ def _find_divided_again(runs: pd.DataFrame) -> pd.Series | float:
 
 
 def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
-    """Tell of unfinished runs; of rows of one run that differ in what is set before it;
-    and of rows exported twice, which would count as replicates.
-    """
+    """Tell of unfinished runs, runs of several sizes or stages, and copied rows."""
     for name, states, count in unfinished(runs):
         yield (
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "
@@ -200,9 +196,7 @@ def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
 
 
 class PastMinimumWarning(RunTableWarning):
-    """The loss of a run passed its minimum. A review and a followed run say so in their
-    own words, and leave this warning out.
-    """
+    """A loss passed its minimum: a review and a followed run say so in other words."""
 
 
 def past_minimum(runs: pd.DataFrame) -> str | None:

@@ -36,9 +36,7 @@ def review_fits(
     goal: pd.DataFrame | None = None,
     **options: Any,
 ) -> list[Finding]:
-    """Review posteriors by their paths, and the plan that several could make. ``goal``:
-    runs to forecast. ``options``: those of `_review_fit`.
-    """
+    """Review posteriors by their paths, and the plan that several could make."""
     several = len(posteriors) > 1
     found: list[Finding] = []
     for name, posterior in posteriors.items():
@@ -150,9 +148,7 @@ def _review_calibration(
     stages: Sequence[HoldOut],
     path: str,
 ) -> Finding:
-    """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
-    weight.
-    """
+    """Judge the coverage of 90% intervals on left-out stages, by the laws' weights."""
     todo = f"bayeslaw review {path} --held-out RUNS"
     if laws is None:
         reason = "a fit of one law keeps no forecasts of stages left out"

@@ -107,9 +107,7 @@ def review_table(
 def _review_domain(
     runs: pd.DataFrame, write_fit: Callable[..., str], goal: pd.DataFrame | None
 ) -> Iterator[Finding]:
-    """Review the rows of one domain. ``write_fit`` writes the command that fits them, or
-    those of them that a query selects.
-    """
+    """Review the rows of a domain; ``write_fit`` writes the command that fits them."""
     laws, suited = _find_suiting(runs, write_fit())
     yield suited
     if not laws:

@@ -207,9 +207,7 @@ def fill_in(
     warmup: float | None = None,
     where: str = "table",
 ) -> Float[np.ndarray, " step"]:
-    """Interpolate the learning rate at every step up to the last logged step, shape
-    (step,), from the logged ``steps`` and ``rates``, each of shape (row,).
-    """
+    """Interpolate the rate at every step up to the last logged one, shape (step,)."""
     is_finite = np.isfinite(steps) & np.isfinite(rates)
     is_step = (steps >= 0) & (steps == np.round(steps))
     if not np.all(is_finite & is_step & (rates >= 0)):

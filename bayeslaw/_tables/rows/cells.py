@@ -163,9 +163,7 @@ def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Tell whether the last row holds the mean or the sum of each column above it, where
-    it holds a number. Two such numbers are no chance.
-    """
+    """Tell whether the last row is the mean or sum of those above, in two columns."""
     numbers = runs[[c for c in runs if is_of_numbers(runs[c].dtype)]].astype(float)
     above, last = numbers.iloc[:-1], numbers.iloc[-1].dropna()
     last = last[above[last.index].nunique() > 1]

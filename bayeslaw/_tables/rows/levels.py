@@ -32,9 +32,7 @@ SAME = 0.01  # of what people write by hand, such as a plan's size
 def with_common_levels(
     left: pd.DataFrame, right: pd.DataFrame, columns: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Replace the values of two tables in these columns by those of common levels, so
-    that rows of one may be looked up in the other.
-    """
+    """Give two tables common levels in these columns, to look up rows of either."""
     columns = list(dict.fromkeys(columns))
     both = pd.concat([left[columns], right[columns]], ignore_index=True)
     levels = with_levels(both, of_design=True)

@@ -103,9 +103,7 @@ def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
 
 
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether rows of one name are points of one run: no point has two losses, and
-    settings made before a run are equal.
-    """
+    """Tell whether rows of one name are points of one run, with one loss at a point."""
     cells = runs[column]
     names = as_names(cells)
     is_counter = names.is_unique and names.astype(str).str.isdigit().all()
@@ -122,9 +120,7 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
 
 
 class Curves(NamedTuple):
-    """Names of the curves that rows are points of, one for each row; ``are_runs`` if
-    each curve is one run, with one loss at a point.
-    """
+    """The name of each row's curve; ``are_runs`` if each has one loss at a point."""
 
     names: pd.Series
     are_runs: bool

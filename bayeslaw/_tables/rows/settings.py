@@ -126,9 +126,7 @@ def alike_but_settings(
 
 
 def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
-    """Describe rows that differ in settings, and what laws of these names, which read
-    them, make of them; None without such laws or rows.
-    """
+    """Describe rows that differ in settings, and what laws that read them do."""
     alike = alike_but_settings(runs) if laws else None
     if alike is None:
         return None
@@ -197,9 +195,7 @@ def _is_beside(
 
 
 def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
-    """Write a query for the most frequent joint setting of ``columns``; of equally
-    frequent ones, for that of the least mean loss.
-    """
+    """Write a query for the commonest setting of ``columns``; of some, for the best."""
     names = list(columns)
     losses = runs.groupby(names, sort=False)["loss"].agg(["size", "mean"])
     # a setting may be called size or mean, too
@@ -212,9 +208,7 @@ def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
 
 
 def _is_read(column: Any) -> bool:
-    """Tell whether laws read a column: a setting of a design, D, or the share of a
-    domain; areas and steps follow from D and the schedule.
-    """
+    """Tell whether laws read a column: a setting of a design, D, or a share."""
     return column in ("D", *DESIGN) or is_share(column)
 
 

@@ -410,9 +410,7 @@ def _is_better(misses: float, before: float, added: int, freedom: int) -> bool:
 def _multiply_pairs(
     x: Float[np.ndarray, "row setting"],
 ) -> Float[np.ndarray, "row pair"]:
-    """Multiply settings in pairs i <= j, twice where i < j: x' G x is their sum over
-    G's upper triangle.
-    """
+    """Multiply settings in pairs i <= j, as x' G x sums them by G's upper triangle."""
     units = _symmetric_units(x.shape[1])
     return np.einsum("ri,pij,rj->rp", x, units, x)
 

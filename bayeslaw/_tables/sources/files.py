@@ -46,9 +46,7 @@ def is_tracker(source: object) -> bool:
 def read_source(
     source: str | Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
-    under their own names. Every error is a `RunTableError` of one line.
-    """
+    """Read a file's table or a tracker's points; every error is one line."""
     scheme, _, place = str(source).partition(":")
     do = f"give {FORMATS}"
     try:

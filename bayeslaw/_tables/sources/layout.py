@@ -102,9 +102,7 @@ def with_decimal_points(names: Sequence[str], rows: Rows, where: str) -> Rows:
 
 
 def _find_header(rows: Rows) -> int:
-    """Find the line of the header: the first, unless it has gaps and one soon below it
-    has a name for each column and stands before numbers.
-    """
+    """Find the header: the first line, or one below titles that names each column."""
     width = max((len(row) for row in rows), default=0)
     for i, row in enumerate(rows[:10]):
         names = [_read_text(cell) for cell in row]
@@ -120,9 +118,7 @@ def _find_header(rows: Rows) -> int:
 
 
 def _read_units(names: Sequence[str], rows: Rows) -> list[str] | None:
-    """Read the units in the row below the header, one for each name; None if it has a
-    number, or states nothing, where the rows below have numbers.
-    """
+    """Read the units in the row below the header; None if it is a run or has none."""
     if len(rows) < 3 or len(rows[0]) != len(names):
         return None
     units = [_read_text(cell) for cell in rows[0]]

@@ -197,9 +197,7 @@ def step_factors(
     """
 
     def find(*names: str) -> list[str]:
-        """Find the column of the first of these names that holds a number in all rows:
-        a cell may be empty, or "auto".
-        """
+        """Find the column of the first of these names with numbers in all rows."""
         for name in names:
             called = [str(c) for c in table if last_part(c) == name]
             numbers = (pd.to_numeric(table[c], errors="coerce") for c in called)

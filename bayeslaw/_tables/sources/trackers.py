@@ -191,9 +191,7 @@ def _parse_setting(text: str) -> float | str:
 
 
 def read_trackio(place: str) -> list[LoggedRun]:
-    """Read a project's runs, in Trackio's own folder (its environment variable
-    ``TRACKIO_DIR`` names another).
-    """
+    """Read a project's runs in Trackio's folder, or the one of ``TRACKIO_DIR``."""
     trackio = imported("trackio", "trackio")
     storage = imported("trackio.sqlite_storage", "trackio").SQLiteStorage
     projects = storage.get_projects()
@@ -255,9 +253,7 @@ def _read_state(file: Path) -> dict[str, Any]:
 
 
 def _rename_metric(metric: str) -> str:
-    """Name a metric as the Trainer's own loggers do (`rewrite_logs` in the integrations of
-    `transformers`): a bare ``loss`` is the training loss.
-    """
+    """Name a metric as the Trainer's loggers do: a bare ``loss`` is of training."""
     if metric.startswith("eval_"):
         return f"eval/{metric.removeprefix('eval_')}"
     return f"train/{metric}"
@@ -267,9 +263,7 @@ def _rename_metric(metric: str) -> str:
 
 
 def read_wandb(place: str) -> list[LoggedRun]:
-    """Read all runs of ENTITY/PROJECT by the API, or of the files of offline runs (or those
-    that a run leaves on its machine) below a folder.
-    """
+    """Read the runs of ENTITY/PROJECT by the API, or of offline runs below a folder."""
     wandb = imported("wandb", "wandb")
     if Path(place).exists() or place.count("/") != 1:
         what = "one, or wandb:ENTITY/PROJECT"
