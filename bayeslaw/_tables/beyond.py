@@ -117,9 +117,8 @@ def read_places(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Distance]:
 
 
 def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
-    """Write a line for each axis along which runs lie over `FAR` times beyond the
-    table (a fit's runs; no lines if it is not a table), and one if their replay is
-    outside the table's range.
+    """Write a line for each axis along which runs lie over `FAR` times beyond a fit's
+    table, and one if their replay is outside the table's range.
     """
     if not isinstance(table, pd.DataFrame):
         return []
@@ -146,11 +145,9 @@ def own_beyond(
     inputs: Collection[str],
     units: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write a line for each column outside the schema along which runs lie more than
-    `FAR` times beyond the table. The unit of distance is half the column's range if the
-    column has values of 0 or less, where a factor has no meaning.
-
-    ``inputs``: the columns that laws read. ``units``: those that a formula states.
+    """Write a line for each column outside the schema of those that laws read
+    (``inputs``) along which runs lie over `FAR` times beyond the table, or as many
+    halves of a range that reaches 0. ``units``: those that a formula states.
     """
     own = [n for n in dict.fromkeys(inputs) if n not in NUMERIC and n in table]
     lines = []

@@ -187,9 +187,8 @@ def sds_of_log_loss(
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
-    """Propose a reference run in the middle of the table, rounded to one digit. The
-    result is empty unless the table's models are so far from a billion parameters that
-    priors in nats at that size do not suit.
+    """Propose a reference run in the middle of a table, rounded to one digit, if its
+    models are too far from a billion parameters for priors in nats at that size.
     """
     # the reference run of the laws that come with this has a billion parameters
     if "N" not in runs or not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
@@ -243,11 +242,10 @@ def check_fittable(
     apart: Collection[str] = (),
 ) -> None:
     """Refuse a table that a law cannot be fitted to; warn where priors decide what the
-    rows cannot.
+    rows cannot: exponents of a column with one level keep their priors.
 
-    Exponents of a column with one level keep their priors, at any number of rows.
-    ``requested`` names the exponents whose prior the user set: no warning concerns
-    them. With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
+    ``requested``: the exponents whose prior the user set, of which nothing is said.
+    With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
     differ in a column of ``apart`` belong to different domains; without one, runs of
     several domains give a warning.
     """

@@ -147,10 +147,7 @@ def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
 
 def stage_axis(runs: pd.DataFrame) -> str:
     """Choose the axis of pre-training stages: ``ptpp``, or ``N*ptpp`` if each stage is
-    a number of tokens that several sizes share.
-
-    In the second case ``ptpp`` has a level for each size, and its largest level is not
-    a stage.
+    a number of tokens that several sizes share, so that ptpp has a level for each size.
     """
     if not has_axis(runs, "N*ptpp"):
         return "ptpp"
@@ -246,9 +243,8 @@ def stages_in_direction(
     names: Iterable[str], table: pd.DataFrame, run: pd.DataFrame
 ) -> list[str]:
     """Choose the names of the stages along the axes on which a run extrapolates, or all
-    if it lies inside the table.
-
-    Stages of tokens are ignored, because they hold only the ends of runs.
+    if it lies inside the table. Stages of tokens hold only the ends of runs, and are
+    ignored.
     """
     axes = {name: name.partition(FROM)[0] for name in names}
     stages = [
@@ -271,14 +267,13 @@ def hold_outs(
     question: Mapping[str, Any] | None = None,
     most: int = MOST,
 ) -> tuple[HoldOut, ...]:
-    """Choose the hold-outs, the main one first.
+    """Choose the hold-outs of the runs of each domain (``parts``), the main one first.
 
-    ``parts``: the runs of each domain. ``named``: Axis of the main hold-out. By default
-    the axis along which the plan lies farthest beyond the table. Without a plan it is
-    the first of stage, size and tokens that leaves two levels to fit in every domain,
-    else the first that leaves one. ``question``: the question of the plan, with ``N``
-    and, unless it is about a mixture, ``ptpp``. ``most``: most hold-outs; without a
-    plan there is one.
+    ``named``: axis of the main one. By default it is that along which the plan lies
+    farthest beyond the table; without a plan the first of stage, size and tokens that
+    leaves two levels to fit in every domain, else one. ``question``: the question of
+    the plan, with ``N`` and, unless it is about a mixture, ``ptpp``. ``most``: most
+    hold-outs; without a plan there is one.
     """
     tables = list(parts.values())
     places = planned_places(question or {})

@@ -140,8 +140,7 @@ def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int) -> bool:
 
 def find_misplaced(whole: Surface) -> Iterator[str]:
     """Write a line for each row that fits the others only with its N or D times a power
-    of ten. It may lie so far out that the surface of all rows passes near it, so each row
-    is judged by a surface fitted to the others.
+    of ten, by a surface fitted to the others, as it may bend its own.
     """
     runs, columns = whole.runs, whole.columns
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]

@@ -44,11 +44,9 @@ def check_columns(
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:
-    """Propose command line options that map likely columns; empty if no column is
-    likely, or several are equally likely.
-
-    Units are read from the name (``tokens_B``). Units guessed from the range are marked
-    as guesses.
+    """Propose command line options that map likely columns; empty if none is likely, or
+    several equally. Units are read from names, else guessed from ranges, and it is
+    said.
     """
     columns = Columns(runs)
     meant = _propose_columns(columns)
@@ -146,9 +144,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, str]) -> str:
 
 class Columns:
     """Names of a table's columns with their words, and the values of those of numbers.
-
-    ``rows``: those that are looked at. ``step``: the column of a run's steps, as
-    trackers call it.
+    ``rows``: those that are looked at. ``step``: the column of a run's steps.
     """
 
     def __init__(self, runs: pd.DataFrame, most: int = 10_000):

@@ -170,9 +170,8 @@ def read_runs(
 
 
 class Reading(NamedTuple):
-    """Runs that were read, and notes on how the source was read, one line each.
-    ``mapped``: the columns that a mapping renamed or replaced, under the user's own
-    names, row by row.
+    """Runs that were read, and notes on how, one line each. ``mapped``: the columns
+    that a mapping renamed or replaced, under the user's own names, row by row.
     """
 
     runs: pd.DataFrame
@@ -345,11 +344,9 @@ def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.Dat
 
 
 def as_runs(source: object) -> pd.DataFrame:
-    """Return a table as it is, or read it from the path of its file; all functions that
-    take a table use this.
-
-    A table that was read before (its index is named ``row``) may have changed since: it is
-    checked again, but without warnings. Other rows keep their own labels.
+    """Return a table as it is, or read it from a file's path, as all functions that
+    take one. A table that was read before (its index is named ``row``) may have changed
+    since: it is checked again, without warnings. Other rows keep their own labels.
     """
     if isinstance(source, str | Path):
         return read_with_notes(source).runs

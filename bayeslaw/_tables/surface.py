@@ -28,10 +28,8 @@ def partial_slope(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[float, float]:
     """Fit the slope of log loss in a column, given the other columns, with its standard
-    error.
-
-    Columns enter as logs, except replay. Columns that are missing or do not vary are
-    left out. Slope and error are 0 if the rows do not determine them.
+    error; 0 if rows do not determine them. Columns enter as logs, except replay; those
+    that are missing or do not vary are left out.
     """
     if not {"loss", column} <= set(runs):
         return 0.0, 0.0
@@ -69,13 +67,11 @@ def fit_slope(
 
 @dataclass(frozen=True)
 class Surface:
-    """A smooth surface through the log losses ``y`` of runs.
-
-    The surface is a quadratic in the columns' logs (replay, and a column that reaches
-    0, are taken as they are), or a plane if the table has few rows. The fit is robust:
-    single wrong rows do not bend it. The surface is not a law: it takes milliseconds,
-    and it is rough where losses bend. Columns that do not vary, or are empty somewhere,
-    are left out.
+    """A smooth surface through the log losses ``y`` of runs: a quadratic in the
+    columns' logs (replay, and a column that reaches 0, as they are), or a plane for few
+    rows. Single wrong rows do not bend it. It is not a law: it takes milliseconds, and
+    is rough where losses bend. Columns that do not vary, or are empty somewhere, are
+    left out.
     """
 
     runs: pd.DataFrame
@@ -133,7 +129,7 @@ def surface_terms(
 def _standardise(
     runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, " run"]:
-    """Standardise a column (its logs if above 0) by the runs', there or ``at`` rows."""
+    """Standardise a column, in logs if above 0, by the runs; at the rows ``at``, if any."""
     values = runs[column].to_numpy(float)
     wanted = values if at is None else at[column].to_numpy(float)
     if column != "replay" and (values > 0).all():
@@ -166,12 +162,11 @@ def rise_along(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[str, float] | None:
     """Find the first part of a table in which losses clearly rise with a column, given
-    the other columns, by over 1% of the loss.
+    the other columns, by over 1% of the loss: a phrase for the part, empty for all
+    rows, and the rise from one end of it to the other.
 
-    Returns a phrase for the part, empty for all rows, and the rise from one end of it to
-    the other, relative to the loss. It tries all rows, then each level of another
-    column (thirds if there are many levels, the highest first), then each two
-    neighbouring levels of the column itself.
+    It tries all rows, then each level of another column (thirds if there are many
+    levels, the highest first), then each two neighbouring levels of the column itself.
     """
     if not {"loss", column} <= set(runs) or runs[column].nunique() < 2:
         return None

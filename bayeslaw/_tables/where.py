@@ -36,9 +36,8 @@ def select(
     runs: pd.DataFrame, where: str | None, mapped: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Select the rows at which a query holds; all rows if ``where`` is None.
-
-    ``mapped``: columns under the user's own names, which the query may also read; it
-    has a row for each label of ``runs``.
+    ``mapped``: columns under the user's own names, with a row for each label of
+    ``runs``.
     """
     if where is None:
         return runs

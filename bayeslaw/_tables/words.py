@@ -226,8 +226,7 @@ def named_words(name: str) -> list[str]:
 
 def likeness(words: list[str], wanted: list[str]) -> int:
     """Tell how well a name has the wanted words: 3 if it begins with them, 2 if it has
-    them, 1 if it has each, in the singular or plural, or in a compound
-    (``trainingstoken``), else 0.
+    them, 1 if it has each in the plural or in a compound (``trainingstoken``), else 0.
     """
     if words[: len(wanted)] == wanted:
         return 3

@@ -137,13 +137,12 @@ def review_reach(
     factors: Mapping[str, float],
     fit: str | None = None,
 ) -> Finding:
-    """Check how far a goal lies beyond runs, along the axis on which it lies farthest.
-
-    It passes inside the runs' range, and beyond it as far as held-out runs tested.
+    """Check how far a goal lies beyond runs, along the axis on which it lies farthest;
+    it passes as far as held-out runs tested.
 
     ``goal``: runs to forecast. ``factors``: how far held-out runs reach beyond the
-    largest of the others, by axis. ``fit``: name of a fit of the runs in a
-    command, if there is one.
+    largest of the others, by axis. ``fit``: name of a fit of the runs in a command, if
+    there is one.
     """
     reached = distances(runs, goal, AXES, above=0)
     outside = {axis: far for axis, far in reached.items() if far.factor > INSIDE}

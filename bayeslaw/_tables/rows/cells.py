@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
     """Make a column for each field of a record (``config.N``), convert lists to text,
-    and columns of numbers that have another type (objects, categories, decimals) to
-    floats.
+    and numbers of another type (objects, categories, decimals) to floats.
     """
     columns: dict[Any, pd.Series] = {}
     if not table.columns.is_unique or not any(map(_holds_anything, table.dtypes)):

@@ -46,9 +46,8 @@ def with_common_levels(
 def number_alike(
     left: pd.DataFrame, right: pd.DataFrame, columns: Collection[str]
 ) -> tuple[Int[np.ndarray, " left"], Int[np.ndarray, " right"]]:
-    """Number the rows of two tables, so that rows which are equal in these columns have
-    one number: numbers of one level, or equal to ten digits, because files round more;
-    other cells as text.
+    """Number the rows of two tables, so that rows which are equal in these columns, up
+    to levels and ten digits, have one number.
     """
 
     def write(cell: object) -> str:
@@ -85,9 +84,8 @@ def is_of_model(
 
 
 def with_levels(runs: pd.DataFrame, of_design: bool = False) -> pd.DataFrame:
-    """Replace the values of all columns that have levels by those of their levels; a
-    table without losses is a design, and stays as it is unless ``of_design``. Points of
-    one run stay apart.
+    """Replace values by those of their levels; points of one run stay apart. A table
+    without losses is a design, and stays as it is unless ``of_design``.
     """
     if "loss" not in runs and not of_design:
         return runs

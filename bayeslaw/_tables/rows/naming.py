@@ -74,11 +74,9 @@ def named_rows(rows: Iterable[object], most: int = 3) -> str:
 
 
 def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
-    """Find the column that names the runs under another name; None if there is a column
-    ``run``, or if no column or several name runs.
-
-    Also describes a column with a usual name for the run's that cannot be it, because up
-    to a tenth of its names contradict it; None if there is none.
+    """Find the column that names the runs under another name, if there is one and no
+    ``run``. Also describes a column with a usual name for it that cannot be it, because
+    up to a tenth of its names contradict it. Each may be None.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None, None
@@ -128,9 +126,7 @@ class Curves(NamedTuple):
 
 def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     """Name each row's curve, if no column names runs and most rows are points of long
-    curves. Rows of a curve have equal settings and different D.
-
-    Returns None if there are names, or if curves have few points.
+    curves, with equal settings and different D; else None.
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None

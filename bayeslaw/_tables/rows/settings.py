@@ -83,10 +83,8 @@ def alike_but_settings(
     runs: pd.DataFrame, inputs: Collection[str] = ()
 ) -> Alike | None:
     """Find rows that are equal in all columns of the schema (and in ``inputs`` of a
-    law) but differ in other columns, such as ``lr``.
-
-    A setting belongs to a whole run and has few levels; names, seeds and measurements
-    are not settings. Returns None if there are no such rows.
+    law) but differ in settings: columns of whole runs with few levels, as ``lr``, and
+    not names, seeds or measurements. None if there are no such rows.
     """
     if "loss" not in runs:
         return None

@@ -202,9 +202,8 @@ def tuned(
 def _select_around(
     x: Float[np.ndarray, "row setting"], point: Float[np.ndarray, " setting"], near: int
 ) -> Bool[np.ndarray, " row"]:
-    """Select a cell's rows within ``near`` levels of a point in each setting, or within
-    more levels if these have fewer rows than a quadratic has coefficients. Near an end
-    of the sweep the window has as many levels, to one side.
+    """Select a cell's rows within ``near`` levels of a point in each setting, to one
+    side near an end of the sweep, or more levels if a quadratic has more coefficients.
     """
     count = (x.shape[1] + 1) * (x.shape[1] + 2) // 2
     is_near = np.zeros(len(x), bool)

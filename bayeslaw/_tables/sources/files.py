@@ -296,9 +296,8 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
 
 
 def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Melt a table whose headers hold settings, one column for each run or for each
-    size, to a row for each loss, with a warning. A table with ordinary column names is
-    unchanged.
+    """Melt a table with a column for each run or for each size to a row for each loss,
+    with a warning; one with ordinary names is unchanged.
     """
     names = list(map(str, table.columns))
     # a panel of runs as W&B exports it: NAME - METRIC, with its minimum and maximum

@@ -36,11 +36,8 @@ Rows = Sequence[Sequence[Any]]
 
 def split_sheet(rows: Rows, where: str) -> tuple[list[str], Rows]:
     """Find the names of columns, and the rows below them, in the cells of a sheet, and
-    say what is left out.
-
-    Rows above the header are titles: they have gaps where the header has a name for
-    each column. A row of units below it is not a run; its units become part of the
-    names, ``tokens [B]``.
+    say what is left out: titles above the header, which have gaps where it has names,
+    and a row of units below it, which become part of the names, ``tokens [B]``.
     """
     start = _find_header(rows)
     if start:

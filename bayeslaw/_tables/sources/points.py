@@ -47,9 +47,7 @@ class LoggedRun:
 
 def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """Make a row for each step of each run, columns ``run``, ``step``, metrics,
-    settings.
-
-    A setting that has the name of a metric, a loss, ``run`` or ``step`` becomes
+    settings; a setting that has the name of one of these or of a loss becomes
     ``config.NAME``.
     """
     if not runs:
@@ -104,10 +102,7 @@ def by_step(
     logged: Sequence[tuple[float, Mapping[str, Any]]],
 ) -> dict[float, dict[str, float]]:
     """Order metrics by step, from values logged call by call; the last value for a step
-    counts.
-
-    If the training logs its own step with every call, this step is used, because the
-    tracker's step may count calls.
+    counts. A step that the training logs with every call goes before the tracker's.
     """
     rows = [row for _, row in logged]
     shared = [name for name in OWN_STEP if all(name in row for row in rows)]
@@ -192,8 +187,7 @@ def step_factors(
     table: pd.DataFrame, batches: Sequence[str] = words.BATCH
 ) -> list[str]:
     """List the settings whose product is the tokens of a step: one that says so, else
-    batch and length, a batch per device times devices and accumulated batches; empty if
-    there are none.
+    batch and length, a batch per device times devices and accumulated batches.
     """
 
     def find(*names: str) -> list[str]:
