@@ -229,12 +229,18 @@ def read_trainer(place: str) -> list[LoggedRun]:
         state = _read_state(file)
         if at not in longest or state["global_step"] > longest[at]["global_step"]:
             longest[at] = state
+
+    def rename(metric: str) -> str:
+        # as the Trainer's loggers do: a bare ``loss`` is that of training
+        is_evaluated = metric.startswith("eval_")
+        return f"eval/{metric[5:]}" if is_evaluated else f"train/{metric}"
+
     runs = []
     for at, state in longest.items():
         names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
         settings = {name: state[name] for name in names if name in state}
         logged = [
-            (row["step"], {_rename_metric(k): v for k, v in row.items() if k != "step"})
+            (row["step"], {rename(k): v for k, v in row.items() if k != "step"})
             for row in state["log_history"]
             if isinstance(row, dict) and "step" in row
         ]
@@ -250,13 +256,6 @@ def _read_state(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise RunTableError(f"{file}: not a state that a Trainer has written")
-
-
-def _rename_metric(metric: str) -> str:
-    """Name a metric as the Trainer's loggers do: a bare ``loss`` is of training."""
-    if metric.startswith("eval_"):
-        return f"eval/{metric.removeprefix('eval_')}"
-    return f"train/{metric}"
 
 
 # -- Weights & Biases ------------------------------------------------------------------
