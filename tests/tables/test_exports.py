@@ -27,12 +27,21 @@ from known.stranger import CRASHED, PRETRAINED, RUNS, SIZES, stranger
         ({"step*batch*eval/len": "D"}, "D", [2e6, 4e6]),
         ({"a/b / batch": "replay"}, "replay", [0.1, 0.2]),
         ({"N*1e3": "N"}, "N", [1e11, 2e11]),
+        ({"old/(old+new)": "heat"}, "heat", [0.25, 0.5]),
+        ({"(new - old) / new": "heat"}, "heat", [2 / 3, 0.0]),
+        ({"old*2/new/2": "heat"}, "heat", [1 / 3, 1.0]),
+        ({"sqrt(old*new)/ln(new-part)": "heat"}, "heat", [np.sqrt(3) / np.log(2), 2 / np.log(1.5)]),
+        ({"new-part": "heat"}, "heat", [2.0, 1.5]),
+        ({"-old*(+new)": "heat"}, "heat", [-3.0, -4.0]),
     ],
-)
-def test_products_and_ratios_of_columns_are_read(columns, ours, expected):
-    """Names may hold the signs; what is made of other columns can be in them."""
+)  # fmt: skip
+def test_columns_are_made_of_others_by_arithmetic(columns, ours, expected):
+    """Names may hold the signs, and count before them; what is made of other columns can
+    be in them.
+    """
     table = {"pre_B": [30, 30], "size_M": [1, 2], "N": [1e8, 2e8], "step": [10, 20]}
     table |= {"batch": [100, 100], "eval/len": [2000, 2000], "a/b": [10, 20]}
+    table |= {"old": [1, 2], "new": [3, 2], "new-part": [2.0, 1.5]}
     runs, _ = read(table, columns=columns)
     assert runs[ours].tolist() == pytest.approx(expected)
     assert runs["step"].tolist() == [10, 20]

@@ -83,13 +83,6 @@ def test_names_that_a_shell_would_change_are_quoted():
     assert runs["N"].tolist() == [1e8]
 
 
-def test_nothing_is_mapped_unasked():
-    table = pd.DataFrame({"n_params": [1e8], "val_loss": [2.0]})
-    with pytest.warns(RunTableWarning, match="called N and loss") as said:
-        assert list(bayeslaw.read_runs(table)) == ["n_params", "val_loss"]
-    assert proposed(str(said[0].message)) == {"N": "n_params", "loss": "val_loss"}
-
-
 # -- every command ---------------------------------------------------------------------
 
 
@@ -424,10 +417,14 @@ def test_what_is_pasted_is_checked(columns, says):
         bayeslaw.read_runs(pd.DataFrame(columns | LOSSES), columns=mapping)
 
 
-@pytest.mark.parametrize("missing", ["N", "D", "loss"])
-def test_a_foreign_name_beside_ours_is_told(missing):
+@pytest.mark.parametrize("missing", [["N"], ["D"], ["loss"], ["N", "loss"]])
+def test_a_foreign_name_beside_ours_is_told_and_nothing_is_mapped_unasked(missing):
     ours = {"N": SIZES["params"], "D": [1e9, 2e9, 1e9, 2e9], "loss": LOSSES["val_loss"]}
-    theirs = {"N": "n_params", "D": "tokens", "loss": "val_loss"}[missing]
-    table = pd.DataFrame(ours).rename(columns={missing: theirs})
-    with pytest.warns(RunTableWarning, match=f"called {missing}, .*{theirs}"):
-        bayeslaw.read_runs(table)
+    names = {"N": "n_params", "D": "tokens", "loss": "val_loss"}
+    theirs = {name: names[name] for name in missing}
+    table = pd.DataFrame(ours).rename(columns=theirs)
+    with pytest.warns(
+        RunTableWarning, match=f"called {' and '.join(missing)}, "
+    ) as said:
+        assert list(bayeslaw.read_runs(table)) == list(table)
+    assert proposed(str(said[0].message)) == theirs
