@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 FEWEST = 12  # least number of rows in which a part is looked for
 
 
-# -- gaps, whenever a table is read ----------------------------------------------------
-
-
 def find_gaps(runs: pd.DataFrame) -> Iterator[str]:
     """Write a line for each column with two parts at least 10,000 times apart (in
     measured tables neighbours are under 100 times apart), or with one or two rows far
@@ -181,9 +178,6 @@ def find_misplaced(whole: Surface) -> Iterator[str]:
                     f"{within:.1%}: a digit too many or too few?"
                 )
                 break
-
-
-# -- a part of the rows ----------------------------------------------------------------
 
 
 def find_parts(whole: Surface) -> list[str]:

@@ -26,9 +26,6 @@ from bayeslaw._tables.sources.points import (
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
 
-# -- TensorBoard -----------------------------------------------------------------------
-
-
 def read_tensorboard(place: str) -> list[LoggedRun]:
     """Read all runs below a folder (or of one event file); a folder is a run."""
     folder, files = files_below(place, "*tfevents*", "one with event files")
@@ -88,9 +85,6 @@ def _read_events(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]
         for name, value in start.hparams.items():
             settings[name] = getattr(value, value.WhichOneof("kind"))
     return settings, by_time(logged)
-
-
-# -- MLflow ----------------------------------------------------------------------------
 
 
 def read_mlflow(place: str) -> list[LoggedRun]:
@@ -187,9 +181,6 @@ def _parse_setting(text: str) -> float | str:
         return text
 
 
-# -- Trackio ---------------------------------------------------------------------------
-
-
 def read_trackio(place: str) -> list[LoggedRun]:
     """Read a project's runs in Trackio's folder, or the one of ``TRACKIO_DIR``."""
     trackio = imported("trackio", "trackio")
@@ -210,9 +201,6 @@ def read_trackio(place: str) -> list[LoggedRun]:
         settings = _drop_internal(run.config or {})
         runs.append(LoggedRun(run.name, settings, by_step(logged)))
     return runs
-
-
-# -- Hugging Face's Trainer ------------------------------------------------------------
 
 
 def read_trainer(place: str) -> list[LoggedRun]:
@@ -256,9 +244,6 @@ def _read_state(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise RunTableError(f"{file}: not a state that a Trainer has written")
-
-
-# -- Weights & Biases ------------------------------------------------------------------
 
 
 def read_wandb(place: str) -> list[LoggedRun]:
