@@ -104,8 +104,8 @@ def _take_starts(runs: pd.DataFrame, tolerance: float) -> pd.DataFrame:
         of_source = group([key for key in keys if key != "domain"])
         before[SOURCE_LOSS_BEFORE] = of_source.transform("mean")
     for column, values in before.items():
-        known = runs.get(column, values)
-        runs = runs.assign(**{column: known.fillna(values)})
+        known = runs[column].fillna(values) if column in runs else values
+        runs = runs.assign(**{column: known})
     warn(
         f"{is_start.sum()} rows of no tokens (D = 0) are taken as the loss before "
         f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"

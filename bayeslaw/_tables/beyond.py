@@ -68,6 +68,13 @@ class Distance(NamedTuple):
             return f"beyond the {end} {column}"
         return f"{self.times:.3g} times the {end} {column}"
 
+    def sentence(self, axis: str, rows: str = "") -> str:
+        """Describe the place along one of the `AXES`. ``rows``: how many lie so far."""
+        return (
+            f"{axis} = {format_count(self.value)} ({AXES[axis]}){rows} lies "
+            f"{self.factor:.3g} times beyond the runs that were fitted ({self.ends})"
+        )
+
 
 # keys of a place in JSON (`tell_distance`)
 PLACE = {"*": Distance, "inside": bool, "tested": float}
@@ -126,11 +133,8 @@ def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
     for axis, place in distances(table, runs, AXES, above=0).items():
         new = values_along(runs, axis)
         if place.factor > FAR and new is not None:
-            rows = _count_rows(_factors(new, place.low, place.high) > FAR)
-            lines.append(
-                f"{axis} = {format_count(place.value)} ({AXES[axis]}){rows} lies "
-                f"{place.factor:.3g} times beyond the runs that were fitted ({place.ends})"
-            )
+            is_far = _factors(new, place.low, place.high) > FAR
+            lines.append(place.sentence(axis, _count_rows(is_far)))
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
 

@@ -37,9 +37,9 @@ HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Tell which runs are rows of a fit's table, by their numbers; shape (run,)."""
-    keys = []
-    if isinstance(table, pd.DataFrame):
-        keys = [c for c in numeric_columns(runs) if c in table]
+    if not isinstance(table, pd.DataFrame):
+        return np.zeros(len(runs), bool)
+    keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
     rows, new = number_alike(table, runs, keys)
@@ -63,8 +63,9 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
     """Select the runs of a fit's domains, if both name them; refuse a table without."""
-    tables = (table, runs)
-    if any(t is None or "domain" not in t or t["domain"].isna().all() for t in tables):
+    if table is None:
+        return runs
+    if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
         return runs
     fitted = table["domain"].astype(str)
     rows = runs[runs["domain"].astype(str).isin(fitted)]
@@ -78,8 +79,7 @@ def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
-    is_known = isinstance(table, pd.DataFrame) and "domain" in table
-    if not is_known or "domain" not in runs:
+    if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
         return
     domains = table["domain"].astype(str).unique()
     names = runs["domain"].astype(str)

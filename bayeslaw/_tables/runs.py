@@ -405,8 +405,11 @@ def frame_of(source: object) -> pd.DataFrame:
             return pd.DataFrame([source] if is_row else dict(source))
         except ValueError as error:  # columns of several lengths
             raise RunTableError(f"a table of runs: {error}") from None
-    is_list = isinstance(source, list) and source
-    if is_list and all(isinstance(record, Mapping) for record in source):
+    if (
+        isinstance(source, list)
+        and source
+        and all(isinstance(record, Mapping) for record in source)
+    ):
         return pd.DataFrame(source)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "

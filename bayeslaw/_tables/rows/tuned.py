@@ -384,11 +384,11 @@ def _find_lowest(
         found.append(
             _find_vertex(a, np.array(b), scales[k] * curvature, errors, u[rows])
         )
-    at, vertex, sd, *others = map(np.array, zip(*found, strict=True))
+    at, vertex, sd, log_loss, log_sd, at_edge = map(np.array, zip(*found, strict=True))
     vertex, away = vertex + centre, stats.t.ppf(0.95, freedom) * sd
     apart = [(int(i), int(j)) for i, j in pairs[~is_known]]
     ends = vertex - away, vertex + away
-    return _Lowest(at + centre, *ends, *others, apart, is_skewed)
+    return _Lowest(at + centre, *ends, log_loss, log_sd, at_edge, apart, is_skewed)
 
 
 def _solve(
