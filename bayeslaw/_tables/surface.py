@@ -20,6 +20,9 @@ from bayeslaw._base.numbers import format_count
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    Values = Float[np.ndarray, " run"]
+    Terms = Float[np.ndarray, "run term"]
+
 CLEAR = 4.0  # standard errors from which on losses clearly rise or fall
 BESIDE_REPLAY = ("N", "D", "ptpp")  # at equal values of these replay moves losses
 
@@ -43,10 +46,7 @@ def partial_slope(
 
 
 def fit_slope(
-    x: Float[np.ndarray, " run"],
-    beside: Float[np.ndarray, "run term"],
-    y: Float[np.ndarray, " run"],
-    least: float = 1e-20,
+    x: Values, beside: Terms, y: Values, least: float = 1e-20
 ) -> tuple[float, float, int]:
     """Fit the slope of ``y`` in ``x`` beside other terms, by least squares of what these
     leave of both (Frisch and Waugh 1933).
@@ -76,8 +76,8 @@ class Surface:
 
     runs: pd.DataFrame
     columns: Collection[str]
-    design: Float[np.ndarray, "run term"]
-    y: Float[np.ndarray, " run"]
+    design: Terms
+    y: Values
     coefficients: Float[np.ndarray, " term"]
 
     @classmethod
@@ -98,7 +98,7 @@ class Surface:
         return cls(runs, columns, design, y, solved.x)
 
     @cached_property
-    def misses(self) -> Float[np.ndarray, " run"]:
+    def misses(self) -> Values:
         """How far each log loss lies above the surface, shape (run,)."""
         return self.y - self.design @ self.coefficients
 
@@ -114,7 +114,7 @@ class Surface:
 
 def surface_terms(
     runs: pd.DataFrame, columns: Collection[str], at: pd.DataFrame | None = None
-) -> Float[np.ndarray, "run term"]:
+) -> Terms:
     """Compute the terms of a `Surface` at each run, or at each row of ``at``."""
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
     axes = [_standardise(runs, c, at) for c in usable if runs[c].nunique() > 1]
@@ -128,7 +128,7 @@ def surface_terms(
 
 def _standardise(
     runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
-) -> Float[np.ndarray, " run"]:
+) -> Values:
     """Standardise a column, in logs if above 0, by the runs; at the rows ``at``, if any."""
     values = runs[column].to_numpy(float)
     wanted = values if at is None else at[column].to_numpy(float)
@@ -138,11 +138,7 @@ def _standardise(
 
 
 def outliers(
-    misses: Float[np.ndarray, " run"],
-    times: float,
-    least: float = 0.02,
-    *,
-    in_part: bool = False,
+    misses: Values, times: float, least: float = 0.02, *, in_part: bool = False
 ) -> Bool[np.ndarray, " run"]:
     """Tell which rows are gross outliers, shape (run,): ``times`` the median distance
     off, and over ``least`` in log loss.

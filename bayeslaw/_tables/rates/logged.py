@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float, Int
 
+    Curves = dict[str, Int[np.ndarray, " curve_row"]]
+    Logged = Float[np.ndarray, " row"]
+
 MOST_STEPS = 10_000_000
 
 
@@ -96,7 +99,7 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
 
 def _add(
     table: pd.DataFrame,
-    curves: dict[str, Int[np.ndarray, " curve_row"]],
+    curves: Curves,
     settings: Mapping[str, float | None] | None = None,
     lr_power: float = 0.0,
     lenient: bool = False,
@@ -138,9 +141,7 @@ def _add(
     return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
 
 
-def _find_curves(
-    table: pd.DataFrame, rows: Int[np.ndarray, " row"]
-) -> dict[str, Int[np.ndarray, " curve_row"]]:
+def _find_curves(table: pd.DataFrame, rows: Int[np.ndarray, " row"]) -> Curves:
     """Group rows by curve; empty if no named curve has several steps."""
     for column in (c for c in ("run", "schedule", "curve") if c in table):
         if not (table.groupby(column, observed=True)["step"].nunique() > 1).any():
@@ -162,19 +163,19 @@ def _compute_curve(
     name: str,
     warmup: float | None,
     split: float | None,
-    lr_power: float,
+    power: float,
 ) -> Float[np.ndarray, "row area"]:
     steps, logged = curve["step"].to_numpy(float), curve["lr"].to_numpy(float)
     rates = fill_in(steps, logged, warmup=warmup, where=name)
     # after each step, from step 0; without a split there is no adaptation
     after = np.zeros((len(rates) + 1, len(COLUMNS)))
     if split == 0:  # pre-training is unknown
-        adapted = areas(rates, lr_power=lr_power)
+        adapted = areas(rates, lr_power=power)
         after[:, :2] = np.nan
         after[1:, 2:] = np.column_stack([adapted.S1, adapted.S2])
     else:
         last = len(rates) if split is None else int(split)
-        phases = schedule_areas(rates[:last], rates[last:], lr_power=lr_power)
+        phases = schedule_areas(rates[:last], rates[last:], lr_power=power)
         after[1:] = phases[list(COLUMNS)].to_numpy()
     return after[steps.astype(int)]
 
@@ -201,11 +202,7 @@ def _read_setting(
 
 
 def fill_in(
-    steps: Float[np.ndarray, " row"],
-    rates: Float[np.ndarray, " row"],
-    *,
-    warmup: float | None = None,
-    where: str = "table",
+    steps: Logged, rates: Logged, *, warmup: float | None = None, where: str = "table"
 ) -> Float[np.ndarray, " step"]:
     """Interpolate the rate at every step up to the last logged one, shape (step,)."""
     is_finite = np.isfinite(steps) & np.isfinite(rates)

@@ -20,6 +20,8 @@ from bayeslaw._tables.rows.naming import unnamed_curves
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    Distinct = Float[np.ndarray, " value"]
+
 # what is set before a run, and last the tokens, which differ along it
 COLUMNS = ("N", "U", "ptpp", "pretrain_tokens", "replay", "D")
 TOLERANCE = 1e-3  # of tokens and sizes, and of what is computed from them
@@ -151,9 +153,7 @@ def at_levels(
 
 
 def _find_clusters(
-    position: Float[np.ndarray, " value"],
-    following: Int[np.ndarray, " value"],
-    within: float,
+    position: Distinct, following: Int[np.ndarray, " value"], within: float
 ) -> list[tuple[int, int]]:
     """List the first and last value of each level of several values, for sorted
     positions. A level has no value's ``following`` one in it.

@@ -33,6 +33,11 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    Losses = Float[np.ndarray, " row"]
+    Rows = Float[np.ndarray, "row setting"]
+    Point = Float[np.ndarray, " setting"]
+    Lowest = Float[np.ndarray, "cell setting"]
+    Square = Float[np.ndarray, "_ _"]
 
 ROUNDS = 5  # of choosing the rows near a cell's lowest point
 
@@ -199,9 +204,7 @@ def tuned(
     return table.iloc[np.argsort(best)]
 
 
-def _select_around(
-    x: Float[np.ndarray, "row setting"], point: Float[np.ndarray, " setting"], near: int
-) -> Bool[np.ndarray, " row"]:
+def _select_around(x: Rows, point: Point, near: int) -> Bool[np.ndarray, " row"]:
     """Select a cell's rows within ``near`` levels of a point in each setting, to one
     side near an end of the sweep, or more levels if a quadratic has more coefficients.
     """
@@ -218,7 +221,7 @@ def _select_around(
     return is_near
 
 
-def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
+def _is_enough(x: Rows) -> bool:
     """Tell whether a cell's rows have the levels and runs that a quadratic needs."""
     levels = [len(np.unique(values)) for values in x.T]
     # the curvature is that of all cells: a cell's own are the height and the slopes
@@ -235,9 +238,9 @@ class _Lowest(NamedTuple):
     losses rise faster on one side.
     """
 
-    at: Float[np.ndarray, "cell setting"]
-    low: Float[np.ndarray, "cell setting"]
-    high: Float[np.ndarray, "cell setting"]
+    at: Lowest
+    low: Lowest
+    high: Lowest
     log_loss: Float[np.ndarray, " cell"]
     log_sd: Float[np.ndarray, " cell"]
     at_edge: Bool[np.ndarray, " cell"]
@@ -246,11 +249,7 @@ class _Lowest(NamedTuple):
 
 
 def _find_vertex(
-    a: float,
-    b: Float[np.ndarray, " setting"],
-    curvature: Float[np.ndarray, "setting setting"],
-    errors: Float[np.ndarray, "coefficient coefficient"],
-    swept: Float[np.ndarray, "row setting"],
+    a: float, b: Point, curvature: Square, errors: Square, swept: Rows
 ) -> tuple[Any, ...]:
     """Find the lowest point of a + b . x + x' G x (G the ``curvature``), at the vertex or
     at an end of the sweep. ``errors``: covariance of a, b and the upper triangle of G.
@@ -289,10 +288,7 @@ def _find_vertex(
 
 
 def _find_lowest(
-    cells: Int[np.ndarray, " row"],
-    x: Float[np.ndarray, "row setting"],
-    y: Float[np.ndarray, " row"],
-    around: Float[np.ndarray, "cell setting"] | None = None,
+    cells: Int[np.ndarray, " row"], x: Rows, y: Losses, around: Lowest | None = None
 ) -> _Lowest | None:
     """Fit quadratics with one curvature for all cells. Find their lowest points within
     each cell's sweep; None if losses do not bend upwards.
@@ -392,7 +388,7 @@ def _find_lowest(
 
 
 def _solve(
-    basis: Float[np.ndarray, "row product"], y: Float[np.ndarray, " row"]
+    basis: Float[np.ndarray, "row product"], y: Losses
 ) -> tuple[Float[np.ndarray, " product"], float]:
     coefficients, *_ = np.linalg.lstsq(basis, y)
     return coefficients, float(((y - basis @ coefficients) ** 2).sum())
@@ -406,9 +402,7 @@ def _is_better(misses: float, before: float, added: int, freedom: int) -> bool:
     return bool(before - misses > worth)
 
 
-def _multiply_pairs(
-    x: Float[np.ndarray, "row setting"],
-) -> Float[np.ndarray, "row pair"]:
+def _multiply_pairs(x: Rows) -> Float[np.ndarray, "row pair"]:
     """Multiply settings in pairs i <= j, as x' G x sums them by G's upper triangle."""
     units = _symmetric_units(x.shape[1])
     return np.einsum("ri,pij,rj->rp", x, units, x)
