@@ -39,10 +39,9 @@ def renamed(
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
-    ``pairs``: the user's expressions ("theirs") with names of the schema ("ours").
-    An expression is a column, a product, ratio or sum of columns and numbers
-    (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"old/(old+new)"``), also of a
-    column's natural logarithm or square root (``"ln(ppl)"``,
+    ``pairs``: the user's expressions ("theirs") with names of the schema ("ours"): a
+    column, a product, ratio or sum of columns and numbers (``"tokens_B*1e9"``,
+    ``"old/(old+new)"``), also of a column's logarithm or square root (``"ln(ppl)"``,
     ``"batch_sd/sqrt(batches)"``), or one number for all rows (``"124M"``). It can use
     other columns of the schema that ``pairs`` make. A tracker's prefix is dropped if
     the name without it is in the schema, not in the table, and unique.

@@ -201,11 +201,9 @@ class PastMinimumWarning(RunTableWarning):
 
 def past_minimum(runs: pd.DataFrame) -> str | None:
     """Write a line about runs whose loss passed its minimum, or settings of runs of one
-    row each: it rose over three points, by half a percent and by four times their noise;
-    None without such.
-
-    Points of long curves are taken together, so that there are at most twelve. A source
-    may rise, and is left out, and so is what is forgotten.
+    row each: it rose over three points (of at most twelve), by half a percent and by
+    four times their noise; None without such. A source may rise, and is left out, and
+    so is what is forgotten.
     """
     has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
     along = "step" if has_points and "step" in runs else "D"

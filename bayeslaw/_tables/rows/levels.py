@@ -112,15 +112,14 @@ def at_levels(
 ) -> Float[np.ndarray, " row"]:
     """Replace each value by that of its level, shape (row,); values not above 0 stay.
 
-    Values are of one level if all of them lie within a relative distance of each other,
-    and thirty times farther from any other value. So a fine grid, the steps of a curve and
-    values drawn at random keep all their levels. A level's value is the roundest in it,
-    and of those the most frequent.
+    Values are of one level if all of them lie within a relative distance (``within``)
+    of each other, and thirty times farther from any other value. So a fine grid, the
+    steps of a curve and values drawn at random keep all their levels. A level's value
+    is the roundest in it, and of those the most frequent.
 
-    ``within``: largest relative distance of two values of a level. ``of_share``: whether
-    distances are also relative to one minus the value, as .999 and .9995 are different
-    shares. ``curve``: the run of each row, as numbers. Two values of one run are two
-    levels, unless they differ by the rounding of arithmetic.
+    ``of_share``: whether distances are also relative to one minus the value, as .999
+    and .9995 are different shares. ``curve``: the run of each row, as numbers: two
+    values of one run are two levels, unless they differ by the rounding of arithmetic.
     """
     levels = np.array(values, float)
     has_level = np.isfinite(levels) & (levels > 0)

@@ -290,15 +290,14 @@ def _find_vertex(
 def _find_lowest(
     cells: Int[np.ndarray, " row"], x: Rows, y: Losses, around: Lowest | None = None
 ) -> _Lowest | None:
-    """Fit quadratics with one curvature for all cells. Find their lowest points within
-    each cell's sweep; None if losses do not bend upwards.
+    """Fit quadratics with one curvature for all cells, and find their lowest points
+    within each cell's sweep; None if losses do not bend upwards.
 
-    Where losses show it, products of three settings are added, and a scale of each cell's
-    curvature. ``around``: the cells' lowest points by a fit before, from which
-    settings are measured; such products are those of all cells only there.
-
-    Heights and slopes are projected out of a cell's rows, so that what is left tells of
-    the curvature alone (Frisch and Waugh 1933).
+    Where losses show it, products of three settings are added, and a scale of each
+    cell's curvature. ``around``: the lowest points by a fit before, from which settings
+    are measured; only there are such products those of all cells. Heights and slopes
+    are projected out of a cell's rows, so that what is left tells of the curvature
+    alone (Frisch and Waugh 1933).
     """
     code = np.unique(cells, return_inverse=True)[1]
     count, size = int(code.max()) + 1, x.shape[1]
