@@ -13,21 +13,10 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import LOSS_BEFORE
-from bayeslaw._tables import words
-from bayeslaw._tables.expression import (
-    Expression,
-    columns_read,
-    first_name,
-    parse,
-    shared_number,
-)
-from bayeslaw._tables.rows.naming import (
-    LOSSES,
-    NAMES,
-    ColumnMap,
-    as_names,
-    check_repeated,
-)
+from bayeslaw._tables import expression, words
+from bayeslaw._tables.expression import columns_read, parse, shared_number
+from bayeslaw._tables.rows import naming
+from bayeslaw._tables.rows.naming import NAMES, check_repeated
 from bayeslaw._tables.words import EXPORTED, is_setting, name_words, without_unit
 
 # columns of a row that holds both domains' losses
@@ -75,7 +64,7 @@ def renamed(
     plain = {t: o for t, o in pairs if t in out and o not in NAMES}
     out = out.rename(columns=plain)
 
-    read: dict[str, Expression] = {}
+    read: dict[str, expression.Expression] = {}
     for theirs, ours in pairs:
         # of a column that names runs the original stays: a law may read it
         names_runs = theirs in table and ours in NAMES and ours != theirs
@@ -86,13 +75,13 @@ def renamed(
                     f"the table has a column {ours!r} already; rename or drop it to give "
                     "another"
                 )
-            cells = as_names(table[theirs]) if names_runs else shared
+            cells = naming.as_names(table[theirs]) if names_runs else shared
             out = out.assign(**{ours: cells})
         elif theirs not in table:
             new = {name for _, name in pairs if name != ours}
             parsed = parse(theirs, there | new)
             if parsed is None:
-                raise _no_column(table, first_name(theirs), ours, schema)
+                raise _no_column(table, expression.first_name(theirs), ours, schema)
             read[ours] = parsed
 
     # columns that are made of others, in order of their dependence
@@ -124,7 +113,7 @@ def renamed(
         for name, ours in bare.items()
         if ours in schema
         and ours not in out
-        and not (is_setting(name) and ours in LOSSES)
+        and not (is_setting(name) and ours in naming.LOSSES)
     }
     times = Counter(meant.values())
     out = out.rename(columns={n: ours for n, ours in meant.items() if times[ours] == 1})
@@ -132,7 +121,7 @@ def renamed(
     return out
 
 
-def pairs_of(columns: ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
+def pairs_of(columns: naming.ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
     """List the pairs (theirs, ours) of a mapping of the user's expressions to names of
     the schema: a dictionary, or texts ``ours=theirs`` as on the command line.
 
