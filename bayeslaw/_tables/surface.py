@@ -178,10 +178,11 @@ def rise_along(
             terms += [other**2 for other in others]
         y = np.log(rows["loss"].to_numpy(float))
         slope, error, freedom = fit_slope(axis, np.column_stack(terms), y)
-        rise = float(np.expm1(slope * np.ptp(axis)))
         # six rows beyond the number of terms, and a false rise in one of 100,000
-        is_clear = error <= 0 or stdtr(freedom, -slope / error) <= 1e-5
-        if freedom >= 6 and is_clear and rise > 0.01:
+        if freedom < 6 or (error > 0 and stdtr(freedom, -slope / error) > 1e-5):
+            continue
+        rise = float(np.expm1(slope * np.ptp(axis)))
+        if rise > 0.01:
             return part, rise
     return None
 
