@@ -16,6 +16,8 @@ from bayeslaw._tables.runs import NUMERIC
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    Values = Float[np.ndarray, " run"]
+
 # factor beyond the fitted range from which extrapolation is called far; published tests
 # of laws forecast up to 9 times the largest stage
 FAR = 10.0
@@ -172,9 +174,7 @@ def own_beyond(
     return lines
 
 
-def _factors(
-    values: Float[np.ndarray, " run"], low: float, high: float
-) -> Float[np.ndarray, " run"]:
+def _factors(values: Values, low: float, high: float) -> Values:
     """Compute the factors by which values lie beyond either end of a range, under 1
     inside. A value of 0 or less lies infinitely far below a range above 0.
     """
@@ -210,9 +210,7 @@ def less_data(replay: float, low: float, high: float) -> str:
     return f"{times:.3g} times less {domain} data in a token"
 
 
-def _count_times_less(
-    replay: Float[np.ndarray, " run"], low: float, high: float
-) -> Float[np.ndarray, " run"]:
+def _count_times_less(replay: Values, low: float, high: float) -> Values:
     """Compute how many times a domain's share of the data is smaller than at any of the
     fitted replays: the target's above their range, and the source's below it.
     """
@@ -222,9 +220,7 @@ def _count_times_less(
     return np.maximum(less_target, less_source)
 
 
-def values_along(
-    columns: pd.DataFrame, axis: str, above: float = 0.0
-) -> Float[np.ndarray, " run"] | None:
+def values_along(columns: pd.DataFrame, axis: str, above: float = 0.0) -> Values | None:
     """Select the finite values of an axis, such as D/N, over ``above``, if any."""
     # missing columns, and cells that are no numbers, are NaN
     known = columns.reindex(columns=[*powers_of(axis)])

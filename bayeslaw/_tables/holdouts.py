@@ -23,6 +23,8 @@ from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    Levels = Float[np.ndarray, " level"]
+
 MIN_ROWS = 8  # least rows to fit
 FEW = 5  # with fewer held-out runs, coverage says nothing
 MOST = 3  # most hold-outs of one table that test a plan
@@ -48,17 +50,11 @@ class HoldOut:
 
     @classmethod
     def at(
-        cls,
-        axis: str,
-        levels: Float[np.ndarray, " level"],
-        edge: float,
-        *,
-        planned: float | None = None,
-        end: float = math.inf,
+        cls, axis: str, levels: Levels, edge: float, end: float = math.inf
     ) -> HoldOut:
         """Leave out the levels of an axis from an edge on, up to an end."""
         below, top = levels[levels < edge].max(), levels[levels < end].max()
-        return cls(axis, float(edge), float(below), float(top), planned, end)
+        return cls(axis, float(edge), float(below), float(top), end=end)
 
     def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
         """Select the runs to leave out and forecast, shape (run,)."""
@@ -166,7 +162,7 @@ def default_axes(runs: pd.DataFrame) -> list[str]:
     return [axis for axis in axes if len(np.unique(axis_values(runs, axis))) > 1]
 
 
-def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " level"]:
+def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Levels:
     """List the levels of an axis in some tables, ascending; near ones are one."""
     values = [axis_values(runs, axis) for runs in tables if has_axis(runs, axis)]
     x = np.concatenate([np.zeros(0), *values])
@@ -176,7 +172,7 @@ def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " 
     return levels[is_new]
 
 
-def _cut(x: Float[np.ndarray, " run"]) -> tuple[Float[np.ndarray, " level"], bool]:
+def _cut(x: Float[np.ndarray, " run"]) -> tuple[Levels, bool]:
     """Find the levels of an axis, and tell whether they are true levels: of more than
     twelve, the starts of six groups of equal counts are returned instead.
     """
@@ -232,7 +228,7 @@ def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
     levels, are_levels = _cut(x)
     stages = []
     for low, high in pairwise([*levels[1:], math.inf]):
-        stage = HoldOut.at(axis, x, low, end=high)
+        stage = HoldOut.at(axis, x, low, high)
         start, end = _format_edge(low), _format_edge(high)
         name = f"{axis} {start}" if are_levels else f"{axis} {start} to {end}"
         stages.append((name if are_levels or high < math.inf else stage.name, stage))
@@ -287,8 +283,8 @@ def hold_outs(
 
     def leave_out(axis: str, first: int = -1) -> HoldOut:
         """Hold out all levels from an index on."""
-        edge = levels[axis][first]
-        return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
+        hold_out = HoldOut.at(axis, levels[axis], levels[axis][first])
+        return replace(hold_out, planned=places.get(axis))
 
     def times_beyond(axis: str) -> float:
         """Tell how far the plan lies beyond the table; 0 inside."""
