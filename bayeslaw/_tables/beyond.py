@@ -60,7 +60,7 @@ class Distance(NamedTuple):
         return f"{format_count(self.low)} to {format_count(self.high)}"
 
     def is_tested(self, reached: float) -> bool:
-        """Tell whether left-out runs lay as far beyond the others' largest value."""
+        """Tell whether left-out runs lay as far beyond the others' largest (``reached``)."""
         return self.is_inside or 1 < self.times <= (1 + SAME) * reached
 
     def phrase(self, column: str) -> str:

@@ -193,7 +193,7 @@ def _is_beside(
 
 
 def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
-    """Write a query for the commonest setting of ``columns``; of some, for the best."""
+    """Write a query for the commonest setting of ``columns``; of equals, the best."""
     names = list(columns)
     losses = runs.groupby(names, sort=False)["loss"].agg(["size", "mean"])
     # a setting may be called size or mean, too
