@@ -88,9 +88,7 @@ def distances(
     columns: Collection[str] = ("N", "ptpp", "D/N", "replay"),
     above: float = -np.inf,
 ) -> dict[str, Distance]:
-    """Measure where the farthest of some runs lies relative to a table, along the
-    columns of which both have values over ``above``, within a tolerance for rounding.
-    """
+    """Measure where the farthest of some runs lies relative to a table, by column."""
     places = {}
     for name in columns:
         fitted, new = (values_along(rows, name, above) for rows in (table, runs))
@@ -175,9 +173,7 @@ def own_beyond(
 
 
 def _factors(values: Values, low: float, high: float) -> Values:
-    """Compute the factors by which values lie beyond either end of a range, under 1
-    inside. A value of 0 or less lies infinitely far below a range above 0.
-    """
+    """Compute how many times values lie beyond a range, under 1 inside it."""
     over = values / high if high > 0 else np.where(values > high, np.inf, 0.0)
     under = np.full(len(values), np.inf if low > 0 else 0.0)
     return np.maximum(over, np.divide(low, values, out=under, where=values > 0))
@@ -211,9 +207,7 @@ def less_data(replay: float, low: float, high: float) -> str:
 
 
 def _count_times_less(replay: Values, low: float, high: float) -> Values:
-    """Compute how many times a domain's share of the data is smaller than at any of the
-    fitted replays: the target's above their range, and the source's below it.
-    """
+    """Count how many times less data of a domain a token has than at fitted replays."""
     least = 1e-3  # smaller shares count as this, so that 0 has a finite factor
     less_target = np.maximum(1 - high, least) / np.maximum(1 - replay, least)
     less_source = np.maximum(low, least) / np.maximum(replay, least)

@@ -143,9 +143,7 @@ def _propose_similar(name: str, runs: pd.DataFrame) -> str:
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
-    """Refuse a column that is empty at some row. ``who`` begins the message, for
-    example "law 'dcpt' needs"; ``fill`` names a remedy besides leaving such rows out.
-    """
+    """Refuse a column with empty cells. ``who`` needs it; ``fill``: a remedy."""
     empty = runs[name].isna().to_numpy()
     if not empty.any():
         return

@@ -269,9 +269,7 @@ def _shift(whole: Surface) -> Iterator[Way]:
 
 
 def _shorten(whole: Surface) -> Iterator[Way]:
-    """Try a fraction of D for the smaller part of the rows, as of runs that ended before
-    their planned tokens; half of the rows must come within 1% of the surface.
-    """
+    """Try a fraction of D for fewer rows, if that brings half of all within 1%."""
     runs, columns = whole.runs, whole.columns
     has_tokens = "D" in columns and runs["D"].nunique() > 1 and (runs["D"] > 0).all()
     # one of these fractions is near any

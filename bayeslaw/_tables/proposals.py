@@ -272,9 +272,7 @@ def _find_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> 
 
 
 def _propose_losses(columns: Columns) -> dict[str, str]:
-    """Find a column of losses for target and source each, or one for the loss; with two,
-    also those before adaptation, by the words that tell the two apart.
-    """
+    """Find losses of target and source, else one; of two also those before."""
     if {*LOSSES} & {*columns.names}:
         return {}
     best, named = columns.losses, columns.words

@@ -365,9 +365,7 @@ def as_runs(source: object) -> pd.DataFrame:
 
 
 def as_design(source: object) -> pd.DataFrame:
-    """Return a table of runs of which some columns are read, but no losses: as it is,
-    its numbers checked as those of `as_runs`; or read it from the path of its file.
-    """
+    """Return a table of which no losses are read, numbers checked; or read a path."""
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
     table = frame_of(source)
@@ -454,9 +452,7 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
 def _parse_numbers(
     runs: pd.DataFrame,
 ) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
-    """Convert schema columns to floats, with reasons by column and row if not. Warn of
-    shares of which some are percent, and of counts that may have overflowed.
-    """
+    """Convert the schema's columns to floats; tell by column and row why others."""
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells, of_share = runs[name], name == "replay" or is_share(name)

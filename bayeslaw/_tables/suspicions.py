@@ -79,9 +79,6 @@ def describe_unjudged_units(runs: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-# -- figures ---------------------------------------------------------------------------
-
-
 def _compare_losses(runs: pd.DataFrame) -> float:
     """Divide losses by Hoffmann's (2022) at N and D: of the domain farthest off."""
     # smaller models may read bytes
@@ -162,9 +159,6 @@ def _find_divided_again(runs: pd.DataFrame) -> pd.Series | float:
         if not is_near.any() and (small == share).sum() < rows:
             return small[small == share]
     return nan
-
-
-# -- rows ------------------------------------------------------------------------------
 
 
 def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:

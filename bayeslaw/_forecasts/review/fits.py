@@ -54,9 +54,7 @@ def _review_fit(
     refit: bool,
     seed: int,
 ) -> Iterator[Finding]:
-    """Review one posterior. ``held_out``: measured runs that it has not seen. ``refit``:
-    whether to leave stages out and fit again if it keeps no such forecasts.
-    """
+    """Review a posterior by rows held out or by stages, left out again if ``refit``."""
     runs = posterior.runs
     yield _review_diagnostics(posterior)
 

@@ -354,9 +354,7 @@ def _review_tokens(runs: pd.DataFrame) -> Finding:
 
 
 def _review_replay(runs: pd.DataFrame) -> Iterator[Finding]:
-    """Check whether losses of target and source move with replay as they should, but for
-    moves of less than half a percent; nothing if domain or replay is unknown.
-    """
+    """Check whether losses of target and source move with replay as they should."""
     domain = _domain(runs)
     if domain not in ("target", "source") or "replay" not in runs:
         return

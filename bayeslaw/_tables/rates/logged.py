@@ -104,9 +104,7 @@ def _add(
     lr_power: float = 0.0,
     lenient: bool = False,
 ) -> pd.DataFrame:
-    """Add the areas of each curve; warn of those whose early warm-up was assumed. If
-    ``lenient``, warn of curves without areas, too, and add none if no curve has them.
-    """
+    """Add the areas of each curve; ``lenient``: warn of those without, not refuse."""
     values = np.full((len(table), len(COLUMNS)), np.nan)
     failed, assumed = [], []
     for name, rows in curves.items():

@@ -68,9 +68,7 @@ def is_of_numbers(kind: Any) -> bool:
 
 
 def read_numbers(cells: pd.Series, **options: Any) -> tuple[pd.Series, dict[Any, str]]:
-    """Convert cells to floats; empty cells, and those that are not numbers, are NaN. Also
-    returns why cells are not numbers, by label. ``options``: those of `parse_number`.
-    """
+    """Convert cells to floats, empty ones and others to NaN; and tell why others."""
     reasons: dict[Any, str] = {}
     if is_of_numbers(cells.dtype):
         return pd.Series(cells.to_numpy(float, na_value=np.nan), cells.index), reasons

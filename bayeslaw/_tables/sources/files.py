@@ -156,9 +156,7 @@ def sheet_of(path: str | Path) -> tuple[Path, str | None]:
 
 
 def _read_text(path: Path) -> str:
-    """Read a text file, compressed or not, without a byte-order mark: UTF-16, UTF-8, or
-    else, with a warning, the Western code page in which Excel writes CSV on Windows.
-    """
+    """Read a text, compressed or not, in UTF-16 or UTF-8, else in Windows-1252."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
             (name,) = archive.namelist()

@@ -129,9 +129,7 @@ def _is_number(value: Any) -> bool:
 def by_time(
     logged: Sequence[tuple[float, float, str, Any]],
 ) -> dict[float, dict[str, float]]:
-    """Order metrics by step, from (time, step, metric, value) of each value. The order is
-    that of time over all metrics, because a restart writes some steps again.
-    """
+    """Order metrics by step, written in order of time: a restart writes some again."""
     in_order = sorted(logged, key=lambda event: event[0])
     return by_step([(step, {name: value}) for _, step, name, value in in_order])
 
