@@ -89,7 +89,11 @@ def alike_but_settings(
     if "loss" not in runs:
         return None
     keys = [c for c in runs if _is_read(c) or c in inputs]
-    settings = _list_settings(runs, inputs)
+    schema = {*NUMERIC, *TEXT, *inputs}
+    if not {"step", *COLUMNS} & set(runs):
+        # here lr is a setting of the run and not the rate of a step
+        schema.discard("lr")
+    settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
         return None
     for c in runs[settings].select_dtypes("float"):
@@ -137,15 +141,6 @@ def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
     )
 
 
-def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
-    """List the columns of settings that neither the schema nor ``inputs`` of a law has."""
-    schema = {*NUMERIC, *TEXT, *inputs}
-    if not {"step", *COLUMNS} & set(runs):
-        # here lr is a setting of the run and not the rate of a step
-        schema.discard("lr")
-    return [c for c in runs if c not in schema and _is_setting(runs, c)]
-
-
 def are_levels(cells: pd.Series) -> bool:
     """Tell whether cells are numbers above 0, which have logarithms."""
     if pd.api.types.is_bool_dtype(cells):
@@ -158,10 +153,9 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
     """List further settings that differ among rows of a cell at one level of each of
     ``settings``, or do not move with them in one direction: the cell is a sweep of all.
     """
-    others = {*_list_settings(runs)} - {*settings}
-    if "lr" in runs and "lr" not in settings and _is_setting(runs, "lr"):
-        # also in a table of steps: rows of one cell are of one step
-        others.add("lr")
+    # lr also in a table of steps: rows of one cell are of one step
+    schema = {*NUMERIC, *TEXT} - {"lr"} | {*settings}
+    others = [c for c in runs if c not in schema and _is_setting(runs, c)]
     beside = set()
     cells = pd.Series(cells_of(runs))
     for setting in settings:
