@@ -231,25 +231,23 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read JSON lines, an array of records, or one record of columns."""
     example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
 
-    def refusal(where: str, reason: str) -> RunTableError:
-        do = "give each record of names and values on one line"
-        return RunTableError(f"{path}: {where}{reason}; {do}")
+    def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, times in Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise RunTableError(f"{name!r} is there {times} times; keep one value")
+        return dict(pairs)
 
     def parse(text: str, where: str = "") -> Any:
-        def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            for name, times in Counter(name for name, _ in pairs).items():
-                if times > 1:
-                    what = f"{name!r} is there {times} times; keep one value"
-                    raise refusal(where, what)
-            return dict(pairs)
-
         try:
             return json.loads(text, object_pairs_hook=as_record)
         except RecursionError:
             reason = "records within records, too deep to be read"
         except json.JSONDecodeError as error:
             reason = f"not JSON ({error})"
-        raise refusal(where, reason)
+        except RunTableError as error:
+            reason = str(error)
+        do = "give each record of names and values on one line"
+        raise RunTableError(f"{path}: {where}{reason}; {do}")
 
     try:
         is_one_object = isinstance(json.loads(text), dict)
