@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,43 +47,12 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     A table without replay, stages or a column ``model`` has no adaptation and is
     unchanged. Learning curves are unchanged, too, because step 0 is not a checkpoint.
     """
-    keys = _list_keys(runs)
-    if not keys and "model" in runs and not {"run", "step"} <= set(runs):
-        keys = ["model"]  # a fine-tuned model, not a learning curve
-    of_domain = ["domain"] if "domain" in runs else []
-    is_start = np.zeros(len(runs), bool)
-    if keys and {"D", "loss"} <= set(runs):
-        is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
-    if is_start.any() and not is_start.all():
-        losses = runs["loss"].where(is_start)
-        keys = _add_names(runs, losses, keys + of_domain, tolerance)
-        own = losses.groupby([runs[key] for key in keys])
-        apart = (own.transform("max") / own.transform("min") - 1).max()
-        if apart > tolerance:
-            warn(
-                f"rows of no tokens (D = 0) with one {' and '.join(keys)} "
-                f"differ in loss by up to {apart:.0%}: are they of several checkpoints? "
-                "then say what tells them apart (ptpp, or pretrain_tokens, or a column "
-                "checkpoint); their mean is taken"
-            )
-        before = {LOSS_BEFORE: own.transform("mean")}
-        of_source = losses.where(runs["domain"] == "source") if of_domain else None
-        if of_source is not None and of_source.notna().any():
-            same = [runs[key] for key in keys if key != "domain"]
-            before[SOURCE_LOSS_BEFORE] = of_source.groupby(same).transform("mean")
-        for column, values in before.items():
-            values = runs[column].fillna(values) if column in runs else values
-            runs = runs.assign(**{column: values})
-        runs = runs[~is_start]
-        warn(
-            f"{is_start.sum()} rows of no tokens (D = 0) are taken as the loss before "
-            f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
-        )
+    runs = _take_starts(runs, tolerance)
     keys = _list_keys(runs)
     columns = (*LOSSES_BEFORE, "target_loss_before") if keys else ()
     for column in (c for c in columns if c in runs):
-        own_keys = keys + of_domain if column == LOSS_BEFORE else keys
-        losses = runs.groupby(own_keys)[column]
+        of_domain = ["domain"] if column == LOSS_BEFORE and "domain" in runs else []
+        losses = runs.groupby(keys + of_domain)[column]
         # the first value and not the mean, which can differ in the last digit
         agree = losses.transform("max") <= (1 + tolerance) * losses.transform("min")
         filled = runs[column].fillna(losses.transform("first").where(agree))
@@ -96,6 +66,53 @@ def complete_losses(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame
     return runs
 
 
+def _take_starts(runs: pd.DataFrame, tolerance: float) -> pd.DataFrame:
+    """Take rows of no tokens as the losses before adaptation of their checkpoints."""
+    keys = _list_keys(runs)
+    if not keys and "model" in runs and not {"run", "step"} <= set(runs):
+        keys = ["model"]  # a fine-tuned model, not a learning curve
+    if not keys or not {"D", "loss"} <= set(runs):
+        return runs
+    is_start = ((runs["D"] == 0) & runs["loss"].notna()).to_numpy()
+    if not is_start.any() or is_start.all():
+        return runs
+    losses = runs["loss"].where(is_start)
+    keys += ["domain"] if "domain" in runs else []
+
+    def group(names: list[str]) -> Any:
+        return losses.groupby([runs[name] for name in names])
+
+    # names, as of data sets, tell apart checkpoints whose losses differ, if by them every
+    # row has such a loss
+    for name in runs.select_dtypes(exclude="number").columns.difference(keys):
+        least, most = (group(keys).transform(end) for end in ("min", "max"))
+        is_known = group([*keys, name]).transform("count").all()
+        if (most > (1 + tolerance) * least).any() and is_known:
+            keys = [*keys, name]
+    own = group(keys)
+    apart = (own.transform("max") / own.transform("min") - 1).max()
+    if apart > tolerance:
+        warn(
+            f"rows of no tokens (D = 0) with one {' and '.join(keys)} "
+            f"differ in loss by up to {apart:.0%}: are they of several checkpoints? "
+            "then say what tells them apart (ptpp, or pretrain_tokens, or a column "
+            "checkpoint); their mean is taken"
+        )
+    before = {LOSS_BEFORE: own.transform("mean")}
+    if "domain" in runs and (runs["domain"][is_start] == "source").any():
+        losses = losses.where(runs["domain"] == "source")
+        of_source = group([key for key in keys if key != "domain"])
+        before[SOURCE_LOSS_BEFORE] = of_source.transform("mean")
+    for column, values in before.items():
+        known = runs[column].fillna(values) if column in runs else values
+        runs = runs.assign(**{column: known})
+    warn(
+        f"{is_start.sum()} rows of no tokens (D = 0) are taken as the loss before "
+        f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
+    )
+    return runs[~is_start]
+
+
 def _list_keys(runs: pd.DataFrame) -> list[str]:
     """List the columns that identify a checkpoint; empty if the table has none."""
     if "checkpoint" in runs and runs["checkpoint"].notna().all():
@@ -104,21 +121,6 @@ def _list_keys(runs: pd.DataFrame) -> list[str]:
         return [c for c in ("N", "ptpp") if c in runs]
     # without ptpp all checkpoints belong to one stage
     return ["N"] if {"N", "replay"} <= set(runs) else []
-
-
-def _add_names(
-    runs: pd.DataFrame, starts: pd.Series, keys: list[str], tolerance: float
-) -> list[str]:
-    """Add names, as of data sets, to keys that do not tell apart the losses of rows of no
-    tokens (``starts``, empty at other rows), if by them every row has such a loss.
-    """
-    for name in runs.select_dtypes(exclude="number").columns.difference(keys):
-        own = starts.groupby([runs[key] for key in keys])
-        split = starts.groupby([runs[key] for key in (*keys, name)])
-        are_apart = own.transform("max") > (1 + tolerance) * own.transform("min")
-        if are_apart.any() and split.transform("count").all():
-            keys = [*keys, name]
-    return keys
 
 
 def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:
@@ -150,9 +152,6 @@ def doubt_baseline(table: pd.DataFrame, run: Mapping[str, float]) -> list[str]:
         f"{-np.expm1(-below):.0%} below what the table's checkpoints say of this size and "
         f"stage ({np.exp(level):.3g}): was it measured on the same data, in the same unit?"
     ]
-
-
-# -- rows that are no finished runs ----------------------------------------------------
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:

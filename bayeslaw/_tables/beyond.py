@@ -14,7 +14,9 @@ from bayeslaw._tables.rows.levels import SAME
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
+
+    Values = Float[np.ndarray, " run"]
 
 # factor beyond the fitted range from which extrapolation is called far; published tests
 # of laws forecast up to 9 times the largest stage
@@ -58,9 +60,7 @@ class Distance(NamedTuple):
         return f"{format_count(self.low)} to {format_count(self.high)}"
 
     def is_tested(self, reached: float) -> bool:
-        """Tell whether left-out runs lay as far beyond the others' largest value, by a
-        factor of ``reached``. Nothing is left out below the smallest.
-        """
+        """Tell whether left-out runs lay as far beyond the others' largest (``reached``)."""
         return self.is_inside or 1 < self.times <= (1 + SAME) * reached
 
     def phrase(self, column: str) -> str:
@@ -88,9 +88,7 @@ def distances(
     columns: Collection[str] = ("N", "ptpp", "D/N", "replay"),
     above: float = -np.inf,
 ) -> dict[str, Distance]:
-    """Measure where the farthest of some runs lies relative to a table, along the
-    columns of which both have values over ``above``, within a tolerance for rounding.
-    """
+    """Measure where the farthest of some runs lies relative to a table, by column."""
     places = {}
     for name in columns:
         fitted, new = (values_along(rows, name, above) for rows in (table, runs))
@@ -126,9 +124,8 @@ def read_places(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Distance]:
 
 
 def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
-    """Write a line for each axis along which runs lie over `FAR` times beyond the
-    table (a fit's runs; no lines if it is not a table), and one if their replay is
-    outside the table's range.
+    """Write a line for each axis along which runs lie over `FAR` times beyond a fit's
+    table, and one if their replay is outside the table's range.
     """
     if not isinstance(table, pd.DataFrame):
         return []
@@ -136,11 +133,14 @@ def far_beyond(table: object, runs: pd.DataFrame) -> list[str]:
     for axis, place in distances(table, runs, AXES, above=0).items():
         new = values_along(runs, axis)
         if place.factor > FAR and new is not None:
-            count = int(np.sum(_factors(new, place.low, place.high) > FAR))
-            rows = f" in {count} of {len(new)} rows" if len(new) > 1 else ""
-            lines.append(place.sentence(axis, rows))
+            is_far = _factors(new, place.low, place.high) > FAR
+            lines.append(place.sentence(axis, _count_rows(is_far)))
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
+
+
+def _count_rows(is_far: Bool[np.ndarray, " run"]) -> str:
+    return f" in {is_far.sum()} of {len(is_far)} rows" if len(is_far) > 1 else ""
 
 
 def own_beyond(
@@ -149,16 +149,13 @@ def own_beyond(
     inputs: Collection[str],
     units: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write a line for each column outside the schema along which runs lie more than
-    `FAR` times beyond the table. The unit of distance is half the column's range if the
-    column has values of 0 or less, where a factor has no meaning.
-
-    ``inputs``: the columns that laws read. ``units``: those that a formula states.
+    """Write a line for each column outside the schema of those that laws read
+    (``inputs``) along which runs lie over `FAR` times beyond the table, or as many
+    halves of a range that reaches 0. ``units``: those that a formula states.
     """
+    own = [n for n in dict.fromkeys(inputs) if n not in NUMERIC and n in table]
     lines = []
-    for name in dict.fromkeys(inputs):
-        if name in NUMERIC or name not in table or name not in runs:
-            continue
+    for name in (name for name in own if name in runs):
         low, high = float(table[name].min()), float(table[name].max())
         x, how = runs[name].to_numpy(float), "times"
         times = _factors(x, low, high)
@@ -175,12 +172,8 @@ def own_beyond(
     return lines
 
 
-def _factors(
-    values: Float[np.ndarray, " run"], low: float, high: float
-) -> Float[np.ndarray, " run"]:
-    """Compute the factors by which values lie beyond either end of a range, under 1
-    inside. A value of 0 or less lies infinitely far below a range above 0.
-    """
+def _factors(values: Values, low: float, high: float) -> Values:
+    """Compute how many times values lie beyond a range, under 1 inside it."""
     over = values / high if high > 0 else np.where(values > high, np.inf, 0.0)
     under = np.full(len(values), np.inf if low > 0 else 0.0)
     return np.maximum(over, np.divide(low, values, out=under, where=values > 0))
@@ -200,9 +193,8 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     if not outside.any():
         return None
     worst = float(new[np.argmax(times)])
-    rows = f" in {outside.sum()} of {len(new)} rows" if len(new) > 1 else ""
     return (
-        f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
+        f"replay {100 * worst:.4g}%{_count_rows(outside)} lies outside that of the runs that were fitted "
         f"({low:.0%} to {high:.0%}): {less_data(worst, low, high)}"
     )
 
@@ -214,21 +206,15 @@ def less_data(replay: float, low: float, high: float) -> str:
     return f"{times:.3g} times less {domain} data in a token"
 
 
-def _count_times_less(
-    replay: Float[np.ndarray, " run"], low: float, high: float
-) -> Float[np.ndarray, " run"]:
-    """Compute how many times a domain's share of the data is smaller than at any of the
-    fitted replays: the target's above their range, and the source's below it.
-    """
+def _count_times_less(replay: Values, low: float, high: float) -> Values:
+    """Count how many times less data of a domain a token has than at fitted replays."""
     least = 1e-3  # smaller shares count as this, so that 0 has a finite factor
     less_target = np.maximum(1 - high, least) / np.maximum(1 - replay, least)
     less_source = np.maximum(low, least) / np.maximum(replay, least)
     return np.maximum(less_target, less_source)
 
 
-def values_along(
-    columns: pd.DataFrame, axis: str, above: float = 0.0
-) -> Float[np.ndarray, " run"] | None:
+def values_along(columns: pd.DataFrame, axis: str, above: float = 0.0) -> Values | None:
     """Select the finite values of an axis, such as D/N, over ``above``, if any."""
     # missing columns, and cells that are no numbers, are NaN
     known = columns.reindex(columns=[*powers_of(axis)])

@@ -13,31 +13,11 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._law.columns import LOSS_BEFORE
-from bayeslaw._tables.expression import (
-    Expression,
-    columns_read,
-    first_name,
-    parse,
-    shared_number,
-)
-from bayeslaw._tables.rows.naming import (
-    LOSSES,
-    NAMES,
-    ColumnMap,
-    as_names,
-    check_repeated,
-)
-from bayeslaw._tables.words import (
-    BITS,
-    EXPORTED,
-    PERPLEXITY,
-    TOKENS,
-    in_nats_per_token,
-    is_setting,
-    name_words,
-    unit_of_name,
-    without_unit,
-)
+from bayeslaw._tables import expression, words
+from bayeslaw._tables.expression import columns_read, parse, shared_number
+from bayeslaw._tables.rows import naming
+from bayeslaw._tables.rows.naming import NAMES, check_repeated
+from bayeslaw._tables.words import EXPORTED, is_setting, name_words, without_unit
 
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
@@ -48,10 +28,9 @@ def renamed(
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
-    ``pairs``: the user's expressions ("theirs") with names of the schema ("ours").
-    An expression is a column, a product, ratio or sum of columns and numbers
-    (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"old/(old+new)"``), also of a
-    column's natural logarithm or square root (``"ln(ppl)"``,
+    ``pairs``: the user's expressions ("theirs") with names of the schema ("ours"): a
+    column, a product, ratio or sum of columns and numbers (``"tokens_B*1e9"``,
+    ``"old/(old+new)"``), also of a column's logarithm or square root (``"ln(ppl)"``,
     ``"batch_sd/sqrt(batches)"``), or one number for all rows (``"124M"``). It can use
     other columns of the schema that ``pairs`` make. A tracker's prefix is dropped if
     the name without it is in the schema, not in the table, and unique.
@@ -85,7 +64,7 @@ def renamed(
     plain = {t: o for t, o in pairs if t in out and o not in NAMES}
     out = out.rename(columns=plain)
 
-    read: dict[str, Expression] = {}
+    read: dict[str, expression.Expression] = {}
     for theirs, ours in pairs:
         # of a column that names runs the original stays: a law may read it
         names_runs = theirs in table and ours in NAMES and ours != theirs
@@ -96,13 +75,13 @@ def renamed(
                     f"the table has a column {ours!r} already; rename or drop it to give "
                     "another"
                 )
-            cells = as_names(table[theirs]) if names_runs else shared
+            cells = naming.as_names(table[theirs]) if names_runs else shared
             out = out.assign(**{ours: cells})
         elif theirs not in table:
             new = {name for _, name in pairs if name != ours}
             parsed = parse(theirs, there | new)
             if parsed is None:
-                raise _no_column(table, first_name(theirs), ours, schema)
+                raise _no_column(table, expression.first_name(theirs), ours, schema)
             read[ours] = parsed
 
     # columns that are made of others, in order of their dependence
@@ -134,7 +113,7 @@ def renamed(
         for name, ours in bare.items()
         if ours in schema
         and ours not in out
-        and not (is_setting(name) and ours in LOSSES)
+        and not (is_setting(name) and ours in naming.LOSSES)
     }
     times = Counter(meant.values())
     out = out.rename(columns={n: ours for n, ours in meant.items() if times[ours] == 1})
@@ -142,7 +121,7 @@ def renamed(
     return out
 
 
-def pairs_of(columns: ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
+def pairs_of(columns: naming.ColumnMap | Sequence[str] | None) -> list[tuple[str, str]]:
     """List the pairs (theirs, ours) of a mapping of the user's expressions to names of
     the schema: a dictionary, or texts ``ours=theirs`` as on the command line.
 
@@ -183,31 +162,25 @@ def replaced(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[str]
 
 
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
-    """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
-    bits per byte or a perplexity as nats per token.
-    """
-    is_name, words = theirs in table, set(name_words(theirs))
+    """Refuse a column whose name contradicts its use as ptpp, or as nats per token."""
+    is_name, of_name = theirs in table, {*name_words(theirs)}
     is_loss = "loss" in ours and is_name
     meaning = ""
-    if (
-        ours == "ptpp"
-        and words & TOKENS
-        and not words & {"per", "ratio", "tpp", "ptpp"}
-    ):
+    if ours == "ptpp" and of_name & words.TOKENS and not of_name & words.OF_A_RATIO:
         read = None if is_name else parse(theirs, {*map(str, table.columns), "N"})
-        factor = unit_of_name(theirs) if is_name else ""
+        factor = words.unit_of_name(theirs) if is_name else ""
         if read is None or not read.divides:
             meaning = (
                 "tokens by its name, and ptpp is pre-training tokens per parameter: write "
                 f'--column "ptpp={theirs}{factor}/N" (rename it if it is per parameter)'
             )
-    elif is_loss and words & PERPLEXITY:
+    elif is_loss and of_name & words.PERPLEXITY:
         meaning = (
             f"a perplexity by its name, and {ours} is nats per token: write --column "
-            f'"{ours}=ln({theirs})"'
+            f'"{ours}={words.in_nats(theirs)}"'
         )
-    elif is_loss and words & BITS:
-        meaning = f"by its name {in_nats_per_token(theirs, ours)}"
+    elif is_loss and of_name & words.BITS:
+        meaning = f"by its name {words.in_nats_per_token(theirs, ours)}"
     if meaning:
         raise RunTableError(f"{theirs!r} is {meaning}")
 
@@ -224,9 +197,8 @@ def _no_column(
             "; the other way round? on the command line the schema's name comes first, "
             f"--column {theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
         )
-    return RunTableError(
-        f"the table has no column {theirs!r} to read as {ours!r}{hint}"
-    )
+    what = f"column {theirs!r} to read as {ours!r}"
+    return RunTableError(f"the table has no {what}{hint}")
 
 
 def melt_losses(

@@ -67,15 +67,14 @@ class Expression:
         """Compute column ``ours`` from the cells of the columns that are read. Cells that
         are not numbers stay as text: an error follows only if their rows are used.
         """
-        written = [cells[name] for name in self.columns]
-        numbers = [read_numbers(column)[0] for column in written]
-        for name, column, x in zip(self.columns, written, numbers, strict=True):
-            if x.isna().all() and not column.isna().all():
+        numbers = {name: read_numbers(cells[name])[0] for name in self.columns}
+        for name, x in numbers.items():
+            if x.isna().all() and not cells[name].isna().all():
                 raise RunTableError(
                     f"column {name!r} is not numbers, so nothing can be made of it"
                 )
-        read = {f"_{i}": x for i, x in enumerate(numbers)}
-        factor, first = self.factor, written[0]
+        read = {f"_{i}": x for i, x in enumerate(numbers.values())}
+        factor, first = self.factor, cells[self.columns[0]]
         if factor in (1e3, 1e6, 1e9, 1e12, 0.01):
             # a cell that states its unit, as 25% in mix/100, needs no factor of units
             stated = first.map(
@@ -87,13 +86,13 @@ class Expression:
                     f"themselves ({first[stated].iloc[0]}): they are read as written, and "
                     f"the factor of {ours!r} is left out there"
                 )
-            read["_0"] = numbers[0].mask(stated, numbers[0] / factor)
+            read["_0"] = read["_0"].mask(stated, read["_0"] / factor)
         functions = {name: partial(self._take, name) for name in FUNCTIONS}
         values = grammar.evaluate(self.tree, read, functions).map(drop_rounding)
-        for column, x in zip(reversed(written), reversed(numbers), strict=True):
-            is_text = x.isna() & column.notna()
+        for name in reversed(self.columns):
+            is_text = numbers[name].isna() & cells[name].notna()
             if is_text.any():
-                values = values.astype(object).mask(is_text, column.astype(object))
+                values = values.astype(object).mask(is_text, cells[name].astype(object))
         return values
 
     def _take(self, name: str, values: Any) -> Any:
@@ -106,9 +105,7 @@ class Expression:
 
 
 def parse(text: str, names: Collection[str]) -> Expression | None:
-    """Read an expression of the columns ``names``, of which the longest counts; None if
-    the text is none, is too long, or reads no column.
-    """
+    """Read an expression of columns, the longest name first; None if it is none."""
     by_length = sorted(filter(None, names), key=len, reverse=True)
     named = "|".join(map(re.escape, by_length)) or "(?!)"
     token = re.compile(rf"({named}){NAME_END}|({NUMBER})|{SIGN}")

@@ -36,9 +36,7 @@ HANDFUL = 24  # with at most this many rows, priors decide what the rows cannot
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-    """Tell which runs are rows of a posterior's table, by comparing the levels of all
-    their numbers, and their losses; shape (run,).
-    """
+    """Tell which runs are rows of a fit's table, by their numbers; shape (run,)."""
     if not isinstance(table, pd.DataFrame):
         return np.zeros(len(runs), bool)
     keys = [c for c in numeric_columns(runs) if c in table]
@@ -57,16 +55,14 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         do = 'say whose losses they are, or leave them out (--where "domain.notna()")'
         refuse(row_numbers(table)[unnamed], "domain", "empty", do)
     domain = table["domain"].astype(str)
-    names = sorted(
-        domain.unique(), key=lambda name: (name != "target", name != "source", name)
-    )
-    return {name: table[domain == name] for name in names}
+    return {
+        name: table[domain == name]
+        for name in sorted({*domain}, key=lambda x: (x != "target", x != "source", x))
+    }
 
 
 def own_rows(table: pd.DataFrame | None, runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of a fit's domains, and refuse runs of other domains only; all
-    runs if either names none.
-    """
+    """Select the runs of a fit's domains, if both name them; refuse a table without."""
     if table is None:
         return runs
     if any("domain" not in t or t["domain"].isna().all() for t in (table, runs)):
@@ -108,14 +104,14 @@ def covariates(
         if name not in runs:
             similar = _propose_similar(name, runs)
             if not is_tuned or with_settings:
-                forecast = (
+                before = (
                     "; a fit of other checkpoints may forecast it for a forecast "
                     "(--before, docs/howto/chains.md)"
-                ) * (name in LOSSES_BEFORE)
+                )
                 raise RunTableError(
                     f"law {law.name!r} needs column {name!r} "
                     f"({NUMERIC.get(name, 'covariate')}), which the table lacks{similar}; "
-                    f"{it_has(runs)}{forecast}"
+                    f"{it_has(runs)}{before * (name in LOSSES_BEFORE)}"
                 )
             if similar:
                 warn(
@@ -136,20 +132,18 @@ def covariates(
 
 
 def _propose_similar(name: str, runs: pd.DataFrame) -> str:
-    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     # names and descriptions are compared: lr is described as a learning rate
+    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     words = (name.casefold(), NUMERIC.get(name, name).casefold())
-    close = [c for word in words for c in difflib.get_close_matches(word, folded, 1)]
-    if not close:
-        return ""
-    meant = folded[close[0]]
-    return f' (is it {meant!r}? write --column "{name}={meant}")'
+    for close in (difflib.get_close_matches(word, folded, 1) for word in words):
+        if close:
+            meant = folded[close[0]]
+            return f' (is it {meant!r}? write --column "{name}={meant}")'
+    return ""
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
-    """Refuse a column that is empty at some row. ``who`` begins the message, for
-    example "law 'dcpt' needs"; ``fill`` names a remedy besides leaving such rows out.
-    """
+    """Refuse a column with empty cells. ``who`` needs it; ``fill``: a remedy."""
     empty = runs[name].isna().to_numpy()
     if not empty.any():
         return
@@ -181,9 +175,7 @@ def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 def sds_of_log_loss(
     runs: pd.DataFrame, nats: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"] | None:
-    """Convert the standard errors ``loss_sd`` to sds of log loss, shape (run,), for
-    runs with losses ``nats``; None if the table has no such column.
-    """
+    """Convert ``loss_sd`` to sds of log loss, shape (run,); None without the column."""
     if LOSS_SD not in runs:
         return None
     do = "write 0 where the loss is exact"
@@ -193,14 +185,11 @@ def sds_of_log_loss(
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
-    """Propose a reference run in the middle of the table, rounded to one digit. The
-    result is empty unless the table's models are so far from a billion parameters that
-    priors in nats at that size do not suit.
+    """Propose a reference run in the middle of a table, rounded to one digit, if its
+    models are too far from a billion parameters for priors in nats at that size.
     """
-    if "N" not in runs:
-        return {}
     # the reference run of the laws that come with this has a billion parameters
-    if not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
+    if "N" not in runs or not _are_far(runs["N"].min(), runs["N"].max(), 1e9):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
     return {c: float(f"{np.exp(np.log(x).mean()):.0e}") for c, x in positive.items()}
@@ -211,12 +200,8 @@ def _are_far(low: float, high: float, reference: float) -> bool:
 
 
 def domains_mixed(runs: pd.DataFrame) -> str | None:
-    """Write the warning of two domains in one table, since one law can only average
-    their losses; None for one domain.
-    """
-    if "domain" not in runs:
-        return None
-    rows = runs.groupby(runs["domain"].astype(str)).groups
+    """Write the warning of several domains, whose losses one law can only average."""
+    rows = runs.groupby(runs["domain"].astype(str)).groups if "domain" in runs else {}
     if len(rows) < 2:
         return None
     listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
@@ -255,11 +240,10 @@ def check_fittable(
     apart: Collection[str] = (),
 ) -> None:
     """Refuse a table that a law cannot be fitted to; warn where priors decide what the
-    rows cannot.
+    rows cannot: exponents of a column with one level keep their priors.
 
-    Exponents of a column with one level keep their priors, at any number of rows.
-    ``requested`` names the exponents whose prior the user set: no warning concerns
-    them. With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
+    ``requested``: the exponents whose prior the user set, of which nothing is said.
+    With ``handful``, up to `HANDFUL` runs may be fewer than the parameters. Rows that
     differ in a column of ``apart`` belong to different domains; without one, runs of
     several domains give a warning.
     """

@@ -23,6 +23,8 @@ from bayeslaw._tables.rows.levels import SAME, TOLERANCE, at_levels
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    Levels = Float[np.ndarray, " level"]
+
 MIN_ROWS = 8  # least rows to fit
 FEW = 5  # with fewer held-out runs, coverage says nothing
 MOST = 3  # most hold-outs of one table that test a plan
@@ -48,17 +50,11 @@ class HoldOut:
 
     @classmethod
     def at(
-        cls,
-        axis: str,
-        levels: Float[np.ndarray, " level"],
-        edge: float,
-        *,
-        planned: float | None = None,
-        end: float = math.inf,
+        cls, axis: str, levels: Levels, edge: float, end: float = math.inf
     ) -> HoldOut:
         """Leave out the levels of an axis from an edge on, up to an end."""
         below, top = levels[levels < edge].max(), levels[levels < end].max()
-        return cls(axis, float(edge), float(below), float(top), planned, end)
+        return cls(axis, float(edge), float(below), float(top), end=end)
 
     def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
         """Select the runs to leave out and forecast, shape (run,)."""
@@ -109,15 +105,12 @@ class HoldOut:
         )
         if self.planned is None:
             return tested
-        plan = describe_level(self.axis, self.planned)
+        plan = f"{tested}; the plan's {describe_level(self.axis, self.planned)} lie"
         if not self.is_in_direction:
-            return f"{tested}; the plan's {plan} lie within the table"
+            return f"{plan} within the table"
         further = self.planned / self.top
-        is_near = further <= INSIDE * self.times_tested
-        return (
-            f"{tested}; the plan's {plan} lie {further:.2g} times beyond the table, "
-            f"{'no farther' if is_near else 'farther'} than this tests"
-        )
+        how = "no farther" if further <= INSIDE * self.times_tested else "farther"
+        return f"{plan} {further:.2g} times beyond the table, {how} than this tests"
 
 
 def describe_level(axis: str, level: float) -> str:
@@ -150,10 +143,7 @@ def axis_values(runs: pd.DataFrame, axis: str) -> Float[np.ndarray, " run"]:
 
 def stage_axis(runs: pd.DataFrame) -> str:
     """Choose the axis of pre-training stages: ``ptpp``, or ``N*ptpp`` if each stage is
-    a number of tokens that several sizes share.
-
-    In the second case ``ptpp`` has a level for each size, and its largest level is not
-    a stage.
+    a number of tokens that several sizes share, so that ptpp has a level for each size.
     """
     if not has_axis(runs, "N*ptpp"):
         return "ptpp"
@@ -172,7 +162,7 @@ def default_axes(runs: pd.DataFrame) -> list[str]:
     return [axis for axis in axes if len(np.unique(axis_values(runs, axis))) > 1]
 
 
-def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " level"]:
+def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Levels:
     """List the levels of an axis in some tables, ascending; near ones are one."""
     values = [axis_values(runs, axis) for runs in tables if has_axis(runs, axis)]
     x = np.concatenate([np.zeros(0), *values])
@@ -182,7 +172,7 @@ def levels_of(tables: Iterable[pd.DataFrame], axis: str) -> Float[np.ndarray, " 
     return levels[is_new]
 
 
-def _cut(x: Float[np.ndarray, " run"]) -> tuple[Float[np.ndarray, " level"], bool]:
+def _cut(x: Float[np.ndarray, " run"]) -> tuple[Levels, bool]:
     """Find the levels of an axis, and tell whether they are true levels: of more than
     twelve, the starts of six groups of equal counts are returned instead.
     """
@@ -238,13 +228,10 @@ def upper_stages(runs: pd.DataFrame, axis: str) -> list[tuple[str, HoldOut]]:
     levels, are_levels = _cut(x)
     stages = []
     for low, high in pairwise([*levels[1:], math.inf]):
-        stage = HoldOut.at(axis, x, low, end=high)
-        name = stage.name
-        if are_levels:
-            name = f"{axis} {_format_edge(low)}"
-        elif high < math.inf:
-            name = f"{axis} {_format_edge(low)} to {_format_edge(high)}"
-        stages.append((name, stage))
+        stage = HoldOut.at(axis, x, low, high)
+        start, end = _format_edge(low), _format_edge(high)
+        name = f"{axis} {start}" if are_levels else f"{axis} {start} to {end}"
+        stages.append((name if are_levels or high < math.inf else stage.name, stage))
     return stages
 
 
@@ -252,20 +239,19 @@ def stages_in_direction(
     names: Iterable[str], table: pd.DataFrame, run: pd.DataFrame
 ) -> list[str]:
     """Choose the names of the stages along the axes on which a run extrapolates, or all
-    if it lies inside the table.
-
-    Stages of tokens are ignored, because they hold only the ends of runs.
+    if it lies inside the table. Stages of tokens hold only the ends of runs, and are
+    ignored.
     """
     axes = {name: name.partition(FROM)[0] for name in names}
-    stages, beyond = [], []
-    for name, axis in axes.items():
-        if "D" in powers_of(axis) or not has_axis(run, axis):
-            continue
-        stages.append(name)
+    stages = [
+        n for n, a in axes.items() if "D" not in powers_of(a) and has_axis(run, a)
+    ]
+
+    def is_beyond(axis: str) -> bool:
         most = axis_values(table, axis).max()
-        if axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most:
-            beyond.append(name)
-    return beyond or stages
+        return bool(axis_values(run.head(1), axis)[0] > (1 + TOLERANCE) * most)
+
+    return [name for name in stages if is_beyond(axes[name])] or stages
 
 
 # -- what tests a plan -----------------------------------------------------------------
@@ -277,14 +263,13 @@ def hold_outs(
     question: Mapping[str, Any] | None = None,
     most: int = MOST,
 ) -> tuple[HoldOut, ...]:
-    """Choose the hold-outs, the main one first.
+    """Choose the hold-outs of the runs of each domain (``parts``), the main one first.
 
-    ``parts``: the runs of each domain. ``named``: Axis of the main hold-out. By default
-    the axis along which the plan lies farthest beyond the table. Without a plan it is
-    the first of stage, size and tokens that leaves two levels to fit in every domain,
-    else the first that leaves one. ``question``: the question of the plan, with ``N``
-    and, unless it is about a mixture, ``ptpp``. ``most``: most hold-outs; without a
-    plan there is one.
+    ``named``: axis of the main one. By default it is that along which the plan lies
+    farthest beyond the table; without a plan the first of stage, size and tokens that
+    leaves two levels to fit in every domain, else one. ``question``: the question of
+    the plan, with ``N`` and, unless it is about a mixture, ``ptpp``. ``most``: most
+    hold-outs; without a plan there is one.
     """
     tables = list(parts.values())
     places = planned_places(question or {})
@@ -298,27 +283,18 @@ def hold_outs(
 
     def leave_out(axis: str, first: int = -1) -> HoldOut:
         """Hold out all levels from an index on."""
-        edge = levels[axis][first]
-        return HoldOut.at(axis, levels[axis], edge, planned=places.get(axis))
+        hold_out = HoldOut.at(axis, levels[axis], levels[axis][first])
+        return replace(hold_out, planned=places.get(axis))
 
-    if named is not None:
-        for runs in tables:
-            check_axis(runs, named)
-        if fewest[named] < 2:
-            raise RunTableError(
-                f"column {named!r} has one level only: nothing to hold out; "
-                "name another (--hold-out)"
-            )
-        main = leave_out(named)
-    # the axes by how far the plan lies beyond the table, farthest first
-    beyond = {axis: 0.0 for axis in axes}
-    for axis in axes:
-        if axis in places and len(levels[axis]):
-            times = places[axis] / levels[axis][-1]
-            beyond[axis] = times if times > INSIDE else 0.0
-    order = sorted(beyond, key=lambda axis: -beyond[axis])
-    # of each, the fewest of the largest levels that have enough rows in every domain, if
-    # they leave enough rows to fit
+    def times_beyond(axis: str) -> float:
+        """Tell how far the plan lies beyond the table; 0 inside."""
+        times = places.get(axis, 0.0) / max(levels[axis], default=math.inf)
+        return times if times > INSIDE else 0.0
+
+    # the axes, those along which the plan lies farthest first; of each, the fewest of
+    # the largest levels that have enough rows in every domain, if they leave enough rows
+    # to fit
+    order = sorted(axes, key=times_beyond, reverse=True)
     possible = []
     for axis in (axis for axis in order if fewest[axis] >= 2):
         for first in range(len(levels[axis]) - 1, 0, -1):
@@ -329,7 +305,16 @@ def hold_outs(
             if min(map(np.sum, held)) >= FEW:
                 possible.append(hold_out)
                 break
-    if named is None:
+    if named is not None:
+        for runs in tables:
+            check_axis(runs, named)
+        if fewest[named] < 2:
+            raise RunTableError(
+                f"column {named!r} has one level only: nothing to hold out; "
+                "name another (--hold-out)"
+            )
+        main = leave_out(named)
+    else:
         # two levels left to fit; if there are few rows or levels, any level
         main = next((one for one in possible if fewest[one.axis] > 2), None)
         few = [axis for least in (3, 2) for axis in order if fewest[axis] >= least]
@@ -339,9 +324,8 @@ def hold_outs(
                 "name another column (--hold-out)"
             )
         main = main or leave_out(few[0])
-    if question is None:
-        return (main,)
-    return (main, *(one for one in possible if one.axis != main.axis))[:most]
+    others = [one for one in possible if one.axis != main.axis and question is not None]
+    return (main, *others)[:most]
 
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
@@ -358,9 +342,7 @@ def untested(
     parts: Mapping[str, pd.DataFrame],
     tested: Sequence[HoldOut],
 ) -> tuple[str, ...]:
-    """List the plan's stage and size if they lie beyond all held-out runs, with the
-    distance that the table could test.
-    """
+    """List the plan's stage and size beyond all held-out runs, and what tests them."""
     places, tables = planned_places(question), list(parts.values())
     rows = pd.concat([runs[one.is_held(runs)] for runs in tables for one in tested])
     beyond = []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
     Part = Bool[np.ndarray, " run"]
     Distances = Float[np.ndarray, " run"]
     Terms = Float[np.ndarray, "run term"]
+    Way = tuple[float, Part, str, str]
 
 FEWEST = 12  # least number of rows in which a part is looked for
-
-
-# -- gaps, whenever a table is read ----------------------------------------------------
 
 
 def find_gaps(runs: pd.DataFrame) -> Iterator[str]:
@@ -136,13 +135,9 @@ def _is_odd(row: pd.Series, peers: pd.DataFrame, way: int) -> bool:
     return bool(way * miss > max(6 * around.usual, 0.01))
 
 
-# -- single rows in another unit -------------------------------------------------------
-
-
 def find_misplaced(whole: Surface) -> Iterator[str]:
     """Write a line for each row that fits the others only with its N or D times a power
-    of ten. It may lie so far out that the surface of all rows passes near it, so each row
-    is judged by a surface fitted to the others.
+    of ten, by a surface fitted to the others, as it may bend its own.
     """
     runs, columns = whole.runs, whole.columns
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
@@ -185,20 +180,6 @@ def find_misplaced(whole: Surface) -> Iterator[str]:
                 break
 
 
-# -- a part of the rows ----------------------------------------------------------------
-
-
-class _Way(NamedTuple):
-    """A way in which part of the rows would fit the rest: the median distance of all rows
-    from a smooth surface then, what would be changed, and what to ask.
-    """
-
-    part: Part
-    usual: float
-    what: str
-    question: str
-
-
 def find_parts(whole: Surface) -> list[str]:
     """Write a line for each way in which part of the rows looks unlike the rest, and for
     a drift; else one if half of the rows lie 3% off any smooth surface. In measured
@@ -211,15 +192,18 @@ def find_parts(whole: Surface) -> list[str]:
     # how many times nearer to the surface rows must come; by chance alone it is 2, where
     # rows are assigned to two kinds
     for list_ways, closer in ((_rescale, 3.0), (_shift, 4.0), (_shorten, 4.0)):
-        way = min(list_ways(whole), key=lambda way: way.usual, default=None)
-        if way is None or not usual > closer * way.usual:
+        # a median distance from the surface, the rows that would come nearer by a change,
+        # what that is, and what to ask
+        way = min(list_ways(whole), key=itemgetter(0), default=None)
+        if way is None or not usual > closer * way[0]:
             continue
-        count = int(way.part.sum())
-        fewer = way.part if count <= len(runs) / 2 else ~way.part
+        nearer, part, what, question = way
+        count = int(part.sum())
+        fewer = part if count <= len(runs) / 2 else ~part
         lines.append(
-            f"{count} of {len(runs)} rows fit the others {way.what}, which would bring "
-            f"half of the rows from {usual:.2%} to {way.usual:.2%} near a smooth "
-            f"surface: {way.question}? look at {named_rows(runs.index[fewer])}"
+            f"{count} of {len(runs)} rows fit the others {what}, which would bring "
+            f"half of the rows from {usual:.2%} to {nearer:.2%} near a smooth "
+            f"surface: {question}? look at {named_rows(runs.index[fewer])}"
         )
     # a drift from the first row to the last by 1%, given the columns; if these determine
     # the order, it adds nothing
@@ -246,7 +230,7 @@ def find_parts(whole: Surface) -> list[str]:
     return lines
 
 
-def _rescale(whole: Surface) -> Iterator[_Way]:
+def _rescale(whole: Surface) -> Iterator[Way]:
     """Try another unit for the rows below a column's widest gap, of five times."""
     runs, columns = whole.runs, whole.columns
     for name in (n for n in ("N", "D", "ptpp") if n in columns):
@@ -261,10 +245,10 @@ def _rescale(whole: Surface) -> Iterator[_Way]:
             scaled = runs.assign(**{name: np.where(below, factor * values, values)})
             usual = Surface.of(scaled, columns).usual
             what = f"with {name!r} times {factor:g}"
-            yield _Way(below, usual, what, "two units in one column")
+            yield usual, below, what, "two units in one column"
 
 
-def _shift(whole: Surface) -> Iterator[_Way]:
+def _shift(whole: Surface) -> Iterator[Way]:
     """Try two levels of losses, one shift of at least .02 in log loss apart."""
     y, design = whole.y, whole.design
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
@@ -281,13 +265,11 @@ def _shift(whole: Surface) -> Iterator[_Way]:
         way, size = "lower" if shift > 0 else "higher", abs(np.expm1(-shift))
         if abs(shift) > 0.02:
             what = f"with losses {way} by {size:.1%}"
-            yield _Way(part, usual, what, f"{question} in one column")
+            yield usual, part, what, f"{question} in one column"
 
 
-def _shorten(whole: Surface) -> Iterator[_Way]:
-    """Try a fraction of D for the smaller part of the rows, as of runs that ended before
-    their planned tokens; half of the rows must come within 1% of the surface.
-    """
+def _shorten(whole: Surface) -> Iterator[Way]:
+    """Try a fraction of D for fewer rows, if that brings half of all within 1%."""
     runs, columns = whole.runs, whole.columns
     has_tokens = "D" in columns and runs["D"].nunique() > 1 and (runs["D"] > 0).all()
     # one of these fractions is near any
@@ -300,7 +282,7 @@ def _shorten(whole: Surface) -> Iterator[_Way]:
         part, usual, _ = _split(whole.y, terms_of, whole.misses > 0)
         if usual < 0.01 and 2 <= part.sum() <= len(runs) / 2:
             what = f"at 1/{factor:g} of their D"
-            yield _Way(part, usual, what, "tokens planned, of runs that ended before")
+            yield usual, part, what, "tokens planned, of runs that ended before"
 
 
 def _split(

@@ -5,10 +5,11 @@ Proposals are printed, never applied.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,49 +17,16 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.terminal import quote
 from bayeslaw._law.columns import LOSSES_BEFORE, is_share
+from bayeslaw._tables import words
 from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import columns_read, melt_losses, renamed
 from bayeslaw._tables.rows.cells import read_numbers
 from bayeslaw._tables.rows.naming import LOSSES
 from bayeslaw._tables.sources.points import step_factors
-from bayeslaw._tables.words import (
-    BATCH,
-    BITS,
-    CORPORA,
-    EVALUATION,
-    FACTORS,
-    NOT_MEASURED,
-    OF_A_TOKEN,
-    PERPLEXITY,
-    SCORES,
-    SHARES,
-    SPELLINGS,
-    START,
-    STEP,
-    UNITS,
-    WHOLE_BATCH,
-    Spelling,
-    in_nats,
-    in_nats_per_token,
-    is_setting,
-    last_part,
-    likeness,
-    name_words,
-    named_words,
-    unit_of_name,
-)
+from bayeslaw._tables.words import SPELLINGS, UNITS, Spelling, last_part, name_words
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-class Meant(NamedTuple):
-    """The expression that is proposed for a column of the schema; ``guessed`` if its
-    unit, or its domain, is a guess.
-    """
-
-    theirs: str
-    guessed: bool = False
 
 
 def it_has(runs: pd.DataFrame) -> str:
@@ -76,31 +44,36 @@ def check_columns(
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:
-    """Propose command line options that map likely columns; empty if no column is
-    likely, or several are equally likely.
-
-    Units are read from the name (``tokens_B``). Units guessed from the range are marked
-    as guesses.
+    """Propose command line options that map likely columns; empty if none is likely, or
+    several equally. Units are read from names, else guessed from ranges, and it is
+    said.
     """
     columns = Columns(runs)
     meant = _propose_columns(columns)
-    options = [_write_option(ours, of.theirs) for ours, of in meant.items()]
     hint = ""
-    if options:
-        ours, of = next(iter(meant.items()))
+    if meant:
+        options = [_write_option(ours, theirs) for ours, theirs in meant.items()]
         query = _propose_rows(runs, meant)
         options += [f'--where "{query}"'] if query else []
+        ours, theirs = next(iter(meant.items()))
         hint = (
             f"; perhaps {' '.join(options)} (in Python "
-            f'columns=["{ours}={of.theirs}", ...], and where=)'
+            f'columns=["{ours}={theirs}", ...], and where=)'
         )
-    guessed = [ours for ours, of in meant.items() if of.guessed]
-    units = [ours for ours in guessed if "loss" not in ours]
+    units = [ours for ours in meant if not is_share(ours) and _is_guess(meant[ours])]
     if units:
         hint += f" (unit of {' and '.join(units)} guessed from the range: check it)"
-    if "source_loss" in guessed:
+    read = {ours: columns_read(theirs, columns.names) for ours, theirs in meant.items()}
+    of_domain = {d: read.get(f"{d}_loss", ()) for d in ("target", "source")}
+    if any(d not in columns.words[n] for d, names in of_domain.items() for n in names):
         hint += " (which loss is the source's is guessed from its name: check it)"
-    return hint + "".join(f"; {note}" for note in _write_notes(columns, meant))
+    return hint + "".join(f"; {note}" for note in _write_notes(columns, meant, read))
+
+
+def _is_guess(theirs: str) -> bool:
+    """Tell whether a column has a factor that its name does not state."""
+    rescaled = re.fullmatch(r"(.+)(\*1e[369]|/100)(/N)?", theirs)
+    return rescaled is not None and rescaled[2] != words.unit_of_name(rescaled[1])
 
 
 def foreign_names(runs: pd.DataFrame) -> list[str]:
@@ -114,9 +87,7 @@ def foreign_names(runs: pd.DataFrame) -> list[str]:
 
 
 def losses_hint(runs: pd.DataFrame) -> str:
-    """Say how to name the losses, where no column was proposed for one: with the columns
-    whose values look like losses in nats.
-    """
+    """Say how to name the losses, and which columns look like some by their values."""
     columns = Columns(runs)
     if columns.losses and not {*LOSSES} & {*columns.names}:
         return ""
@@ -128,11 +99,11 @@ def losses_hint(runs: pd.DataFrame) -> str:
     )
 
 
-def _propose_columns(columns: Columns) -> dict[str, Meant]:
+def _propose_columns(columns: Columns) -> dict[str, str]:
     meant = _propose_covariates(columns) | _propose_losses(columns)
     factors = step_factors(columns.rows)
     if columns.step and len(factors) == 1 and "D" not in {*columns.names, *meant}:
-        meant["D"] = Meant(f"{columns.step}*{factors[0]}")
+        meant["D"] = f"{columns.step}*{factors[0]}"
     mixture = _propose_mixture(columns, meant)
     # a mixture's losses of sets stand in place of those of target and source
     has_sets = any(ours.startswith("loss_") for ours in mixture)
@@ -145,23 +116,17 @@ def _write_option(ours: str, theirs: str) -> str:
     return f"--column {quote(f'{ours}={theirs}')}"
 
 
-def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
+def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, str]) -> str:
     """Write the query that leaves out unfinished runs, rows without a loss, and rows
     without the loss of their checkpoint, after reading the table with the proposed
     names.
     """
     parts = [finished_query(runs)]
     if any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
-        pairs = [(of.theirs, ours) for ours, of in meant.items()]
-        with (
-            warnings.catch_warnings(),
-            contextlib.suppress(
-                # reading the table for the fit raises the same error
-                RunTableError,
-                TypeError,
-                ValueError,
-            ),
-        ):
+        pairs = [(theirs, ours) for ours, theirs in meant.items()]
+        # reading the table for the fit raises the same errors
+        errors = contextlib.suppress(RunTableError, TypeError, ValueError)
+        with warnings.catch_warnings(), errors:
             warnings.simplefilter("ignore")
             table = melt_losses(with_stages(renamed(runs, pairs, [*meant])))
             table = complete_losses(table.reset_index(drop=True))
@@ -171,7 +136,7 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
                 # the losses of a domain may be empty in all of its rows
                 if is_empty.any() and not is_empty.groupby(domains).all().any():
                     parts.append(f"{column}.notna()")
-    loss = meant["loss"].theirs if "loss" in meant else None
+    loss = meant.get("loss")
     if loss in runs and runs[loss].isna().any():
         parts.append("loss > 0")
     return " and ".join(filter(None, parts))
@@ -179,26 +144,22 @@ def _propose_rows(runs: pd.DataFrame, meant: Mapping[str, Meant]) -> str:
 
 class Columns:
     """Names of a table's columns with their words, and the values of those of numbers.
-
-    ``rows``: those that are looked at. ``step``: the column of a run's steps, as
-    trackers call it.
+    ``rows``: those that are looked at. ``step``: the column of a run's steps.
     """
 
     def __init__(self, runs: pd.DataFrame, most: int = 10_000):
         self.names = [str(name) for name in runs.columns]
         self.rows = runs.head(most).set_axis(self.names, axis=1)
         self.words = {name: {*name_words(name)} for name in self.names}
-        self.values: dict[str, Float[np.ndarray, " row"]] = {}
-        for name in self.names:
-            values, unread = read_numbers(self.rows[name])
-            if not unread:
-                self.values[name] = values[np.isfinite(values)].to_numpy()
-        self.step = self.last_called(STEP)
-
-    def last_called(self, names: Collection[str]) -> str | None:
-        """Find the column whose last part is the first of these names there is."""
+        self.named = {name: words.named_words(name) for name in self.names}
+        numbers = {name: read_numbers(self.rows[name]) for name in self.names}
+        self.values: dict[str, Float[np.ndarray, " row"]] = {
+            name: values[np.isfinite(values)].to_numpy()
+            for name, (values, unread) in numbers.items()
+            if not unread
+        }
         last = {last_part(name): name for name in self.names}
-        return next((last[name] for name in names if name in last), None)
+        self.step = next((last[name] for name in words.STEP if name in last), None)
 
     def middle(self, name: str, unit: str = "") -> float | None:
         values = self.values.get(name, np.zeros(0))
@@ -215,146 +176,130 @@ class Columns:
         evaluations whose values look like losses; of these the evaluated ones, else those
         that are not of training.
         """
-        words = {
-            name: {*named_words(name)} for name in self.values if not is_setting(name)
-        }
-        words = {name: of for name, of in words.items() if not NOT_MEASURED & of}
-        kinds = [
-            [n for n, of in words.items() if "loss" in of and "per" not in of],
-            [n for n, of in words.items() if PERPLEXITY & of and "per" not in of],
-            [n for n, of in words.items() if BITS & of],
-            [n for n, of in words.items() if EVALUATION & of and not SCORES & of],
-        ]
-        if not any(kinds[:3]):
-            kinds = [[*filter(self.is_like_losses, kinds[-1])]]
-        measured = next(filter(None, kinds), [])
-        evaluated = [name for name in measured if self.words[name] & EVALUATION]
-        training = {"train", "training"}
-        untrained = [name for name in measured if not self.words[name] & training]
+        settings = {*filter(words.is_setting, self.names)}
+        measured: list[str] = []
+        for wanted, foreign in words.MEASURES:
+            others = foreign | words.NOT_MEASURED
+            kind = [n for n in self.values if wanted & {*self.named[n]}]
+            kind = [n for n in kind if not others & {*self.named[n]}]
+            if wanted is words.EVALUATION:
+                kind = [*filter(self.is_like_losses, kind)]
+            measured = measured or [n for n in kind if n not in settings]
+        evaluated = [n for n in measured if self.words[n] & words.EVALUATION]
+        untrained = [n for n in measured if not self.words[n] & words.TRAINING]
         return evaluated or untrained or measured
 
     def is_like_losses(self, name: str) -> bool:
         """Tell whether most numbers have the size of losses, with decimals."""
         values = self.values.get(name, np.zeros(0))
-        if len(values) < 2:
-            return False
         # 13: ln of the largest vocabularies
         is_like = (values > 0.3) & (values < 13) & (values != np.round(values, 1))
-        return float(is_like.mean()) > 0.8
+        return len(values) >= 2 and float(is_like.mean()) > 0.8
 
-    def spelled(self, spelling: Spelling) -> Iterator[list[str]]:
-        """Find the columns of numbers that match each name of a spelling."""
+    @cached_property
+    def spelled(self) -> dict[Spelling, list[list[str]]]:
+        """The columns of numbers that match each name of each spelling."""
+        return {
+            spelling: [*self._match(spelling)]
+            for spelling in SPELLINGS
+            if not (spelling.without_steps and self.step)
+        }
+
+    def _match(self, spelling: Spelling) -> Iterator[list[str]]:
         usual = {word for name in spelling.names for word in name.split()}
-        usual |= {*FACTORS, "n", "num", "base", "lm"}
+        usual |= {*words.FACTORS, "n", "num", "base", "lm"}
         low, high = spelling.between
-        words = {}
+        named = {}
         for name, values in self.values.items():
-            unit = "" if self.has_own_units(name) else unit_of_name(name)
+            unit = "" if self.has_own_units(name) else words.unit_of_name(name)
             numbers = values * UNITS[unit]
             is_between = np.all((numbers >= low) & (numbers <= high))
-            if is_between and not spelling.foreign & {*named_words(name)}:
-                words[name] = named_words(name)
+            if is_between and not spelling.foreign & {*self.named[name]}:
+                named[name] = self.named[name]
         for name in spelling.names:
-            alike = {c: likeness(of, name.split()) for c, of in words.items()}
+            alike = {c: words.likeness(of, name.split()) for c, of in named.items()}
             best = max([1, *alike.values()])
             columns = [column for column, like in alike.items() if like == best]
             # a setting that all runs share tells less than one that they differ in
             columns = [c for c in columns if self.rows[c].nunique() > 1] or columns
             if name in spelling.vague:
-                columns = [c for c in columns if {*words[c]} <= usual]
+                columns = [c for c in columns if {*named[c]} <= usual]
             yield columns
 
 
-# -- size, tokens, replay --------------------------------------------------------------
-
-
-def _propose_covariates(columns: Columns) -> dict[str, Meant]:
-    meant: dict[str, Meant] = {}
+def _propose_covariates(columns: Columns) -> dict[str, str]:
+    meant: dict[str, str] = {}
     size = columns.middle("N")
-    for spelling in SPELLINGS:
+    for spelling, found in columns.spelled.items():
         is_stage = spelling.ours == "pretrain_tokens"
         ours = "ptpp" if is_stage else spelling.ours
-        if {ours, spelling.ours} & {*columns.names, *meant} or spelling.is_rival:
+        theirs = next((of[0] for of in found if len(of) == 1), None)
+        is_there = {ours, spelling.ours} & {*columns.names, *meant}
+        if is_there or spelling.is_rival or theirs is None:
             continue
-        theirs = next((of[0] for of in columns.spelled(spelling) if len(of) == 1), None)
-        if theirs is None or (spelling.without_steps and columns.step):
-            continue
-        unit, guessed = _find_unit(columns, "D" if is_stage else ours, theirs, size)
+        unit = _find_unit(columns, "D" if is_stage else ours, theirs, size)
         if ours == "N":
             size = columns.middle(theirs, unit)
         if size or not is_stage:
-            of_size = "/N" if is_stage else ""
-            meant[ours] = Meant(f"{theirs}{unit}{of_size}", guessed)
+            meant[ours] = f"{theirs}{unit}{'/N' * is_stage}"
     return meant
 
 
-def _find_unit(
-    columns: Columns, ours: str, theirs: str, size: float | None
-) -> tuple[str, bool]:
+def _find_unit(columns: Columns, ours: str, theirs: str, size: float | None) -> str:
     """Find a column's factor by its name, else by its range, which is a guess."""
-    values, named = columns.values[theirs], unit_of_name(theirs)
+    values, named = columns.values[theirs], words.unit_of_name(theirs)
     if not len(values):
-        return named, False
+        return named
     if columns.has_own_units(theirs):
-        return "", False
+        return ""
     least, most = float(values.min()), float(values.max())
     largest = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     # tokens_M with values of 1e12: the unit is applied already
     if named and most * UNITS[named] <= largest:
-        return named, False
-    unit = ""
+        return named
     if ours == "replay" and 1 < most <= 100:
-        unit = "/100"
+        return "/100"
     # no model or corpus is this small: the column is in millions or billions
     if ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
-        unit = "*1e6" if least >= 10 and most > 100 else "*1e9"
+        return "*1e6" if least >= 10 and most > 100 else "*1e9"
     if ours in ("D", "U") and most < 1e4:
         # 20 tokens per parameter is between adaptation and pre-training: the unit that
         # comes nearest to 20 in log
         usual = float(np.median(values)) / (20 * size) if size else 1e-9
-        unit = min(("*1e6", "*1e9"), key=lambda unit: abs(np.log(usual * UNITS[unit])))
-    return unit, bool(unit)
+        return min(("*1e6", "*1e9"), key=lambda unit: abs(np.log(usual * UNITS[unit])))
+    return ""
 
 
-# -- losses ----------------------------------------------------------------------------
-
-
-def _propose_losses(columns: Columns) -> dict[str, Meant]:
-    """Find a column of losses for target and source each, or one for the loss; with two,
-    also those before adaptation, by the words that tell the two apart.
-    """
+def _propose_losses(columns: Columns) -> dict[str, str]:
+    """Find losses of target and source, else one; of two also those before."""
     if {*LOSSES} & {*columns.names}:
         return {}
-    best, words = columns.losses, columns.words
-    of_domain = {d: [n for n in best if d in words[n]] for d in ("target", "source")}
-    guessed = any(len(names) != 1 for names in of_domain.values())
-    if guessed:
-        general = [name for name in best if CORPORA & words[name]]
+    best, named = columns.losses, columns.words
+    of_domain = {d: [n for n in best if d in named[n]] for d in ("target", "source")}
+    if any(len(names) != 1 for names in of_domain.values()):
+        general = [name for name in best if words.CORPORA & named[name]]
         if len(best) != 2 or len(general) != 1:
-            return {"loss": Meant(in_nats(best[0]))} if len(best) == 1 else {}
+            return {"loss": words.in_nats(*best)} if len(best) == 1 else {}
         of_domain = {"target": [n for n in best if n not in general], "source": general}
     chosen = {domain: name for domain, (name,) in of_domain.items()}
-    losses = {f"{d}_loss": Meant(in_nats(name), guessed) for d, name in chosen.items()}
-    common = set.intersection(*(words[name] for name in chosen.values()))
+    losses = {f"{d}_loss": words.in_nats(name) for d, name in chosen.items()}
+    common = set.intersection(*(named[name] for name in chosen.values()))
     for domain, name in chosen.items():
-        ours, own = f"{domain}_loss_before", words[name] - common
+        ours, own = f"{domain}_loss_before", named[name] - common
         starts = [
             start
             for start in columns.values
-            if START & words[start]
-            and own & words[start]
-            and ({"loss", *PERPLEXITY} & words[start] or columns.is_like_losses(start))
+            if words.START & named[start]
+            and own & named[start]
+            and (words.OF_LOSSES & named[start] or columns.is_like_losses(start))
         ]
         if len(starts) == 1 and ours not in columns.names:
-            losses[ours] = Meant(in_nats(starts[0]))
+            losses[ours] = words.in_nats(*starts)
     return losses
 
 
-# -- mixtures --------------------------------------------------------------------------
-
-
-def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, Meant]:
+def _propose_mixture(columns: Columns, meant: Mapping[str, str]) -> dict[str, str]:
     """Propose the shares of a mixture, and a loss for each evaluation set: columns named
     like the sets of losses (``web`` or ``web %`` beside ``loss_web``), or with a word of
     shares, whose rows sum to one or 100.
@@ -362,23 +307,21 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     if any(map(is_share, columns.names)):
         return {}
     losses = {n.removeprefix("loss_"): n for n in columns.names if n[:5] == "loss_"}
-    usual = {"loss", "nll", "ce", *EVALUATION, *PERPLEXITY, *BITS}
-    if not losses:
-        # by the words that tell them apart
-        losses = {
-            "_".join(word for word in name_words(column) if word not in usual): column
-            for column in columns.losses
-        }
-    if "" in losses:
-        losses = {}
+    # else by the words that tell them apart
+    usual = {"nll", "ce"} | words.OF_LOSSES | words.EVALUATION | words.BITS
+    losses = losses or {
+        "_".join(word for word in name_words(column) if word not in usual): column
+        for column in columns.losses
+    }
+    losses = {} if "" in losses else losses
     own_words = {
-        column: [word for word in named_words(column) if word not in SHARES]
+        column: [word for word in columns.named[column] if word not in words.SHARES]
         for column in columns.values
     }
     shares = {}
     for name in sorted(losses):
         alike = [
-            c for c, own in own_words.items() if own == name_words(name) or c == name
+            c for c, own in own_words.items() if name_words(name) == own or c == name
         ]
         shares |= {name: alike[0]} if len(alike) == 1 else {}
     if len(shares) < 2:
@@ -387,7 +330,7 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
             "_".join(own): column
             for column, own in own_words.items()
             if own
-            and len(own) < len(named_words(column))
+            and len(own) < len(columns.named[column])
             and len(values := columns.values[column]) == len(columns.rows)
             and values.min() >= 0
             and values.max() <= 100
@@ -399,47 +342,42 @@ def _propose_mixture(columns: Columns, meant: Mapping[str, Meant]) -> dict[str, 
     if len(shares) < 2 or "replay" in shares:
         return {}
     mixture = {
-        f"share_{name}": Meant(theirs + _find_unit(columns, "replay", theirs, None)[0])
+        f"share_{name}": theirs + _find_unit(columns, "replay", theirs, None)
         for name, theirs in shares.items()
     }
     if len(losses) > 1 and "loss" not in columns.names:
         mixture |= {
-            f"loss_{name}": Meant(in_nats(theirs))
+            f"loss_{name}": words.in_nats(theirs)
             for name, theirs in losses.items()
             if theirs != f"loss_{name}"
         }
     return mixture
 
 
-# -- what is said beside ---------------------------------------------------------------
-
-
-def _write_notes(columns: Columns, meant: Mapping[str, Meant]) -> Iterator[str]:
-    words = columns.words
+def _write_notes(
+    columns: Columns, meant: Mapping[str, str], read: Mapping[str, Collection[str]]
+) -> Iterator[str]:
     if columns.step and "D" not in {*columns.names, *meant}:
-        factors = step_factors(columns.rows, (*BATCH, "batch"))
+        factors = step_factors(columns.rows, (*words.BATCH, "batch"))
         product = "*".join([columns.step, *(factors or ["TOKENS_OF_A_STEP"])])
         option = _write_option("D", product)
-        if len(factors) == 2 and last_part(factors[0]) not in WHOLE_BATCH:
+        if len(factors) == 2 and last_part(factors[0]) not in words.WHOLE_BATCH:
             option += " (times devices and accumulated batches, if several)"
         yield f"tokens are not in it, steps are: {option}"
-    read = {o: columns_read(of.theirs, columns.names) for o, of in meant.items()}
-    bits = [(n, o) for o, names in read.items() for n in names if words[n] & BITS]
-    for name, ours in bits[:1]:
-        if not words[name] & OF_A_TOKEN:
-            yield f"{name} is {in_nats_per_token(name, ours)}"
-    taken = {name for names in read.values() for name in names}
+    taken = {name: ours for ours, names in read.items() for name in names}
+    bits = [name for name in taken if columns.words[name] & words.BITS]
+    for name in bits[:1]:
+        if not columns.words[name] & words.OF_A_TOKEN:
+            yield f"{name} is {words.in_nats_per_token(name, taken[name])}"
     for ours in ("N", "D", "ptpp", "replay"):
-        spelled = (
-            columns.spelled(spelling)
-            for spelling in SPELLINGS
-            if spelling.ours == ours and not (spelling.without_steps and columns.step)
-        )
-        found = dict.fromkeys(n for of in spelled for names in of for n in names)
+        of_ours = [
+            of for spelling, of in columns.spelled.items() if spelling.ours == ours
+        ]
+        found = dict.fromkeys(n for of in of_ours for names in of for n in names)
         rivals = " or ".join(name for name in found if name not in taken)
         if rivals and ours in meant:
             yield (
-                f"{ours} may also be {rivals}: {meant[ours].theirs} is taken for its "
+                f"{ours} may also be {rivals}: {meant[ours]} is taken for its "
                 "name, look whether it is"
             )
         elif rivals and ours not in columns.names:

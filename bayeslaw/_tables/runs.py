@@ -24,6 +24,7 @@ from bayeslaw._tables.before import complete_losses, finished_query, with_stages
 from bayeslaw._tables.columns import BOTH, melt_losses, pairs_of, renamed, replaced
 from bayeslaw._tables.proposals import foreign_names
 from bayeslaw._tables.rates.logged import add_areas
+from bayeslaw._tables.rows import naming, shares
 from bayeslaw._tables.rows.cells import (
     is_of_numbers,
     plain_cells,
@@ -31,22 +32,8 @@ from bayeslaw._tables.rows.cells import (
     without_summary,
 )
 from bayeslaw._tables.rows.levels import with_levels
-from bayeslaw._tables.rows.naming import (
-    CURVE,
-    NAMES,
-    ColumnMap,
-    as_names,
-    check_repeated,
-    find_run_column,
-    named_rows,
-    unnamed_curves,
-)
-from bayeslaw._tables.rows.shares import (
-    check_shares,
-    evaluation_columns,
-    share_columns,
-    with_shares,
-)
+from bayeslaw._tables.rows.naming import NAMES, ColumnMap, check_repeated, named_rows
+from bayeslaw._tables.rows.shares import evaluation_columns, share_columns
 from bayeslaw._tables.sources.files import FORMATS, is_tracker, melt_wide, read_source
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.suspicions import PastMinimumWarning, past_minimum, suspicions
@@ -184,9 +171,8 @@ def read_runs(
 
 
 class Reading(NamedTuple):
-    """Runs that were read, and notes on how the source was read, one line each.
-    ``mapped``: the columns that a mapping renamed or replaced, under the user's own
-    names, row by row.
+    """Runs that were read, and notes on how, one line each. ``mapped``: the columns
+    that a mapping renamed or replaced, under the user's own names, row by row.
     """
 
     runs: pd.DataFrame
@@ -201,9 +187,7 @@ def read_with_notes(
     columns: ColumnMap | Sequence[str] | None = None,
     grows: bool = False,
 ) -> Reading:
-    """Read runs as `read_runs` does, with notes on how the source was read; from a file
-    that ``grows``, only whole lines.
-    """
+    """Read runs as `read_runs` does, with notes; of what ``grows``, whole lines."""
     pairs = pairs_of(columns)
     name = str(source) if isinstance(source, str | Path) else "the table"
     is_store = is_tracker(source)
@@ -231,7 +215,7 @@ def read_with_notes(
         runs, how = with_tokens(runs)
         notes += [how] if how else []
     runs, unread = _parse_numbers(runs)
-    runs = with_shares(runs)
+    runs = shares.with_shares(runs)
     evaluations = evaluation_columns(runs)
     melted = melt_losses(add_areas(with_stages(runs)), evaluations, unread)
     melted = with_levels(melted)
@@ -267,9 +251,7 @@ def read_with_notes(
 
 
 def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
-    """Refuse cells that are not numbers, numbers out of their range, shares outside the
-    simplex, and two losses of one run at one point.
-    """
+    """Refuse cells that are no numbers or out of range, and two losses of one point."""
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
         if rows:
@@ -277,7 +259,7 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
                 f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
             )
     check_values(runs, numeric_columns(runs))
-    check_shares(runs)
+    shares.check_shares(runs)
     if not {"run", "loss"} <= set(runs):
         return
     # different runs with equal covariates are replicates
@@ -297,10 +279,8 @@ def _check(runs: pd.DataFrame, unread: Mapping[str, Mapping[Any, str]]) -> None:
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Read names as text, and make a column ``run`` if another column names the runs.
-    Warn of names that differ in case only.
-    """
-    runs = runs.assign(**{n: as_names(runs[n]) for n in NAMES if n in runs})
+    """Read names as text, and make a column ``run`` if another one names the runs."""
+    runs = runs.assign(**{n: naming.as_names(runs[n]) for n in NAMES if n in runs})
     for name in (n for n in NAMES if n in runs):
         names = pd.Series(runs[name].dropna().unique())
         twice = names[names.map(str.casefold).duplicated(keep=False)]
@@ -310,7 +290,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
                 f"column {name!r} has names that differ in case only ({listed}), which are "
                 "read as different: spell those alike that are meant to be one"
             )
-    theirs, doubt = find_run_column(runs)
+    theirs, doubt = naming.find_run_column(runs)
     if doubt is not None:
         warn(
             f"{doubt}, so it is not taken as the name of the run: mend the names, or say "
@@ -319,36 +299,31 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     if theirs is None:
         return runs
     notes.append(f"run is column {theirs!r}")
-    return runs.assign(run=as_names(runs[theirs]))
+    return runs.assign(run=naming.as_names(runs[theirs]))
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    curves = unnamed_curves(runs)
+    curves = naming.unnamed_curves(runs)
     if curves is None:
         return runs
     count = curves.names.nunique()
     do = "name the run of each row in a column 'run' (--column run=yours)"
-    finding = (
-        f"no column names the runs, and {count} curves have {CURVE} points and more"
-    )
+    finding = f"no column names the runs, and {count} curves have {naming.CURVE} points and more"
     if not curves.are_runs:
         warn(
             f"{finding}, some with two losses at one D: each row counts as a run of its "
             f"own, so that points of one run pass for independent; {do}"
         )
-        return runs
-    if count > 1:  # a single curve needs no warning
+    elif count > 1:  # a single curve needs no warning
         warn(
             f"{finding}: rows alike in all but D are taken as the points of one run; {do} "
             "to say otherwise"
         )
-    return runs.assign(run=curves.names)
+    return runs.assign(run=curves.names) if curves.are_runs else runs
 
 
 def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
-    """Keep the points of a tracker's runs after the first token, and, if the loss
-    metric is known, only those at which it was logged.
-    """
+    """Keep a tracker's points after the first token, with a loss if that is known."""
     if "D" in points:
         begun = ~(points["D"] == 0)
         if not begun.all():
@@ -364,19 +339,15 @@ def _keep_measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.Dat
         notes.append(f"{left_out} logged steps without the loss were left out")
     without = sorted(set(points["run"]) - set(measured["run"]))
     if without:
-        warn(
-            f"{where}: no loss in {len(without)} runs, left out: "
-            f"{', '.join(without[:3])}"
-        )
+        named = ", ".join(without[:3])
+        warn(f"{where}: no loss in {len(without)} runs, left out: {named}")
     return measured
 
 
 def as_runs(source: object) -> pd.DataFrame:
-    """Return a table as it is, or read it from the path of its file; all functions that
-    take a table use this.
-
-    A table that was read before (its index is named ``row``) may have changed since: it is
-    checked again, but without warnings. Other rows keep their own labels.
+    """Return a table as it is, or read it from a file's path, as all functions that
+    take one. A table that was read before (its index is named ``row``) may have changed
+    since: it is checked again, without warnings. Other rows keep their own labels.
     """
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
@@ -395,9 +366,7 @@ def as_runs(source: object) -> pd.DataFrame:
 
 
 def as_design(source: object) -> pd.DataFrame:
-    """Return a table of runs of which some columns are read, but no losses: as it is,
-    its numbers checked as those of `as_runs`; or read it from the path of its file.
-    """
+    """Return a table of which no losses are read, numbers checked; or read a path."""
     if isinstance(source, str | Path):
         return read_with_notes(source).runs
     table = frame_of(source)
@@ -454,9 +423,7 @@ def load_table(
     grows: bool = False,
     names: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Load a table under its own names. Numbers are parsed; other cells stay as
-    written. Columns in ``names`` hold names, too.
-    """
+    """Load a table under its own names, numbers parsed, but for those in ``names``."""
     if isinstance(source, str | Path):
         table = read_source(source, grows=grows, names=names)
     else:
@@ -466,9 +433,8 @@ def load_table(
         if index == [None] and table.index.inferred_type == "string":
             index = ["index"]
         is_unnamed = None in index or index == ["row"] or {*index} & {*table.columns}
-        attrs = table.attrs
-        table = table.copy() if is_unnamed else table.reset_index(names=index)
-        table.attrs = attrs
+        named = table.copy() if is_unnamed else table.reset_index(names=index)
+        named.attrs, table = table.attrs, named
         check_repeated(table.columns)
     table = plain_cells(table)
     if is_tracker(source):
@@ -488,9 +454,7 @@ def numeric_columns(runs: pd.DataFrame) -> list[str]:
 def _parse_numbers(
     runs: pd.DataFrame,
 ) -> tuple[pd.DataFrame, dict[str, dict[Any, str]]]:
-    """Convert schema columns to floats, with reasons by column and row if not. Warn of
-    shares of which some are percent, and of counts that may have overflowed.
-    """
+    """Convert the schema's columns to floats; tell by column and row why others."""
     unread: dict[str, dict[Any, str]] = {}
     for name in numeric_columns(runs):
         cells, of_share = runs[name], name == "replay" or is_share(name)
@@ -547,9 +511,7 @@ def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
 def check_values(
     runs: pd.DataFrame, names: Iterable[str], positive: Collection[str] = ()
 ) -> None:
-    """Refuse values that columns of numbers cannot hold, in those columns of ``names``
-    that the table has. Columns of ``positive``, too, are above 0.
-    """
+    """Refuse values that these columns cannot hold; ``positive`` ones are above 0."""
     for name in (n for n in names if n in runs):
         x, what = runs[name].to_numpy(float), NUMERIC.get(name, "a setting")
         # each fault: the rows with it, and what to do

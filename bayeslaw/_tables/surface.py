@@ -20,6 +20,9 @@ from bayeslaw._base.numbers import format_count
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    Values = Float[np.ndarray, " run"]
+    Terms = Float[np.ndarray, "run term"]
+
 CLEAR = 4.0  # standard errors from which on losses clearly rise or fall
 BESIDE_REPLAY = ("N", "D", "ptpp")  # at equal values of these replay moves losses
 
@@ -28,10 +31,8 @@ def partial_slope(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[float, float]:
     """Fit the slope of log loss in a column, given the other columns, with its standard
-    error.
-
-    Columns enter as logs, except replay. Columns that are missing or do not vary are
-    left out. Slope and error are 0 if the rows do not determine them.
+    error; 0 if rows do not determine them. Columns enter as logs, except replay; those
+    that are missing or do not vary are left out.
     """
     if not {"loss", column} <= set(runs):
         return 0.0, 0.0
@@ -45,10 +46,7 @@ def partial_slope(
 
 
 def fit_slope(
-    x: Float[np.ndarray, " run"],
-    beside: Float[np.ndarray, "run term"],
-    y: Float[np.ndarray, " run"],
-    least: float = 1e-20,
+    x: Values, beside: Terms, y: Values, least: float = 1e-20
 ) -> tuple[float, float, int]:
     """Fit the slope of ``y`` in ``x`` beside other terms, by least squares of what these
     leave of both (Frisch and Waugh 1933).
@@ -69,19 +67,17 @@ def fit_slope(
 
 @dataclass(frozen=True)
 class Surface:
-    """A smooth surface through the log losses ``y`` of runs.
-
-    The surface is a quadratic in the columns' logs (replay, and a column that reaches
-    0, are taken as they are), or a plane if the table has few rows. The fit is robust:
-    single wrong rows do not bend it. The surface is not a law: it takes milliseconds,
-    and it is rough where losses bend. Columns that do not vary, or are empty somewhere,
-    are left out.
+    """A smooth surface through the log losses ``y`` of runs: a quadratic in the
+    columns' logs (replay, and a column that reaches 0, as they are), or a plane for few
+    rows. Single wrong rows do not bend it. It is not a law: it takes milliseconds, and
+    is rough where losses bend. Columns that do not vary, or are empty somewhere, are
+    left out.
     """
 
     runs: pd.DataFrame
     columns: Collection[str]
-    design: Float[np.ndarray, "run term"]
-    y: Float[np.ndarray, " run"]
+    design: Terms
+    y: Values
     coefficients: Float[np.ndarray, " term"]
 
     @classmethod
@@ -102,7 +98,7 @@ class Surface:
         return cls(runs, columns, design, y, solved.x)
 
     @cached_property
-    def misses(self) -> Float[np.ndarray, " run"]:
+    def misses(self) -> Values:
         """How far each log loss lies above the surface, shape (run,)."""
         return self.y - self.design @ self.coefficients
 
@@ -118,7 +114,7 @@ class Surface:
 
 def surface_terms(
     runs: pd.DataFrame, columns: Collection[str], at: pd.DataFrame | None = None
-) -> Float[np.ndarray, "run term"]:
+) -> Terms:
     """Compute the terms of a `Surface` at each run, or at each row of ``at``."""
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
     axes = [_standardise(runs, c, at) for c in usable if runs[c].nunique() > 1]
@@ -132,10 +128,8 @@ def surface_terms(
 
 def _standardise(
     runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
-) -> Float[np.ndarray, " run"]:
-    """Standardise a column (its logs if it is above 0) by its mean and sd over the runs;
-    with ``at``, these rows in place of the runs.
-    """
+) -> Values:
+    """Standardise a column, in logs if above 0, by the runs; at the rows ``at``, if any."""
     values = runs[column].to_numpy(float)
     wanted = values if at is None else at[column].to_numpy(float)
     if column != "replay" and (values > 0).all():
@@ -144,11 +138,7 @@ def _standardise(
 
 
 def outliers(
-    misses: Float[np.ndarray, " run"],
-    times: float,
-    least: float = 0.02,
-    *,
-    in_part: bool = False,
+    misses: Values, times: float, least: float = 0.02, *, in_part: bool = False
 ) -> Bool[np.ndarray, " run"]:
     """Tell which rows are gross outliers, shape (run,): ``times`` the median distance
     off, and over ``least`` in log loss.
@@ -164,19 +154,15 @@ def outliers(
     return far & (is_part == in_part)
 
 
-# -- losses that rise ------------------------------------------------------------------
-
-
 def rise_along(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[str, float] | None:
     """Find the first part of a table in which losses clearly rise with a column, given
-    the other columns, by over 1% of the loss.
+    the other columns, by over 1% of the loss: a phrase for the part, empty for all
+    rows, and the rise from one end of it to the other.
 
-    Returns a phrase for the part, empty for all rows, and the rise from one end of it to
-    the other, relative to the loss. It tries all rows, then each level of another
-    column (thirds if there are many levels, the highest first), then each two
-    neighbouring levels of the column itself.
+    It tries all rows, then each level of another column (thirds if there are many
+    levels, the highest first), then each two neighbouring levels of the column itself.
     """
     if not {"loss", column} <= set(runs) or runs[column].nunique() < 2:
         return None

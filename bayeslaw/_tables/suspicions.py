@@ -17,7 +17,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count, format_level
-from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, axis_product, powers_of
 from bayeslaw._tables.before import finished_query, unfinished
 from bayeslaw._tables.parts import find_gaps
 from bayeslaw._tables.rows.naming import SET_BEFORE, named_rows
@@ -27,19 +27,19 @@ class Rule(NamedTuple):
     """A figure of a table that is odd between two values (``odd``).
 
     ``about``: what is judged; of the rules about one thing, the first that speaks
-    counts. ``needs``: the columns without which it is silent. ``figure``: a column, or a
-    function of the table, of one value or one for each row, NaN if it is not judged.
-    ``when``: ``"read"`` whenever a table is read, ``"mapped"`` if N or D were read from
-    other columns, ``"units"`` in that check of a review. ``by``: how the values of rows
-    make a figure.
+    counts. ``figure``: a column or axis, or a function of a table that has the columns
+    ``needs``: one value or one for each row, NaN if it is not judged. ``when``:
+    ``"read"`` whenever a table is read, ``"mapped"`` if N or D were read from other
+    columns, ``"units"`` in that check of a review. ``by``: how the values of rows make a
+    figure.
     """
 
     about: str
-    needs: str
     figure: str | Callable[[pd.DataFrame], pd.Series | float]
     odd: tuple[float, float]
     when: str = "units"
     by: str = "median"
+    needs: str = ""
 
 
 def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
@@ -47,20 +47,19 @@ def suspicions(runs: pd.DataFrame, *when: str) -> list[str]:
     also by what `find_odd_rows` and `find_gaps` see in single rows.
     """
     lines: dict[str, str] = {}
-    for rule, says in RULES.items():
-        if not {*when} & {*rule.when.split()} or rule.about in lines:
+    for (about, of, (low, high), asked, by, needs), says in RULES.items():
+        columns = powers_of(of) if isinstance(of, str) else needs.split()
+        is_asked = {*when} & {*asked.split()} and {*columns} <= {*runs}
+        if about in lines or not is_asked:
             continue
-        if not {*rule.needs.split()} <= {*runs}:
-            continue
-        of = rule.figure
-        values = pd.Series(runs[of] if isinstance(of, str) else of(runs), dtype=float)
+        table = {name: runs[name] for name in columns}
+        figures = axis_product(of, table) if isinstance(of, str) else of(runs)
+        values = pd.Series(figures, dtype=float)
         values = values[np.isfinite(values)]
-        low, high = rule.odd
-        if not values.empty and low < (x := float(values.agg(rule.by))) < high:
+        if not values.empty and low < (x := float(values.agg(by))) < high:
             odd = int(((values > low) & (values < high)).sum())
             names = {"row": values.idxmax(), "name": values.name, "n": len(runs)}
-            shown = says.format(x=x, odd=odd, count=format_count(x), **names)
-            lines[rule.about] = shown
+            lines[about] = says.format(x=x, odd=odd, count=format_count(x), **names)
     if "read" not in when:
         return [*lines.values()]
     return [*find_odd_rows(runs), *lines.values(), *find_gaps(runs)]
@@ -80,17 +79,8 @@ def describe_unjudged_units(runs: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-# -- figures ---------------------------------------------------------------------------
-
-
-def _divide_tokens(runs: pd.DataFrame) -> pd.Series:
-    return runs["D"] / runs["N"]
-
-
 def _compare_losses(runs: pd.DataFrame) -> float:
-    """Compare losses with those of models of Hoffmann 2022 with the same size and
-    tokens: the domain that is farthest off, in the median.
-    """
+    """Divide losses by Hoffmann's (2022) at N and D: of the domain farthest off."""
     # smaller models may read bytes
     large = runs[(runs["N"] >= 1e7) & (runs["D"] > 0)]
     tokens = large["D"]
@@ -132,7 +122,7 @@ def _find_fewer_tokens(runs: pd.DataFrame) -> pd.Series:
 
 def _judge_exchange(runs: pd.DataFrame) -> float:
     """D / N, if N looks like tokens: it has more levels than D, or grows along a run."""
-    ratio = float(_divide_tokens(runs).median())
+    ratio = float((runs["D"] / runs["N"]).median())
     if "run" in runs:
         within = runs.groupby(runs["run"].astype(str))[["N", "D"]].nunique()
         if (within["N"] > 1).any() and (within["D"] == 1).all():
@@ -143,10 +133,10 @@ def _judge_exchange(runs: pd.DataFrame) -> float:
 
 def _compare_compute(runs: pd.DataFrame) -> pd.Series | float:
     """Compare the first column of FLOPs with 6 N D."""
-    names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     for name, column in runs.items():
-        is_called = str(name).casefold() in names and column.dtype.kind in "iuf"
-        if is_called and column.median() > 1e12:
+        # as people write them
+        is_called = str(name).casefold() in ("cost", "flops", "compute", "budget", "c")
+        if is_called and column.dtype.kind in "iuf" and column.median() > 1e12:
             return (column / (6 * runs["N"] * runs["D"])).rename(str(name))
     return nan
 
@@ -171,21 +161,15 @@ def _find_divided_again(runs: pd.DataFrame) -> pd.Series | float:
     return nan
 
 
-# -- rows ------------------------------------------------------------------------------
-
-
 def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
-    """Tell of unfinished runs; of rows of one run that differ in what is set before it;
-    and of rows exported twice, which would count as replicates.
-    """
+    """Tell of unfinished runs, runs of several sizes or stages, and copied rows."""
     for name, states, count in unfinished(runs):
         yield (
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "
             f"{', '.join(states)}): their losses may be of another schedule; leave "
             f'them out by --where "{finished_query(runs)}"'
         )
-    settings = [c for c in ("N", "ptpp") if c in runs and "run" in runs]
-    for name in settings:
+    for name in (c for c in ("N", "ptpp") if c in runs and "run" in runs):
         levels = runs.groupby("run")[name].nunique()
         several = levels.index[levels > 1]
         # where most runs have several, the column does not name runs
@@ -206,18 +190,14 @@ def find_odd_rows(runs: pd.DataFrame) -> Iterator[str]:
 
 
 class PastMinimumWarning(RunTableWarning):
-    """The loss of a run passed its minimum. A review and a followed run say so in their
-    own words, and leave this warning out.
-    """
+    """A loss passed its minimum: a review and a followed run say so in other words."""
 
 
 def past_minimum(runs: pd.DataFrame) -> str | None:
     """Write a line about runs whose loss passed its minimum, or settings of runs of one
-    row each: it rose over three points, by half a percent and by four times their noise;
-    None without such.
-
-    Points of long curves are taken together, so that there are at most twelve. A source
-    may rise, and is left out, and so is what is forgotten.
+    row each: it rose over three points (of at most twelve), by half a percent and by
+    four times their noise; None without such. A source may rise, and is left out, and
+    so is what is forgotten.
     """
     has_points = "run" in runs and runs["run"].nunique() < 0.5 * len(runs)
     along = "step" if has_points and "step" in runs else "D"
@@ -239,25 +219,20 @@ def past_minimum(runs: pd.DataFrame) -> str | None:
         losses = logs[run]
         if len(losses) <= 3:
             continue
-        course = losses
-        if len(losses) > 12:
-            course = np.array([np.median(p) for p in np.array_split(losses, 12)])
+        parts = np.array_split(losses, min(12, len(losses)))
+        course = np.array([np.median(part) for part in parts])
         rise = np.median(course[-3:]) - course.min()
-        if course.argmin() >= len(course) - 3 or rise <= 0.005:
-            continue
         # second differences are free of a trend; those of noise have six times its
         # variance
         noise = np.median(np.abs(np.diff(course, 2))) / (0.6745 * np.sqrt(6))
-        if rise > 4 * noise:
+        if course.argmin() < len(course) - 3 and rise > max(0.005, 4 * noise):
             risen.append((losses[-1] - losses.min(), run))
     if not risen:
         return None
     rise, run = max(risen, key=lambda one: one[0])
     worst = points.iloc[run]
     lowest = worst[along].iloc[logs[run].argmin()]
-    shown = [
-        f"{column} {format_level(column, worst[column].iloc[0])}" for column in keys
-    ]
+    shown = [f"{c} {format_level(c, worst[c].iloc[0])}" for c in keys]
     others = f" ({len(risen) - 1} more rise, too)" if len(risen) > 1 else ""
     of_repeated = "it reads U" if "U" in runs else "give unique tokens, column U"
     return (
@@ -280,73 +255,77 @@ _BOTH, _SIZES = "read units", "mapped units"
 # what is said, with {x} the figure, {count} the figure in words, {n} the number of rows,
 # {odd} that of odd rows, {row} the row of the largest value, {name} the column's name
 RULES: dict[Rule, str] = {
-    Rule("size read", "N", "N", (0, 1000), "read", by="max"): (
+    Rule("size read", "N", (0, 1000), "read", by="max"): (
         "column 'N' is at most {x:g}: model parameters in millions or billions? write "
         "8.1B or 8.1e9"
     ),
-    Rule("tokens read", "N D", _find_tokens_of_large, (0, 1e4), "read"): (
+    Rule("tokens read", _find_tokens_of_large, (0, 1e4), "read", needs="N D"): (
         "column 'D' is at most {x:g}: billions, or tokens per parameter? D is tokens: "
         "multiply by 1e9 (--column D=yours*1e9) or by N"
     ),
     # ln of a vocabulary of 440,000: the loss of guessing
-    Rule("loss", "loss", "loss", (13, inf), _BOTH, by="max"): (
+    Rule("loss", "loss", (13, inf), _BOTH, by="max"): (
         "{odd} of {n} losses (row {row}: {x:.4g}) lie above 13 nats, the logarithm of any "
         "vocabulary: perplexity, percent, or a sum over tokens? loss is nats per token"
     ),
     # measured tables in nats per token are .5 to 1.5, in bits per byte .2 to .35
-    Rule("loss", "N D loss", _compare_losses, (2.5, inf)): (
+    Rule("loss", _compare_losses, (2.5, inf), needs="N D loss"): (
         _USUAL + "perplexity, a sum over tokens, or N or D in another unit?"
     ),
-    Rule("loss", "N D loss", _compare_losses, (0, 0.4)): (
+    Rule("loss", _compare_losses, (0, 0.4), needs="N D loss"): (
         _USUAL + "bits per byte, a logarithm, an accuracy, or N or D in another unit?"
     ),
-    Rule("loss", "loss", _find_coarseness, (0, inf)): (
+    Rule("loss", _find_coarseness, (0, inf), needs="loss"): (
         "losses have one decimal, steps of {x:.1%}, where seeds differ by .05-.6%: export "
         "more digits"
     ),
     # the smallest language models have some ten thousand parameters
-    Rule("size", "N", "N", (999, 1e4), _SIZES): (
+    Rule("size", "N", (999, 1e4), _SIZES): (
         "column 'N' is {count} (median): parameters in thousands, millions or a count of "
         "layers? N is parameters"
     ),
     # no measured table has so few or so many tokens per parameter, except fine-tuning
-    Rule("tokens", "N D", _divide_tokens, (0, 0.1), _SIZES, by="max"): (
+    Rule("tokens", "D/N", (0, 0.1), _SIZES, by="max"): (
         "D is at most {x:.2g} tokens per parameter: D in steps, examples, thousands or "
         "more, or N and D exchanged? D is tokens"
     ),
-    Rule("tokens", "N D", _divide_tokens, (3e3, inf), _SIZES): (
+    Rule("tokens", "D/N", (3e3, inf), _SIZES): (
         "D is {x:.2g} tokens per parameter (median): N in thousands or millions, or D in "
         "bytes of all epochs? N is parameters, D tokens"
     ),
-    Rule("tokens", "N D", _judge_exchange, (0, inf), _SIZES): (
+    Rule("tokens", _judge_exchange, (0, inf), _SIZES, needs="N D"): (
         "D is {x:.2g} tokens per parameter (median) and has fewer levels than N: N and D "
         "exchanged?"
     ),
     # measured: up to 60,000
-    Rule("stages", "ptpp", "ptpp", (1e5, inf), _BOTH): (
+    Rule("stages", "ptpp", (1e5, inf), _BOTH): (
         "column 'ptpp' is {count} (median): pre-training tokens, not tokens per "
         "parameter? divide by N"
     ),
-    Rule("stages", "ptpp", "ptpp", (0, 0.1), _BOTH): (
+    Rule("stages", "ptpp", (0, 0.1), _BOTH): (
         "column 'ptpp' is {x:.2g} (median): it is pre-training tokens per parameter"
     ),
-    Rule("replay", "replay", _find_divided_again, (0, 0.01), "read", by="max"): (
+    Rule("replay", _find_divided_again, (0, 0.01), "read", by="max", needs="replay"): (
         "column 'replay' is at most {x:.2%} in {odd} of {n} rows (row {row}): shares that "
         "were divided by 100 once more? write replay as a share, .25 or 25%"
     ),
-    Rule("replay", "replay", lambda t: {*t["replay"].dropna()} == {0, 1}, (0, inf)): (
+    Rule(
+        "replay", lambda t: {*t["replay"].dropna()} == {0, 1}, (0, inf), needs="replay"
+    ): (
         "replay is 0 or 1 in all rows: a flag, not the share of source data? write the "
         "share, .25 or 25%"
     ),
-    Rule("progress", "run step D", _count_without_progress, (0, inf), "read"): (
+    Rule("progress", _count_without_progress, (0, inf), "read", needs="run step D"): (
         "D is the same at all steps of a run ({x:.0f} runs): tokens of pre-training, or "
         "planned ones? D is the tokens that a run has seen at the row"
     ),
-    Rule("progress", "run step D", _find_fewer_tokens, (0, inf), "read", by="max"): (
+    Rule(
+        "progress", _find_fewer_tokens, (0, inf), "read", by="max", needs="run step D"
+    ): (
         "{odd} of {n} rows (row {row}) have fewer tokens D than an earlier step of their "
         "run: counted anew after a resume, an integer that overflowed, or two runs of one "
         "name? D is the tokens since the run's start"
     ),
-    Rule("compute", "N D", _compare_compute, (30, inf)): _COMPUTE,
-    Rule("compute", "N D", _compare_compute, (0, 1 / 30)): _COMPUTE,
+    Rule("compute", _compare_compute, (30, inf), needs="N D"): _COMPUTE,
+    Rule("compute", _compare_compute, (0, 1 / 30), needs="N D"): _COMPUTE,
 }

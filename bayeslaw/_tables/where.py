@@ -36,9 +36,8 @@ def select(
     runs: pd.DataFrame, where: str | None, mapped: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Select the rows at which a query holds; all rows if ``where`` is None.
-
-    ``mapped``: columns under the user's own names, which the query may also read; it
-    has a row for each label of ``runs``.
+    ``mapped``: columns under the user's own names, with a row for each label of
+    ``runs``.
     """
     if where is None:
         return runs
@@ -124,15 +123,12 @@ class _Query(NamedTuple):
                 isinstance(op, ast.Is | ast.IsNot) for op in ops
             ):
                 # a column of names is not beside a number: names are text, '001'
-                names = [s.id for s in (left, *right) if isinstance(s, ast.Name)]
-                values = [
-                    s.value for s in (left, *right) if isinstance(s, ast.Constant)
-                ]
+                ids = {getattr(side, "id", "") for side in (left, *right)}
+                values = [getattr(side, "value", None) for side in (left, *right)]
                 numbers = [value for value in values if isinstance(value, int | float)]
-                texts = [name for name in names if name in NAMES]
-                if texts and numbers:
+                for name in (name for name in NAMES if name in ids and numbers):
                     raise self.refusal(
-                        f"column {texts[0]!r} holds names, which are text: write "
+                        f"column {name!r} holds names, which are text: write "
                         f"'{numbers[0]}', as it is spelled in the table"
                     )
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ARITHMETIC):

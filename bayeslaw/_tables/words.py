@@ -33,6 +33,15 @@ BITS = _split_set("bpb bits bpt")
 OF_A_TOKEN = TOKENS | _split_set("token bpt")  # of bits: not of a byte
 EVALUATION = _split_set("eval val valid validation test heldout")
 SCORES = _split_set("acc accuracy score f em bleu rate lr")
+OF_LOSSES = PERPLEXITY | {"loss"}
+# measures of a loss, from the likeliest, and words that the names of others have
+MEASURES = (
+    ({"loss"}, {"per"}),
+    (PERPLEXITY, {"per"}),
+    (BITS, set[str]()),
+    (EVALUATION, SCORES),
+)
+TRAINING = _split_set("train training")
 START = _split_set("before initial start base init")
 # beside measured losses: those of the start, auxiliary ones that balance experts, weights
 NOT_MEASURED = _split_set(
@@ -51,6 +60,7 @@ PLANNED = _split_set("planned target max budget scheduled goal")
 PRETRAINING = _split_set("init initial pretrain pretrained pretraining pt vortraining")
 # counts of tokens that are not those a run was trained on
 OF_A_STEP = _split_set("batch step update context seq sequence length vocab sec")
+OF_A_RATIO = _split_set("per ratio tpp ptpp")
 # tokens per parameter are not tokens
 OTHERS = _split_set("before per")
 OF_A_PASS = OTHERS | OF_A_STEP | _split_set("image sample forward inference")
@@ -216,23 +226,19 @@ def named_words(name: str) -> list[str]:
 
 def likeness(words: list[str], wanted: list[str]) -> int:
     """Tell how well a name has the wanted words: 3 if it begins with them, 2 if it has
-    them, 1 if it has each, in the singular or plural, or in a compound
-    (``trainingstoken``), else 0.
+    them, 1 if it has each in the plural or in a compound (``trainingstoken``), else 0.
     """
     if words[: len(wanted)] == wanted:
         return 3
     if set(wanted) <= set(words):
         return 2
-    stems = [(one, one.removesuffix("s")) for one in wanted]
-    return int(
-        all(
-            any(
-                word == one or (len(stem) > 3 and word.removesuffix("s").endswith(stem))
-                for word in words
-            )
-            for one, stem in stems
-        )
-    )
+
+    def has(one: str) -> bool:
+        stem = one.removesuffix("s")
+        ends = {word.removesuffix("s") for word in words if len(stem) > 3}
+        return one in words or any(end.endswith(stem) for end in ends)
+
+    return int(all(map(has, wanted)))
 
 
 def quoted(name: str) -> str:

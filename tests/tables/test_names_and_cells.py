@@ -45,8 +45,7 @@ def test_a_column_that_is_mapped_to_a_name_keeps_its_spelling(tmp_path):
 def test_a_number_is_no_name_in_a_query(tmp_path):
     table().to_csv(tmp_path / "t.csv", index=False)
     for query in ("run == 1", "run != 1000", "run > 3"):
-        with pytest.raises(RunTableError, match="column 'run' holds names"):
-            bayeslaw.read_runs(tmp_path / "t.csv", where=query)
+        assert "column 'run' holds names" in refusal(tmp_path / "t.csv", where=query)
 
 
 # -- summaries -------------------------------------------------------------------------
@@ -208,8 +207,8 @@ def test_structs_maps_and_lists_of_parquet_are_read_or_told(tmp_path):
     assert runs["N"].tolist() == [1e8, 2e8]
     lists = pa.table({"N": [1e8], "D": [1e9], "loss": [[2.5, 2.4]]})
     pq.write_table(lists, tmp_path / "l.parquet")
-    with pytest.raises(RunTableError, match=r"row 1, column 'loss': '\[2.5, 2.4\]' is"):
-        bayeslaw.read_runs(tmp_path / "l.parquet")
+    said = refusal(tmp_path / "l.parquet")
+    assert "row 1, column 'loss': '[2.5, 2.4]' is" in said
 
 
 @pytest.mark.parametrize("column", ["loss", "replay", "N"])
@@ -218,10 +217,8 @@ def test_truth_values_are_no_numbers(tmp_path, column):
     given[column] = [True, False] * 5
     path = tmp_path / "t.csv"
     given.to_csv(path, index=False)
-    said = f"column {column!r}: True is a truth value"
     for source in (given, path):
-        with pytest.raises(RunTableError, match=said):
-            bayeslaw.read_runs(source)
+        assert f"column {column!r}: True is a truth value" in refusal(source)
 
 
 # -- factors, suffixes -----------------------------------------------------------------
@@ -235,8 +232,7 @@ def test_a_factor_meets_no_row_that_where_drops(tmp_path):
     runs = bayeslaw.read_runs(path, columns=columns, where="state == 'ok'")
     assert runs["D"].tolist() == [1e9, 3e9]
     for given in (columns, {"tok/10": "D"}, {"tok": "D"}):
-        with pytest.raises(RunTableError, match="row 2, column 'D': 'crashed"):
-            bayeslaw.read_runs(path, columns=given)
+        assert "row 2, column 'D': 'crashed" in refusal(path, columns=given)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +242,7 @@ def test_a_factor_meets_no_row_that_where_drops(tmp_path):
 def test_a_suffix_stands_where_it_makes_sense(column, cell):
     given = table().assign(replay=0.1).astype({column: object})
     given.loc[1, column] = cell
-    with pytest.raises(RunTableError, match=f"row 2, column '{column}': '{cell}' ends"):
-        bayeslaw.read_runs(given)
+    assert f"row 2, column '{column}': '{cell}' ends" in refusal(given)
 
 
 # -- the command line ------------------------------------------------------------------
@@ -294,9 +289,7 @@ def test_values_too_deep_are_told_in_a_line(tmp_path):
         prior_file(path)
     assert "\n" not in str(caught.value)
     for query in ("-" * 900 + "N > 1", "(" * 400 + "N" + ")" * 400 + " > 1"):
-        with pytest.raises(RunTableError, match="is not a query of this") as caught:
-            bayeslaw.read_runs(table(), where=query)
-        assert "\n" not in str(caught.value)
+        assert "is not a query of this" in refusal(table(), where=query)
 
 
 def test_levels_of_candidates_are_written_as_people_write_numbers():

@@ -13,7 +13,7 @@ from bayeslaw import BayeslawError, RunTableError, RunTableWarning
 from bayeslaw._tables.fitting import check_fittable
 from bayeslaw._tables.runs import as_runs
 from known import saved
-from known.reading import settings_said
+from known.reading import refusal, settings_said
 from known.said import said_by
 
 LAW = bayeslaw.law("chinchilla")
@@ -236,20 +236,17 @@ def test_rows_without_a_step_are_named_where_one_run_has_two_losses():
     points = {"run": ["a", "a", "b"], "step": [np.nan, np.nan, 1], "N": 1e8}
     points |= {"D": [1e9, 1e9, 2e9], "loss": [2.5, 2.6, 2.4]}
     table = pd.DataFrame(points)
-    said = "rows 1, 2, column 'loss': different losses for one run a, step \\(empty\\)"
-    with pytest.raises(RunTableError, match=said):
-        bayeslaw.read_runs(table)
-    with pytest.raises(RunTableError, match="rows 1, 2, column 'loss'"):
-        bayeslaw.read_runs(table.assign(run=["a", "a", None], step=[None, None, 1]))
+    said = "rows 1, 2, column 'loss': different losses for one run a, step (empty)"
+    assert said in refusal(table)
+    other = table.assign(run=["a", "a", None], step=[None, None, 1])
+    assert "rows 1, 2, column 'loss'" in refusal(other)
 
 
 def test_integers_that_overflowed_are_refused():
     tokens = np.array([10**9, 3 * 10**9], np.int64).astype(np.int32)
     table = pd.DataFrame({"N": [1e8, 1e9], "D": tokens, "loss": [2.5, 2.4]})
-    with pytest.raises(RunTableError, match=r"row 2, column 'D': below 0 in integers"):
-        bayeslaw.read_runs(table)
-    with pytest.raises(RunTableError, match=r"not positive"):
-        bayeslaw.read_runs(table.assign(D=tokens.astype(float)))
+    assert "row 2, column 'D': below 0 in integers" in refusal(table)
+    assert "not positive" in refusal(table.assign(D=tokens.astype(float)))
 
 
 # -- types of cells, and spellings ------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Columns of the user's own: runs far beyond them are told, and they are made of others by arithmetic."""
+"""Columns of the user's own: runs far beyond them are told."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -89,21 +89,3 @@ def test_a_root_is_a_factor_of_a_column():
     assert "sqrt(batches)" not in runs
     runs = bayeslaw.read_runs(table, columns=["loss_sd=2/sqrt(batches)"])
     assert runs["loss_sd"].tolist() == pytest.approx([0.2, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("expression", "values"),
-    [
-        ("old/(old+new)", [0.25, 0.5]),
-        ("(new - old) / new", [2 / 3, 0.0]),
-        ("old*2/new/2", [1 / 3, 1.0]),
-        ("sqrt(old*new)/ln(new-part)", [np.sqrt(3) / np.log(2), 2 / np.log(1.5)]),
-        ("new-part", [2.0, 1.5]),
-        ("-old*(+new)", [-3.0, -4.0]),
-    ],
-)
-def test_columns_are_made_of_others_by_arithmetic(expression, values):
-    """``new-part`` is a column's name, which counts before a difference."""
-    table = pd.DataFrame({"old": [1, 2], "new": [3, 2], "new-part": [2.0, 1.5]})
-    runs = bayeslaw.read_runs(table, columns={expression: "heat"})
-    assert runs["heat"].tolist() == pytest.approx(values)

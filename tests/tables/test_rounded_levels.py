@@ -90,7 +90,7 @@ def test_levels_found_have_no_levels_in_them(seed):
     """Values at random hardly merge, and none moves by over a thousandth."""
     values = np.random.default_rng(seed).lognormal(sigma=1.0, size=200)
     levels = at_levels(values)
-    assert len(np.unique(levels)) >= 190
+    assert len(np.unique(levels)) >= 185  # of 30,000 tables the fewest had 188
     assert np.abs(levels / values - 1).max() < 1e-3
     assert set(levels) <= set(values)
 

@@ -1,12 +1,13 @@
 """Columns of shares, and a loss for each evaluation set in one row."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableError
-from known.reading import read
+from known.reading import read, refusal
 
 
 def table(**columns):
@@ -57,9 +58,7 @@ def test_what_rounding_leaves_is_shared_out():
     ],
 )
 def test_a_row_beyond_the_simplex_is_refused_in_a_line(columns, line):
-    with pytest.raises(RunTableError, match=line) as refusal:
-        bayeslaw.read_runs(table(**columns))
-    assert "\n" not in str(refusal.value)
+    assert re.match(line, refusal(table(**columns)))
 
 
 def test_rows_that_are_not_selected_may_lie_anywhere():

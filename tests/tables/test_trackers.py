@@ -22,6 +22,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, RunTableWarning
+from known.reading import refusal
 from known.said import said_by
 
 SIZES, STEPS, EVERY, PER_STEP = (10_000, 20_000), 40, 10, 64
@@ -279,11 +280,9 @@ def test_damaged_offline_runs_are_refused(offline_folder, tmp_path):
     content = bytearray(next(iter(offline_folder.rglob("run-*.wandb"))).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "run-bad.wandb").write_bytes(content)
-    with pytest.raises(RunTableError, match="damaged at byte"):
-        bayeslaw.read_runs(f"wandb:{tmp_path}")
+    assert "damaged at byte" in refusal(f"wandb:{tmp_path}")
     (tmp_path / "run-bad.wandb").write_text("no run")
-    with pytest.raises(RunTableError, match="not a file of W&B"):
-        bayeslaw.read_runs(f"wandb:{tmp_path}")
+    assert "not a file of W&B" in refusal(f"wandb:{tmp_path}")
 
 
 def test_runs_of_the_wandb_api(monkeypatch):
@@ -371,13 +370,10 @@ def test_states_of_a_trainer(trainer_folder):
 @pytest.mark.parametrize("text", ["{", "[]", '{"log_history": 3, "global_step": 1}'])
 def test_a_state_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "trainer_state.json").write_text(text)
-    with pytest.raises(RunTableError) as refused:
-        bayeslaw.read_runs(f"hf:{tmp_path}")
     # the path is told once
-    said = (
-        f"hf:{tmp_path / 'trainer_state.json'}: not a state that a Trainer has written"
-    )
-    assert str(refused.value) == said
+    place = tmp_path / "trainer_state.json"
+    said = f"hf:{place}: not a state that a Trainer has written"
+    assert refusal(f"hf:{tmp_path}") == said
 
 
 @pytest.mark.parametrize(
@@ -392,10 +388,8 @@ def test_a_store_that_is_damaged_inside_is_one_line(tmp_path, text):
     (tmp_path / "trainer_state.json").write_text(text)
     # a step that is text is passed over, unless the types are checked, which looks at
     # one row drawn at random
-    told = "cannot be read as a table|no run has logged a number"
-    with pytest.raises(RunTableError, match=told) as refused:
-        bayeslaw.read_runs(f"hf:{tmp_path}")
-    assert "\n" not in str(refused.value)
+    said = refusal(f"hf:{tmp_path}")
+    assert "cannot be read as a table" in said or "has logged a number" in said
 
 
 # -- any of them -----------------------------------------------------------------------
@@ -422,9 +416,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 
 @pytest.mark.parametrize("scheme", ["tensorboard", "mlflow", "hf"])
 def test_a_store_that_is_not_there_is_said_and_not_made(tmp_path, scheme):
-    with pytest.raises(RunTableError, match="no such") as raised:
-        bayeslaw.read_runs(f"{scheme}:{tmp_path}/nothing")
-    assert "\n" not in str(raised.value)
+    assert "no such" in refusal(f"{scheme}:{tmp_path}/nothing")
     assert not list(tmp_path.iterdir())
 
 
@@ -444,8 +436,7 @@ def test_an_empty_store_is_said(tmp_path, scheme, module, says):
 
 
 def test_a_scheme_alone_asks_for_a_place():
-    with pytest.raises(RunTableError, match="write hf:PLACE"):
-        bayeslaw.read_runs("hf:")
+    assert "write hf:PLACE" in refusal("hf:")
 
 
 def state_of(folder: Path, *logged: dict, **more) -> str:
@@ -462,16 +453,15 @@ def test_runs_without_the_metric_are_left_out_and_named(tmp_path):
     with pytest.warns(RunTableWarning, match="no loss in 1 runs, left out: b"):
         runs = bayeslaw.read_runs(source, columns=columns)
     assert runs["run"].tolist() == ["a"]
-    with pytest.raises(RunTableError, match="the table has no column 'eval/nll'"):
-        bayeslaw.read_runs(source, columns={"eval/nll": "loss"})
+    said = refusal(source, columns={"eval/nll": "loss"})
+    assert "the table has no column 'eval/nll'" in said
 
 
 def test_a_loss_that_diverged_is_refused_not_skipped(tmp_path):
     rows = {"step": 1, "eval_loss": 3.0}, {"step": 2, "eval_loss": float("nan")}
     source = state_of(tmp_path / "a", *rows)
     columns = {"eval/loss": "loss", "step*64": "D"}
-    with pytest.raises(RunTableError, match="row 2, column 'loss': inf"):
-        bayeslaw.read_runs(source, columns=columns)
+    assert "row 2, column 'loss': inf" in refusal(source, columns=columns)
     assert len(bayeslaw.read_runs(source, columns=columns, where="step < 2")) == 1
 
 
@@ -520,9 +510,9 @@ def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
         for s in (1, 2)
     ]
     source = state_of(tmp_path / "a", *rows)
-    with pytest.raises(RunTableError, match="both count tokens, and differ") as raised:
-        bayeslaw.read_runs(source, columns={"eval/loss": "loss"})
-    assert '--column "D=train/tokens_seen"' in str(raised.value)
+    said = refusal(source, columns={"eval/loss": "loss"})
+    assert "both count tokens, and differ" in said
+    assert '--column "D=train/tokens_seen"' in said
     columns = {"eval/loss": "loss", "train/tokens_seen": "D"}
     assert bayeslaw.read_runs(source, columns=columns)["D"].tolist() == [11, 22]
     same = [row | {"tokens_seen": row["num_tokens"]} for row in rows]
@@ -567,5 +557,4 @@ def test_runs_of_one_name_and_settings_called_like_metrics_are_told_apart(monkey
 
 def test_runs_without_a_number_are_refused(tmp_path):
     source = state_of(tmp_path / "a", {"step": 1, "note": "none"})
-    with pytest.raises(RunTableError, match=r"no run has logged a number \(runs: a\)"):
-        bayeslaw.read_runs(source)
+    assert "no run has logged a number (runs: a)" in refusal(source)

@@ -126,9 +126,6 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
     return [replace(finding, name=f"{label}: {finding.name}") for finding in findings]
 
 
-# -- reach beyond the runs -------------------------------------------------------------
-
-
 def times_tested(stages: Sequence[HoldOut]) -> dict[str, float]:
     """List by axis the factors by which left-out stages lie beyond the rest."""
     return {one.axis: one.times_tested for one in stages if one.axis in AXES}
@@ -140,22 +137,21 @@ def review_reach(
     factors: Mapping[str, float],
     fit: str | None = None,
 ) -> Finding:
-    """Check how far a goal lies beyond runs, along the axis on which it lies farthest.
-
-    It passes inside the runs' range, and beyond it as far as held-out runs tested.
+    """Check how far a goal lies beyond runs, along the axis on which it lies farthest;
+    it passes as far as held-out runs tested.
 
     ``goal``: runs to forecast. ``factors``: how far held-out runs reach beyond the
-    largest of the others, by axis. ``fit``: name of a fit of the runs in a
-    command, if there is one.
+    largest of the others, by axis. ``fit``: name of a fit of the runs in a command, if
+    there is one.
     """
     reached = distances(runs, goal, AXES, above=0)
     outside = {axis: far for axis, far in reached.items() if far.factor > INSIDE}
     lines: list[str] = []
-    verdicts: list[Verdict] = []
+    verdict: Verdict = "pass"
     for axis, place in outside.items():
-        tests = factors.get(axis, 1.0)
+        tests = factors.get(axis, 1.0) if place.is_above else 1.0
         words = "nothing held out tests that"
-        if tests > INSIDE and place.is_above:
+        if tests > INSIDE:
             words = f"runs held out test {math.log(tests):.1f}"
         lines.append(
             f"{axis} = {format_count(place.value)} lies {math.log(place.factor):.1f} "
@@ -163,39 +159,33 @@ def review_reach(
         )
         # At 100 times the range a law says little more than its prior. Papers have
         # checked forecasts at up to 9 times.
-        if place.factor > 100.0:
-            verdicts.append("fail")
-        else:
-            is_tested = place.is_above and place.factor <= INSIDE * tests
-            verdicts.append("pass" if is_tested else "look")
+        is_tested = place.is_above and place.factor <= INSIDE * tests
+        how: Verdict = "pass" if is_tested else "look"
+        verdict = worst((verdict, "fail" if place.factor > 100.0 else how))
     replay = replay_outside(runs, goal)
     if replay is not None:
         lines.append(replay)
-        verdicts.append("look")
+        verdict = worst((verdict, "look"))
     if not reached:
         reason = f"the goal has none of {', '.join(AXES)} in common with the runs"
         return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
-    if not lines:
-        reason = f"inside the runs' range of {', '.join(reached)}"
-        return Finding("extrapolation", "pass", reason)
-    verdict, reason = worst(verdicts), "; ".join(lines)
+    reason = "; ".join(lines) or f"inside the runs' range of {', '.join(reached)}"
     if verdict == "pass":
         return Finding("extrapolation", "pass", reason)
     # runs half-way to the goal, in logs; with a fit, as `anchors --offer` names them
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = []
-    for axis, place in outside.items():
-        if axis in names:
-            end = place.high if place.is_above else place.low
-            middle = format_count(math.sqrt(end * place.value))
-            offers.append(f"{names[axis]}={middle}")
+    for axis in (axis for axis in outside if axis in names):
+        place = outside[axis]
+        end = place.high if place.is_above else place.low
+        offers.append(f"{names[axis]}={format_count(math.sqrt(end * place.value))}")
     todo = "measure runs nearer to it"
     if offers and fit is None:
         todo = f"measure runs on the way, at {', '.join(offers)}"
     elif offers:
-        options = " ".join(f"--offer {offer}" for offer in offers)
+        options = " --offer ".join(offers)
         todo = (
-            f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget "
-            "FLOPS"
+            f"bayeslaw anchors {fit} --candidates RUNS --offer {options} --goal GOAL "
+            "--budget FLOPS"
         )
     return Finding("extrapolation", verdict, reason, todo)

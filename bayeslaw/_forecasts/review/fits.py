@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,8 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._forecasts.check import TRUSTED_COVERAGE, check
 from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
-from bayeslaw._forecasts.review.findings import (
-    Finding,
-    Verdict,
-    judged,
-    labelled,
-    review_reach,
-    times_tested,
-)
+from bayeslaw._forecasts.review import findings
+from bayeslaw._forecasts.review.findings import Finding, Verdict, judged
 from bayeslaw._forecasts.sensitivity import reasons
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.averaging.compare import compare
@@ -42,17 +36,13 @@ def review_fits(
     goal: pd.DataFrame | None = None,
     **options: Any,
 ) -> list[Finding]:
-    """Review posteriors by their paths, and the plan that several could make. ``goal``:
-    runs to forecast. ``options``: those of `_review_fit`.
-    """
+    """Review posteriors by their paths, and the plan that several could make."""
     several = len(posteriors) > 1
-    findings: list[Finding] = []
+    found: list[Finding] = []
     for name, posterior in posteriors.items():
-        of_fit = _review_fit(posterior, shlex.quote(name), goal, **options)
-        findings += labelled(of_fit, name if several else "")
-    if several:
-        findings.append(_review_plan(posteriors, goal))
-    return findings
+        of_fit = [*_review_fit(posterior, shlex.quote(name), goal, **options)]
+        found += findings.labelled(of_fit, name if several else "")
+    return [*found, _review_plan(posteriors, goal)] if several else found
 
 
 def _review_fit(
@@ -63,12 +53,10 @@ def _review_fit(
     held_out: pd.DataFrame | None,
     refit: bool,
     seed: int,
-) -> list[Finding]:
-    """Review one posterior. ``held_out``: measured runs that it has not seen. ``refit``:
-    whether to leave stages out and fit again if it keeps no such forecasts.
-    """
+) -> Iterator[Finding]:
+    """Review a posterior by rows held out or by stages, left out again if ``refit``."""
     runs = posterior.runs
-    findings = [_review_diagnostics(posterior)]
+    yield _review_diagnostics(posterior)
 
     # how well the law by itself fits its own runs
     goodness, verdict = posterior.goodness, "pass"
@@ -79,17 +67,16 @@ def _review_fit(
         of_little = explains_little(goodness.with_effects, np.log(losses(runs)))
         verdict, todo = "fail" if of_little else "look", "bayeslaw compare RUNS"
         reason = "; ".join(goodness.doubts)
-    findings.append(Finding("fit", verdict, reason, todo))
+    yield Finding("fit", verdict, reason, todo)
 
     # the law's misfit compared with the noise of a run
     sizes = misfit_and_noise(posterior, runs)
-    reason, trouble, todo = "", None, "bayeslaw compare RUNS"
     if sizes is None:
-        trouble = (
+        reason = (
             "the law's smooth misfit was not learned: intervals leave out that no law "
             "is true"
         )
-        todo = "fit it without --plain"
+        yield Finding("misfit", "look", reason, "fit it without --plain")
     else:
         misfit, noise = sizes
         reason = (
@@ -98,7 +85,7 @@ def _review_fit(
         )
         # beyond this, the law explains less than half of the variation
         trouble = reason if misfit > 3.0 * noise else None
-    findings.append(judged("misfit", reason, trouble, todo))
+        yield judged("misfit", reason, trouble, "bayeslaw compare RUNS")
 
     # the laws, as in `Comparison.table`, and the stages whose forecasts an average keeps,
     # or that are left out again if asked
@@ -112,12 +99,12 @@ def _review_fit(
         laws, stages = compared.table, stages_named(runs, compared.folds)
     # held-out runs test the forecast of a goal only up to the distance at which they lie
     # beyond the other runs
-    times = times_tested(stages)
+    times = findings.times_tested(stages)
     if held_out is None:
-        findings.append(_review_calibration(posterior, laws, stages, path))
+        yield _review_calibration(posterior, laws, stages, path)
     else:
         held_out, calibration = _review_held_out(posterior, held_out, path, seed)
-        findings.append(calibration)
+        yield calibration
         for axis in AXES:
             new, fitted = (values_along(rows, axis) for rows in (held_out, runs))
             if new is not None and fitted is not None:
@@ -128,9 +115,10 @@ def _review_fit(
         ends = ", ".join(f"{axis} {place.ends}" for axis, place in places.items())
         reason = f"runs reach {ends or 'no known axis'}; no goal was named"
         todo = f"bayeslaw review {path} --at N=8.1B,D=70B,ptpp=279"
-        return [*findings, Finding("extrapolation", "pass", reason, todo)]
-    reach = review_reach(runs, goal, times, path)
-    return [*findings, reach, _review_forecast(posterior, goal, path, seed)]
+        yield Finding("extrapolation", "pass", reason, todo)
+        return
+    yield findings.review_reach(runs, goal, times, path)
+    yield _review_forecast(posterior, goal, path, seed)
 
 
 def _review_diagnostics(posterior: Fit | Average) -> Finding:
@@ -144,16 +132,12 @@ def _review_diagnostics(posterior: Fit | Average) -> Finding:
     )
     if posterior.warnings:
         todo = "fit it again with --draws 2000 --warmup 2000, or take a smaller law"
-        lines = "; ".join(posterior.warnings)
-        return Finding("diagnostics", "fail", lines, todo)
+        return Finding("diagnostics", "fail", "; ".join(posterior.warnings), todo)
     trouble = None
     if isinstance(posterior, Fit) and posterior.is_preview:
         trouble = f"drawn without chains, a preview or as they disagreed: {reason}"
     todo = "fit it without --preview; where chains disagree, take a smaller law"
     return judged("diagnostics", reason, trouble, todo)
-
-
-# -- where it was tested ---------------------------------------------------------------
 
 
 def _review_calibration(
@@ -162,9 +146,7 @@ def _review_calibration(
     stages: Sequence[HoldOut],
     path: str,
 ) -> Finding:
-    """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
-    weight.
-    """
+    """Judge the coverage of 90% intervals on left-out stages, by the laws' weights."""
     todo = f"bayeslaw review {path} --held-out RUNS"
     if laws is None:
         reason = "a fit of one law keeps no forecasts of stages left out"
@@ -224,9 +206,6 @@ def _review_held_out(
     return rows, Finding("calibration", verdict, reason, todo)
 
 
-# -- where it is to reach --------------------------------------------------------------
-
-
 def _review_forecast(
     posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
 ) -> Finding:
@@ -252,9 +231,6 @@ def _review_forecast(
     return Finding("forecast", "look", "; ".join((reason, *why)), todo)
 
 
-# -- a plan ----------------------------------------------------------------------------
-
-
 def _review_plan(
     posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
 ) -> Finding:
@@ -270,22 +246,16 @@ def _review_plan(
     except PlanError as error:
         todo = "bayeslaw fit RUNS --where \"domain == 'source'\" -o source.nc"
         return Finding("plan", "fail", str(error), todo)
-    needed = {"D", "replay"}
-    still = [
-        n
-        for n, posterior in posteriors.items()
-        if not any(needed <= {*piece.covariates} for piece in posterior.pieces())
-    ]
-    if still:
-        reason = f"no law of {still[0]} reads both D and replay, which a plan chooses"
-        todo = "fit a law that reads both: bayeslaw laws lists them"
-        return Finding("plan", "fail", reason, todo)
+    for n, posterior in posteriors.items():
+        if not any({"D", "replay"} <= {*one.covariates} for one in posterior.pieces()):
+            reason = f"no law of {n} reads both D and replay, which a plan chooses"
+            todo = "fit a law that reads both: bayeslaw laws lists them"
+            return Finding("plan", "fail", reason, todo)
     command = _plan_command(name, sources, posteriors, goal)
     why = doubts(target, sources, {})
-    if why:
-        return Finding("plan", "look", "; ".join(why), command)
     reason = f"{name} as target and {', '.join(sources)} as source make a plan"
-    return Finding("plan", "pass", reason, command)
+    verdict = "look" if why else "pass"
+    return Finding("plan", verdict, "; ".join(why) or reason, command)
 
 
 def _plan_command(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -18,51 +18,20 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count, format_counts, format_many
 from bayeslaw._base.terminal import quote
-from bayeslaw._forecasts.review.findings import (
-    Finding,
-    judged,
-    labelled,
-    review_reach,
-    times_tested,
-)
+from bayeslaw._forecasts.review import findings
+from bayeslaw._forecasts.review.findings import Finding, judged
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, covariates_read
+from bayeslaw._posteriors.fits import goodness
 from bayeslaw._posteriors.fits.candidates import candidate_laws
-from bayeslaw._posteriors.fits.goodness import (
-    LARGE_MISS,
-    REASONS,
-    explained_share,
-    explains_little,
-    median_distance,
-    rise_with_size,
-)
 from bayeslaw._posteriors.pairs import doubts_of_tables
-from bayeslaw._tables import fitting
+from bayeslaw._tables import fitting, surface, suspicions
 from bayeslaw._tables.holdouts import FEW, default_axes, largest_stages
 from bayeslaw._tables.parts import find_misplaced, find_parts
+from bayeslaw._tables.rows import settings
 from bayeslaw._tables.rows.naming import named_rows
-from bayeslaw._tables.rows.settings import (
-    alike_but_settings,
-    at_commonest,
-    cells_of,
-    tell_read,
-)
 from bayeslaw._tables.runs import NUMERIC, numeric_columns, read_with_notes
-from bayeslaw._tables.surface import (
-    BESIDE_REPLAY,
-    CLEAR,
-    Surface,
-    outliers,
-    partial_slope,
-    rise_along,
-)
-from bayeslaw._tables.suspicions import (
-    PastMinimumWarning,
-    describe_unjudged_units,
-    past_minimum,
-    suspicions,
-)
 from bayeslaw._tables.where import select
 
 
@@ -99,14 +68,13 @@ def review_table(
     # the table is checked again; warnings with findings of their own are left out
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
-        warnings.simplefilter("ignore", PastMinimumWarning)
+        warnings.simplefilter("ignore", suspicions.PastMinimumWarning)
         runs = read_with_notes(table).runs
-    lines, told = [str(one.message) for one in caught], suspicions(runs, "units")
-    warned = "; ".join(line for line in lines if line not in told)
+    told = suspicions.suspicions(runs, "units")
+    warned = [line for one in caught if (line := str(one.message)) not in told]
     if len(runs) == len(table):
         # rows keep the numbers that they have in their file
         runs = runs.set_axis(table.index)
-    odd = "; ".join(suspicions(runs, "units"))
 
     domains = ""
     if "domain" in runs:
@@ -122,37 +90,30 @@ def review_table(
         contents = Finding("table", "fail", str(error), todo)
     again = f"then: bayeslaw review {name_rows()}"
     passed = "every cell is a number, and no row is there twice"
-    reading = judged("reading", passed, warned, f"mend the table, {again}")
-    passed = f"nothing odd seen; not judged: {describe_unjudged_units(runs)}"
+    reading = judged("reading", passed, "; ".join(warned), f"mend the table, {again}")
+    unjudged = suspicions.describe_unjudged_units(runs)
+    odd = "; ".join(suspicions.suspicions(runs, "units"))
     todo = f"rescale the column (--column D=yours*1e9), {again}"
-    findings = [contents, reading, judged("units", passed, odd, todo)]
-    if "loss" not in runs:
-        return findings
-    parts = fitting.by_domain(runs)
-    several = len(parts) > 1
+    units = judged("units", f"nothing odd seen; not judged: {unjudged}", odd, todo)
+    found = [contents, reading, units]
+    parts = fitting.by_domain(runs) if "loss" in runs else {}
     for domain, part in parts.items():
-        label = domain if several else ""
+        label = domain if len(parts) > 1 else ""
         command = partial(write_fit, part, label)
-        findings += labelled(_review_domain(part, command, goal), label)
-    if several:
-        findings.append(_review_plan(parts))
-    return findings
-
-
-# -- one domain ------------------------------------------------------------------------
+        found += findings.labelled([*_review_domain(part, command, goal)], label)
+    return [*found, _review_plan(parts)] if len(parts) > 1 else found
 
 
 def _review_domain(
     runs: pd.DataFrame, write_fit: Callable[..., str], goal: pd.DataFrame | None
-) -> list[Finding]:
-    """Review the rows of one domain. ``write_fit`` writes the command that fits them, or
-    those of them that a query selects.
-    """
+) -> Iterator[Finding]:
+    """Review the rows of a domain; ``write_fit`` writes the command that fits them."""
     laws, suited = _find_suiting(runs, write_fit())
+    yield suited
     if not laws:
-        return [suited, _review_tokens(runs)]
+        yield _review_tokens(runs)
+        return
     columns = covariates_read(laws)
-    findings = [suited]
 
     # two rows for each parameter of the largest law
     most = max(len(law.free_priors) for law in laws)
@@ -163,7 +124,7 @@ def _review_domain(
         if len(runs) <= most:
             trouble += ", and nothing shows whether the law fits"
     todo = f"add runs, {2 * most - len(runs)} at least, or name a smaller law"
-    findings.append(judged("rows", reason, trouble, todo))
+    yield judged("rows", reason, trouble, todo)
 
     # three levels of each column, so that the runs determine how a law bends along it
     levels = {name: np.unique(runs[name].dropna()) for name in columns}
@@ -172,7 +133,7 @@ def _review_domain(
     along = " and ".join(f"{name} ({x})" for name, x in few.items())
     trouble = f"{reason}; along {along} laws bend as their priors say" if few else None
     todo = f"add runs at a third level of {next(iter(few), '')}, or forecast at its levels only"
-    findings.append(judged("levels", reason, trouble, todo))
+    yield judged("levels", reason, trouble, todo)
 
     # models near the reference run, at which priors in nats are stated
     trouble = None
@@ -183,7 +144,7 @@ def _review_domain(
             "priors in nats are stated"
         )
     passed = "models are within a factor of 100 of the laws' reference run"
-    findings.append(judged("reference", passed, trouble, write_fit()))
+    yield judged("reference", passed, trouble, write_fit())
 
     # a stage with enough runs that can be left out, so that forecasts can be tested; as
     # in `average`, enough rows must be left for the largest law
@@ -199,24 +160,29 @@ def _review_domain(
         )
     passed = f"forecasts can be tested by leaving out {names} rows"
     todo = "add runs at two levels or more of N, D or ptpp"
-    findings.append(judged("stages", passed, trouble, todo))
+    yield judged("stages", passed, trouble, todo)
 
-    smooth = Surface.of(runs, columns)
-    findings += [_review_noise(runs), _review_outliers(runs, smooth)]
-    lines = [*find_misplaced(smooth), *find_parts(smooth)]
+    smooth = surface.Surface.of(runs, columns)
+    yield _review_noise(runs)
+    yield _review_outliers(runs, smooth)
+    trouble = "; ".join([*find_misplaced(smooth), *find_parts(smooth)])
     passed = "no part of the rows lies apart from the rest at like settings"
     todo = (
         "look what else differs between those rows, and mend or select them (--where)"
     )
-    findings.append(judged("mixture", passed, "; ".join(lines), todo))
-    findings += [_review_signal(runs, smooth), _review_size(runs), _review_tokens(runs)]
-    alike = alike_but_settings(runs, columns)
+    yield judged("mixture", passed, trouble, todo)
+    yield _review_signal(runs, smooth)
+    yield _review_size(runs)
+    yield _review_tokens(runs)
+    alike = settings.alike_but_settings(runs, columns)
     if alike is not None:
         # the most frequent setting, unless hardly a run of each cell has it, or fewer
         # rows than a law has parameters
-        query = at_commonest(runs, alike.columns)
+        query = settings.at_commonest(runs, alike.columns)
         kept = select(runs, query)
-        cells, kept_cells = (len(np.unique(cells_of(rows))) for rows in (runs, kept))
+        cells, kept_cells = (
+            len(np.unique(settings.cells_of(rows))) for rows in (runs, kept)
+        )
         todo = write_fit(query)
         if len(kept) < most or 2 * kept_cells < cells:
             todo = (
@@ -225,13 +191,13 @@ def _review_domain(
                 f"{len(runs)} rows), and leave out columns that are no settings: bayeslaw "
                 "table RUNS -o FILE"
             )
-        findings.append(Finding("settings", "look", alike.sentence(), todo))
-    elif read := tell_read(runs, [law.name for law in laws if law.tuned]):
-        findings.append(Finding("settings", "pass", read))
-    findings += [f for f in (_review_replay(runs), _review_copies(runs)) if f]
+        yield Finding("settings", "look", alike.sentence(), todo)
+    elif read := settings.tell_read(runs, [law.name for law in laws if law.tuned]):
+        yield Finding("settings", "pass", read)
+    yield from _review_replay(runs)
+    yield from _review_copies(runs)
     if goal is not None:
-        findings.append(review_reach(runs, goal, times_tested(stages)))
-    return findings
+        yield findings.review_reach(runs, goal, findings.times_tested(stages))
 
 
 def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
@@ -241,26 +207,26 @@ def _find_suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]
         todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)
     refused = fitting.list_refusals(laws, runs)
-    usable, why = [law for law in laws if law.name not in refused], [*refused.values()]
+    usable = [law for law in laws if law.name not in refused]
+    why = next(iter(refused.values()), "")
     if not usable:
-        return [], Finding("laws", "fail", why[0], "mend that, and review again")
+        return [], Finding("laws", "fail", why, "mend that, and review again")
     reason = f"{', '.join(law.name for law in usable)} can be fitted"
-    if not refused:
-        return usable, Finding("laws", "pass", reason, command)
     todo = " ".join([command, *(f"--law {law.name}" for law in usable)])
-    return usable, Finding("laws", "look", f"{reason}, but {why[0]}", todo)
+    if refused:
+        return usable, Finding("laws", "look", f"{reason}, but {why}", todo)
+    return usable, Finding("laws", "pass", reason, command)
 
 
 def _review_noise(runs: pd.DataFrame) -> Finding:
     # columns that may differ between runs with different seeds only
-    before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
-    of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
+    of_a_run = ["run", "seed", "checkpoint", "loss", "cost"]
+    of_a_run += [LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before"]
+    # a name or a date that differs in every row is not a setting
     alike = [
         runs[c]
-        for c in runs
-        # a name or a date that differs in every row is not a setting
-        if c not in of_a_run
-        and (c in NUMERIC or is_share(c) or runs[c].nunique() < len(runs))
+        for c in runs.columns.difference(of_a_run, sort=False)
+        if c in NUMERIC or is_share(c) or runs[c].nunique() < len(runs)
     ]
     log_loss = runs["loss"].map(np.log)
     groups = log_loss.groupby(alike, dropna=False)
@@ -273,12 +239,14 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
     # rows lie nearer to their own mean than to the true mean, by the factor
     # sqrt((n - 1) / n); the sd of a normal from its median absolute deviation
     away = (log_loss - groups.transform("mean")) * np.sqrt(sizes / (sizes - 1))
-    sd = 1.4826 * median_distance(away.to_numpy()[several])
+    sd = 1.4826 * goodness.median_distance(away.to_numpy()[several])
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
-    trouble = f"{reason}, where seeds differ by .05-.6%" if sd > LARGE_MISS else None
+    trouble = (
+        f"{reason}, where seeds differ by .05-.6%" if sd > goodness.LARGE_MISS else None
+    )
     todo = "look for what else differs between them, and make it a column"
     if sd == 0:
         trouble = f"{reason}: the losses are equal"
@@ -286,33 +254,33 @@ def _review_noise(runs: pd.DataFrame) -> Finding:
     return judged("noise", reason, trouble, todo)
 
 
-def _review_outliers(runs: pd.DataFrame, smooth: Surface) -> Finding:
+def _review_outliers(runs: pd.DataFrame, smooth: surface.Surface) -> Finding:
     off = np.abs(np.expm1(smooth.misses))
     if off.max() < 1e-9:
         reason = "a smooth surface passes through every row, so nothing is said of them"
         return Finding("outliers", "pass", reason)
     half = f"half of the rows lie within {smooth.usual:.2%} of a smooth surface"
     # a surface is rougher than a law, for which `fit` uses 8
-    part, far = outliers(smooth.misses, 8.0, 0.03, in_part=True), None
+    part = surface.outliers(smooth.misses, 8.0, 0.03, in_part=True)
     if part.any():
         rows = named_rows(runs.index[part])
-        far = (
+        trouble = (
             f"{int(part.sum())} of {len(runs)} rows lie over "
             f"{off[part].min():.1%} off, where {half}: more than single "
             "mistakes, so another unit, setting or domain in a part of the rows?"
         )
         todo = f"look what {rows} have in common, and mend or select them (--where)"
-        return Finding("outliers", "look", far, todo)
-    single = outliers(smooth.misses, 12.0)
-    rows, lie = named_rows(runs.index[single]), "lie up to"
+        return Finding("outliers", "look", trouble, todo)
+    single = surface.outliers(smooth.misses, 12.0)
+    rows, trouble = named_rows(runs.index[single]), None
     if single.any():
-        lie = "lies" if single.sum() == 1 else lie
-        far = f"{rows} {lie} {off[single].max():.1%} off, where {half}"
+        lie = "lies" if single.sum() == 1 else "lie up to"
+        trouble = f"{rows} {lie} {off[single].max():.1%} off, where {half}"
     todo = f"look at {rows}: where a loss is wrong, mend it or leave the row out"
-    return judged("outliers", f"{half}, and none far off it", far, todo)
+    return judged("outliers", f"{half}, and none far off it", trouble, todo)
 
 
-def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
+def _review_signal(runs: pd.DataFrame, smooth: surface.Surface) -> Finding:
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = smooth.design.shape
@@ -325,7 +293,7 @@ def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
         todo = f"add runs, {terms + 1 - rows} at least; or keep more of them (--where)"
         return Finding("signal", "look", reason, todo)
     residuals = smooth.misses * np.sqrt(rows / max(1, rows - terms))
-    explained = explained_share(residuals, y)
+    explained = goodness.explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
     todo = "plot the table: losses against D, a line for each N"
     # Few rows have a plane, which does not bend as laws do towards their floor. Then the
@@ -340,23 +308,24 @@ def _review_signal(runs: pd.DataFrame, smooth: Surface) -> Finding:
         if order >= 0.9 and order > explained:
             reason = f"columns explain {order:.1%} of the order of the losses"
             return Finding("signal", "pass", reason)
-    if explains_little(explained, y):
-        return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
-    usual, trouble = median_distance(residuals), None
-    if usual > LARGE_MISS:
+    if goodness.explains_little(explained, y):
+        return Finding("signal", "fail", f"{reason}: {goodness.REASONS}", todo)
+    usual, trouble = goodness.median_distance(residuals), None
+    if usual > goodness.LARGE_MISS:
         trouble = (
             f"{reason}, but half of the rows lie over {usual:.1%} off a smooth surface, "
-            f"where seeds differ by .05-.6%: {REASONS}"
+            f"where seeds differ by .05-.6%: {goodness.REASONS}"
         )
     return judged("signal", reason, trouble, todo)
 
 
 def _review_size(runs: pd.DataFrame) -> Finding:
-    trouble = rise_with_size(runs)
-    somewhere = None if trouble else rise_along(runs, "N", ("D", "replay", "ptpp"))
-    if somewhere is not None:
-        part, rise = somewhere
-        trouble = f"losses rise with N by {rise:.1%} {part}: {REASONS}"
+    trouble = goodness.rise_with_size(runs)
+    if not trouble and (
+        found := surface.rise_along(runs, "N", ("D", "replay", "ptpp"))
+    ):
+        part, rise = found
+        trouble = f"losses rise with N by {rise:.1%} {part}: {goodness.REASONS}"
     passed = "losses do not rise with N where rows tell"
     if not _varies(runs, "N"):
         passed = "one size, so nothing is said of it"
@@ -365,11 +334,11 @@ def _review_size(runs: pd.DataFrame) -> Finding:
 
 
 def _review_tokens(runs: pd.DataFrame) -> Finding:
-    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
+    domain = _domain(runs)
     if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
-    somewhere = rise_along(runs, "D", ("N", "replay", "ptpp"))
-    trouble = past_minimum(runs)
+    somewhere = surface.rise_along(runs, "D", ("N", "replay", "ptpp"))
+    trouble = suspicions.past_minimum(runs)
     todo = "plot the losses along each run, and keep the rows up to the least"
     if somewhere is not None and not (trouble and somewhere[0]):
         part, rise = somewhere
@@ -384,54 +353,48 @@ def _review_tokens(runs: pd.DataFrame) -> Finding:
     return judged("tokens", passed, trouble, todo)
 
 
-def _review_replay(runs: pd.DataFrame) -> Finding | None:
-    """Check whether losses of target and source move with replay as they should, but for
-    moves of less than half a percent; None if domain or replay is unknown.
-    """
-    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
+def _review_replay(runs: pd.DataFrame) -> Iterator[Finding]:
+    """Check whether losses of target and source move with replay as they should."""
+    domain = _domain(runs)
     if domain not in ("target", "source") or "replay" not in runs:
-        return None
-    slope, error = partial_slope(runs, "replay", BESIDE_REPLAY)
+        return
+    slope, error = surface.partial_slope(runs, "replay", surface.BESIDE_REPLAY)
     change = slope * float(np.ptp(runs["replay"]))
     wrong, way = (-change, "fall") if domain == "target" else (change, "rise")
     trouble = None
-    if abs(slope) > CLEAR * error and wrong > 0.005:
+    if abs(slope) > surface.CLEAR * error and wrong > 0.005:
         trouble = (
             f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
             "replay given as 1 - replay, or labels of the domains exchanged?"
         )
     passed = f"losses of the {domain} do not {way} with replay"
     todo = "look what replay is: the share of source data (--column replay=...)"
-    return judged("replay", passed, trouble, todo)
+    yield judged("replay", passed, trouble, todo)
 
 
-def _review_copies(runs: pd.DataFrame) -> Finding | None:
+def _review_copies(runs: pd.DataFrame) -> Iterator[Finding]:
     """Find losses that are equal to the last of at least four decimals in different
-    settings, in 5% of the rows and more often than by chance, or everywhere; None if
-    there are few.
+    settings, in 5% of the rows and more often than by chance, or everywhere.
     """
     loss = runs["loss"].to_numpy(float)
     if len(loss) < 3:
-        return None
+        return
     if np.ptp(np.log(loss)) == 0:
         reason = f"all {len(loss)} losses are {loss[0]:g}"
-        return Finding("copies", "fail", reason, "look where the losses come from")
+        yield Finding("copies", "fail", reason, "look where the losses come from")
+        return
     fine = np.abs(1000 * loss - np.round(1000 * loss)) > 1e-6
-    settings = [c for c in numeric_columns(runs) if "loss" not in c]
-    apart = runs[[*settings, "loss"]].drop_duplicates()
+    columns = [c for c in numeric_columns(runs) if "loss" not in c]
+    apart = runs[[*columns, "loss"]].drop_duplicates()
     again = apart["loss"].duplicated(keep=False)
     by_chance = len(apart) ** 2 / (1e4 * float(np.ptp(loss)) + 1)
     least = max(0.05 * len(apart), 3 * by_chance + 3)
-    if fine.mean() < 0.5 or not settings or again.sum() < least:
-        return None
-    reason = (
-        f"{int(again.sum())} rows have the loss of another setting to the last digit "
-        f"({named_rows(apart.index[again])})"
-    )
-    return Finding("copies", "look", reason, "look whether losses were copied")
-
-
-# -- a plan ----------------------------------------------------------------------------
+    if fine.mean() >= 0.5 and columns and again.sum() >= least:
+        reason = (
+            f"{int(again.sum())} rows have the loss of another setting to the last digit "
+            f"({named_rows(apart.index[again])})"
+        )
+        yield Finding("copies", "look", reason, "look whether losses were copied")
 
 
 def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
@@ -470,3 +433,7 @@ def _review_plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
 
 def _varies(runs: pd.DataFrame, column: str) -> bool:
     return column in runs and runs[column].nunique() > 1
+
+
+def _domain(runs: pd.DataFrame) -> str:
+    return str(runs["domain"].iloc[0]) if "domain" in runs else ""

@@ -45,22 +45,13 @@ def areas(
 ) -> Areas:
     """Compute the forward and annealing area of a schedule, in linear time.
 
-    Parameters
-    ----------
-    rates
-        Learning rate at steps 1, 2, ..., shape (step,).
-    before, momentum
-        Learning rate and momentum at step 0: both are 0 for pre-training; for
-        adaptation, the last values of pre-training.
-    lr_power
-        Power p of Wang 2025, eq. 9, which multiplies the momentum of each step by
-        eta_i^p (the paper has p = .1 and .2); with 0 it is eq. 1.
-    batch_ratio
-        Number of steps of the first phase that one step counts as, if the phase has
-        another batch size. Wang 2025 (appendix F) keeps 1 and lets the coefficients
-        absorb the batch size.
-    decay
-        lambda, per step of the first phase.
+    ``rates``: at steps 1, 2, ..., shape (step,). ``before``, ``momentum``: rate and
+    momentum at step 0: both are 0 for pre-training; for adaptation, the last values of
+    pre-training. ``lr_power``: power p of Wang 2025, eq. 9, which multiplies the momentum
+    of each step by eta_i^p (the paper has p = .1 and .2); with 0 it is eq. 1.
+    ``batch_ratio``: number of steps of the first phase that one step counts as, if the
+    phase has another batch size. Wang 2025 (appendix F) keeps 1 and lets the coefficients
+    absorb the batch size. ``decay``: lambda, per step of the first phase.
     """
     from scipy.signal import lfilter
 
@@ -109,10 +100,11 @@ def schedule_areas(
     carry_momentum
         Whether adaptation starts with the last momentum of pre-training.
     lr_power
-        As in `areas`.
+        Power of the rate by which the momentum of each step is multiplied (Wang 2025,
+        eq. 9).
     batch_ratio
         Batch size of adaptation over that of pre-training, if areas are to count tokens
-        and not steps; see `areas`.
+        and not steps.
 
     Returns
     -------
@@ -128,8 +120,8 @@ def schedule_areas(
     """
     import pandas as pd
 
-    phases = {"pretraining": pretraining, "adaptation": adaptation}
-    for name, phase in phases.items():
+    phases = []
+    for name, phase in (("pretraining", pretraining), ("adaptation", adaptation)):
         try:
             rates = np.asarray(() if phase is None else phase, float)
         except (TypeError, ValueError):
@@ -139,8 +131,8 @@ def schedule_areas(
                 f"{name}: a schedule is one learning rate a step, each a number of at "
                 "least 0, as constant, cosine, wsd and multi_step make it"
             )
-        phases[name] = rates
-    rates, further = phases.values()
+        phases.append(rates)
+    rates, further = phases
     if not len(rates):
         raise ValueError(
             "the pre-training schedule is empty; a law of a model whose pre-training is "

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float, Int
 
+    Curves = dict[str, Int[np.ndarray, " curve_row"]]
+    Logged = Float[np.ndarray, " row"]
+
 MOST_STEPS = 10_000_000
 
 
@@ -98,31 +101,28 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
 
 def _add(
     table: pd.DataFrame,
-    curves: dict[str, Int[np.ndarray, " curve_row"]],
+    curves: Curves,
     settings: Mapping[str, float | None] | None = None,
     lr_power: float = 0.0,
     lenient: bool = False,
 ) -> pd.DataFrame:
-    """Add the areas of each curve; warn of those whose early warm-up was assumed. If
-    ``lenient``, warn of curves without areas, too, and add none if no curve has them.
-    """
+    """Add the areas of each curve; ``lenient``: warn of those without, not refuse."""
     values = np.full((len(table), len(COLUMNS)), np.nan)
     failed, assumed = [], []
     for name, rows in curves.items():
         curve = table.iloc[rows]
+        first = float(curve["step"].min())
         try:
             warmup, split = (
                 _read_setting(curve, column, (settings or {}).get(column), name)
                 for column in ("warmup", "adaptation_start")
             )
             values[rows] = _compute_curve(curve, name, warmup, split, lr_power)
+            assumed += [first] if warmup is None and first > 1 else []
         except RunTableError as error:
             if not lenient:
                 raise
             failed.append(str(error))
-            continue
-        first = float(curve["step"].min())
-        assumed += [first] if warmup is None and first > 1 else []
     if failed:
         warn(
             f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
@@ -141,9 +141,7 @@ def _add(
     return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
 
 
-def _find_curves(
-    table: pd.DataFrame, rows: Int[np.ndarray, " row"]
-) -> dict[str, Int[np.ndarray, " curve_row"]]:
+def _find_curves(table: pd.DataFrame, rows: Int[np.ndarray, " row"]) -> Curves:
     """Group rows by curve; empty if no named curve has several steps."""
     for column in (c for c in ("run", "schedule", "curve") if c in table):
         if not (table.groupby(column, observed=True)["step"].nunique() > 1).any():
@@ -154,9 +152,8 @@ def _find_curves(
         curves = table.iloc[rows].groupby(keys, sort=False, observed=True).indices
         named = {}
         for key, at in curves.items():
-            values = key if isinstance(key, tuple) else (key,)
-            pairs = zip(keys, values, strict=True)
-            named[", ".join(f"{c} {value}" for c, value in pairs)] = rows[at]
+            levels = zip(keys, key if isinstance(key, tuple) else (key,), strict=True)
+            named[", ".join(f"{c} {level}" for c, level in levels)] = rows[at]
         return named
     return {}
 
@@ -166,20 +163,19 @@ def _compute_curve(
     name: str,
     warmup: float | None,
     split: float | None,
-    lr_power: float,
+    power: float,
 ) -> Float[np.ndarray, "row area"]:
     steps, logged = curve["step"].to_numpy(float), curve["lr"].to_numpy(float)
     rates = fill_in(steps, logged, warmup=warmup, where=name)
     # after each step, from step 0; without a split there is no adaptation
     after = np.zeros((len(rates) + 1, len(COLUMNS)))
     if split == 0:  # pre-training is unknown
-        adapted = areas(rates, lr_power=lr_power)
+        adapted = areas(rates, lr_power=power)
         after[:, :2] = np.nan
-        after[1:, 2], after[1:, 3] = adapted.S1, adapted.S2
+        after[1:, 2:] = np.column_stack([adapted.S1, adapted.S2])
     else:
-        last = len(rates) if split is None else int(min(split, len(rates)))
-        adaptation = rates[last:] if last < len(rates) else None
-        phases = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
+        last = len(rates) if split is None else int(split)
+        phases = schedule_areas(rates[:last], rates[last:], lr_power=power)
         after[1:] = phases[list(COLUMNS)].to_numpy()
     return after[steps.astype(int)]
 
@@ -197,25 +193,18 @@ def _read_setting(
         (value,) = map(float, values)
     except (TypeError, ValueError):
         value = np.nan
-    if not value >= 0 or value != np.round(value):
-        listed = ", ".join(map(str, values[:3]))
-        raise RunTableError(
-            f"{where}: {column!r} must be one whole number of steps, at least 0; "
-            f"got {listed}"
-        )
-    return value
+    if value >= 0 and value == np.round(value):
+        return value
+    raise RunTableError(
+        f"{where}: {column!r} must be one whole number of steps, at least 0; "
+        f"got {', '.join(map(str, values[:3]))}"
+    )
 
 
 def fill_in(
-    steps: Float[np.ndarray, " row"],
-    rates: Float[np.ndarray, " row"],
-    *,
-    warmup: float | None = None,
-    where: str = "table",
+    steps: Logged, rates: Logged, *, warmup: float | None = None, where: str = "table"
 ) -> Float[np.ndarray, " step"]:
-    """Interpolate the learning rate at every step up to the last logged step, shape
-    (step,), from the logged ``steps`` and ``rates``, each of shape (row,).
-    """
+    """Interpolate the rate at every step up to the last logged one, shape (step,)."""
     is_finite = np.isfinite(steps) & np.isfinite(rates)
     is_step = (steps >= 0) & (steps == np.round(steps))
     if not np.all(is_finite & is_step & (rates >= 0)):

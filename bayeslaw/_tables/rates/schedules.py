@@ -13,6 +13,9 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    Rates = Float[np.ndarray, " step"]
+    Body = Float[np.ndarray, " falling"]
+
 
 def constant(
     peak: float, steps: int, *, warmup: int = 0, start: float = 0.0
@@ -78,17 +81,17 @@ def wsd(
         raise ValueError(
             f"decay = {decay} steps, but {steps - warmup} are left after the warm-up"
         )
-    stable = np.ones(steps - warmup - decay)
-    if shape == "linear":
-        falling = np.concatenate([stable, 1 - _count_progress(decay)])
-        return _join_phases(peak, steps, warmup, start, falling, final)
-    if final <= 0:
-        raise ValueError(
-            f"an exponential decay never reaches {final:g}: give final above 0"
-        )
-    decayed = (final / peak) ** _count_progress(decay)
-    body = np.concatenate([stable, decayed])
-    return _join_phases(peak, steps, warmup, start, body, 0.0)
+    stable, progress = np.ones(steps - warmup - decay), _count_progress(decay)
+    falling, end = 1 - progress, final
+    if shape != "linear":
+        if final <= 0:
+            raise ValueError(
+                f"an exponential decay never reaches {final:g}: give final above 0"
+            )
+        falling, end = (final / peak) ** progress, 0.0
+    return _join_phases(
+        peak, steps, warmup, start, np.concatenate([stable, falling]), end
+    )
 
 
 def multi_step(
@@ -126,19 +129,14 @@ def _check(peak: float, steps: int, *rates: float) -> None:
             raise ValueError(f"a learning rate must be at least 0, got {rate!r}")
 
 
-def _count_progress(steps: int) -> Float[np.ndarray, " step"]:
+def _count_progress(steps: int) -> Rates:
     """Count 1/steps, ..., 1."""
     return np.arange(1, steps + 1) / max(steps, 1)
 
 
 def _join_phases(
-    peak: float,
-    steps: int,
-    warmup: int,
-    start: float,
-    body: Float[np.ndarray, " falling"],
-    final: float,
-) -> Float[np.ndarray, " step"]:
+    peak: float, steps: int, warmup: int, start: float, body: Body, final: float
+) -> Rates:
     """Join the ramp and a body that falls from 1 (the peak) to 0 (the final rate)."""
     if not 0 <= warmup <= steps:
         raise ValueError(f"warmup = {warmup} steps of {steps}")

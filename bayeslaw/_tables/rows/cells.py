@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
     """Make a column for each field of a record (``config.N``), convert lists to text,
-    and columns of numbers that have another type (objects, categories, decimals) to
-    floats.
+    and numbers of another type (objects, categories, decimals) to floats.
     """
     columns: dict[Any, pd.Series] = {}
     if not table.columns.is_unique or not any(map(_holds_anything, table.dtypes)):
@@ -69,9 +68,7 @@ def is_of_numbers(kind: Any) -> bool:
 
 
 def read_numbers(cells: pd.Series, **options: Any) -> tuple[pd.Series, dict[Any, str]]:
-    """Convert cells to floats; empty cells, and those that are not numbers, are NaN. Also
-    returns why cells are not numbers, by label. ``options``: those of `parse_number`.
-    """
+    """Convert cells to floats, empty ones and others to NaN; and tell why others."""
     reasons: dict[Any, str] = {}
     if is_of_numbers(cells.dtype):
         return pd.Series(cells.to_numpy(float, na_value=np.nan), cells.index), reasons
@@ -163,9 +160,7 @@ def _called_summary(names: pd.Series) -> Bool[np.ndarray, " run"]:
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Tell whether the last row holds the mean or the sum of each column above it, where
-    it holds a number. Two such numbers are no chance.
-    """
+    """Tell whether the last row is the mean or sum of those above, in two columns."""
     numbers = runs[[c for c in runs if is_of_numbers(runs[c].dtype)]].astype(float)
     above, last = numbers.iloc[:-1], numbers.iloc[-1].dropna()
     last = last[above[last.index].nunique() > 1]

@@ -20,6 +20,8 @@ from bayeslaw._tables.rows.naming import unnamed_curves
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    Distinct = Float[np.ndarray, " value"]
+
 # what is set before a run, and last the tokens, which differ along it
 COLUMNS = ("N", "U", "ptpp", "pretrain_tokens", "replay", "D")
 TOLERANCE = 1e-3  # of tokens and sizes, and of what is computed from them
@@ -32,13 +34,11 @@ SAME = 0.01  # of what people write by hand, such as a plan's size
 def with_common_levels(
     left: pd.DataFrame, right: pd.DataFrame, columns: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Replace the values of two tables in these columns by those of common levels, so
-    that rows of one may be looked up in the other.
-    """
+    """Give two tables common levels in these columns, to look up rows of either."""
     columns = list(dict.fromkeys(columns))
     both = pd.concat([left[columns], right[columns]], ignore_index=True)
-    both = with_levels(both, of_design=True)
-    of_left, of_right = both.iloc[: len(left)], both.iloc[len(left) :]
+    levels = with_levels(both, of_design=True)
+    of_left, of_right = levels.iloc[: len(left)], levels.iloc[len(left) :]
     return (
         left.assign(**{c: of_left[c].to_numpy() for c in columns}),
         right.assign(**{c: of_right[c].to_numpy() for c in columns}),
@@ -48,9 +48,8 @@ def with_common_levels(
 def number_alike(
     left: pd.DataFrame, right: pd.DataFrame, columns: Collection[str]
 ) -> tuple[Int[np.ndarray, " left"], Int[np.ndarray, " right"]]:
-    """Number the rows of two tables, so that rows which are equal in these columns have
-    one number: numbers of one level, or equal to ten digits, because files round more;
-    other cells as text.
+    """Number the rows of two tables, so that rows which are equal in these columns, up
+    to levels and ten digits, have one number.
     """
 
     def write(cell: object) -> str:
@@ -87,9 +86,8 @@ def is_of_model(
 
 
 def with_levels(runs: pd.DataFrame, of_design: bool = False) -> pd.DataFrame:
-    """Replace the values of all columns that have levels by those of their levels; a
-    table without losses is a design, and stays as it is unless ``of_design``. Points of
-    one run stay apart.
+    """Replace values by those of their levels; points of one run stay apart. A table
+    without losses is a design, and stays as it is unless ``of_design``.
     """
     if "loss" not in runs and not of_design:
         return runs
@@ -114,15 +112,14 @@ def at_levels(
 ) -> Float[np.ndarray, " row"]:
     """Replace each value by that of its level, shape (row,); values not above 0 stay.
 
-    Values are of one level if all of them lie within a relative distance of each other,
-    and thirty times farther from any other value. So a fine grid, the steps of a curve and
-    values drawn at random keep all their levels. A level's value is the roundest in it,
-    and of those the most frequent.
+    Values are of one level if all of them lie within a relative distance (``within``)
+    of each other, and thirty times farther from any other value. So a fine grid, the
+    steps of a curve and values drawn at random keep all their levels. A level's value
+    is the roundest in it, and of those the most frequent.
 
-    ``within``: largest relative distance of two values of a level. ``of_share``: whether
-    distances are also relative to one minus the value, as .999 and .9995 are different
-    shares. ``curve``: the run of each row, as numbers. Two values of one run are two
-    levels, unless they differ by the rounding of arithmetic.
+    ``of_share``: whether distances are also relative to one minus the value, as .999
+    and .9995 are different shares. ``curve``: the run of each row, as numbers: two
+    values of one run are two levels, unless they differ by the rounding of arithmetic.
     """
     levels = np.array(values, float)
     has_level = np.isfinite(levels) & (levels > 0)
@@ -155,9 +152,7 @@ def at_levels(
 
 
 def _find_clusters(
-    position: Float[np.ndarray, " value"],
-    following: Int[np.ndarray, " value"],
-    within: float,
+    position: Distinct, following: Int[np.ndarray, " value"], within: float
 ) -> list[tuple[int, int]]:
     """List the first and last value of each level of several values, for sorted
     positions. A level has no value's ``following`` one in it.
@@ -168,10 +163,9 @@ def _find_clusters(
     gaps = np.diff(position)
     around = np.concatenate([[np.inf], gaps, [np.inf]])
     clusters: list[tuple[int, int]] = []
-    ends = np.flatnonzero(np.append(gaps > within, len(position) > 0))
-    pending = (
-        [*zip(np.append(0, ends[:-1] + 1), ends, strict=True)] if len(ends) else []
-    )
+    is_end, some = gaps > within, len(position) > 0
+    starts, ends = np.append(some, is_end), np.append(is_end, some)
+    pending = [*zip(np.flatnonzero(starts), np.flatnonzero(ends), strict=True)]
     while pending:
         first, last = pending.pop()
         if first == last:

@@ -74,11 +74,9 @@ def named_rows(rows: Iterable[object], most: int = 3) -> str:
 
 
 def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
-    """Find the column that names the runs under another name; None if there is a column
-    ``run``, or if no column or several name runs.
-
-    Also describes a column with a usual name for the run's that cannot be it, because up
-    to a tenth of its names contradict it; None if there is none.
+    """Find the column that names the runs under another name, if there is one and no
+    ``run``. Also describes a column with a usual name for it that cannot be it, because
+    up to a tenth of its names contradict it. Each may be None.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None, None
@@ -97,15 +95,13 @@ def find_run_column(runs: pd.DataFrame) -> tuple[str | None, str | None]:
         repeated = names[names.duplicated(keep=False) & ~empty]
         # no column of these names its runs, or it would have been found
         if 0 < repeated.nunique() <= max(1, 0.1 * names.nunique()):
-            rows = f"names rows {repeated.iloc[0]!r} that differ"
-            return None, f"column {column!r} {rows}"
+            name = repeated.iloc[0]
+            return None, f"column {column!r} names rows {name!r} that differ"
     return None, None
 
 
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
-    """Tell whether rows of one name are points of one run: no point has two losses, and
-    settings made before a run are equal.
-    """
+    """Tell whether rows of one name are points of one run, with one loss at a point."""
     cells = runs[column]
     names = as_names(cells)
     is_counter = names.is_unique and names.astype(str).str.isdigit().all()
@@ -122,9 +118,7 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
 
 
 class Curves(NamedTuple):
-    """Names of the curves that rows are points of, one for each row; ``are_runs`` if
-    each curve is one run, with one loss at a point.
-    """
+    """The name of each row's curve; ``are_runs`` if each has one loss at a point."""
 
     names: pd.Series
     are_runs: bool
@@ -132,9 +126,7 @@ class Curves(NamedTuple):
 
 def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     """Name each row's curve, if no column names runs and most rows are points of long
-    curves. Rows of a curve have equal settings and different D.
-
-    Returns None if there are names, or if curves have few points.
+    curves, with equal settings and different D; else None.
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
@@ -145,7 +137,7 @@ def unnamed_curves(runs: pd.DataFrame) -> Curves | None:
     for column in (c for c in runs if c not in along and runs[c].nunique() > 1):
         points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
         # if the column changed from point to point, there would be no long curves
-        if points.max() >= CURVE and points.median() >= CURVE:
+        if min(points.max(), points.median()) >= CURVE:
             own.append(column)
     keys += own
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()

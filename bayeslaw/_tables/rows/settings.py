@@ -44,7 +44,7 @@ class Alike(NamedTuple):
     @property
     def readable(self) -> tuple[str, ...]:
         """Settings to tune that a law can read: all, if their names are words."""
-        are_words = all(column.isidentifier() for column in self.tunable)
+        are_words = all(map(str.isidentifier, self.tunable))
         return self.tunable if are_words and not self.beside else ()
 
     def sentence(self, law: str = "NAME") -> str:
@@ -58,13 +58,13 @@ class Alike(NamedTuple):
         at_one = f" with one level of {', '.join(self.beside)}" if self.beside else ""
         option = shlex.quote(",".join(self.tunable))
         # a law's name has those of its settings, as words
-        words = [re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable]
+        words = {c: re.sub(r"\W+|^(?=\d)", "_", c).rstrip("_") for c in self.tunable}
         renamed = [
             f"--column {shlex.quote(f'{word}={column}')} "
-            for word, column in zip(words, self.tunable, strict=True)
+            for column, word in words.items()
             if word != column
         ]
-        swept = shlex.quote("+".join([law, *words]))
+        swept = shlex.quote("+".join([law, *words.values()]))
         which = "it" if len(self.tunable) == 1 else "each"
         return (
             f"{line}, or{at_one} the tuned loss of each cell, by --best-of {option}, or "
@@ -83,21 +83,21 @@ def alike_but_settings(
     runs: pd.DataFrame, inputs: Collection[str] = ()
 ) -> Alike | None:
     """Find rows that are equal in all columns of the schema (and in ``inputs`` of a
-    law) but differ in other columns, such as ``lr``.
-
-    A setting belongs to a whole run and has few levels; names, seeds and measurements
-    are not settings. Returns None if there are no such rows.
+    law) but differ in settings: columns of whole runs with few levels, as ``lr``, and
+    not names, seeds or measurements. None if there are no such rows.
     """
     if "loss" not in runs:
         return None
     keys = [c for c in runs if _is_read(c) or c in inputs]
-    settings = _list_settings(runs, inputs)
+    schema = {*NUMERIC, *TEXT, *inputs}
+    if not {"step", *COLUMNS} & set(runs):
+        # here lr is a setting of the run and not the rate of a step
+        schema.discard("lr")
+    settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
         return None
-    numbers = runs[settings].select_dtypes("float")
-    runs = runs.assign(
-        **{str(c): at_levels(numbers[c].to_numpy(), ROUNDING) for c in numbers}
-    )
+    for c in runs[settings].select_dtypes("float"):
+        runs = runs.assign(**{str(c): at_levels(runs[c].to_numpy(), ROUNDING)})
     alike = runs.groupby(keys, dropna=False, sort=False)
     group, levels = alike.ngroup().to_numpy(), alike[settings].nunique()
     differ = [c for c in settings if (levels[c] > 1).any()]
@@ -128,9 +128,7 @@ def alike_but_settings(
 
 
 def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
-    """Describe rows that differ in settings, and what laws of these names, which read
-    them, make of them; None without such laws or rows.
-    """
+    """Describe rows that differ in settings, and what laws that read them do."""
     alike = alike_but_settings(runs) if laws else None
     if alike is None:
         return None
@@ -141,15 +139,6 @@ def tell_read(runs: pd.DataFrame, laws: Sequence[str]) -> str | None:
         f"{alike.describe('all else')}: {', '.join(laws)} read {what}; a run without "
         "these columns is taken to have the best settings of the sweep"
     )
-
-
-def _list_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> list[Any]:
-    """List the columns of settings that neither the schema nor ``inputs`` of a law has."""
-    schema = {*NUMERIC, *TEXT, *inputs}
-    if not {"step", *COLUMNS} & set(runs):
-        # here lr is a setting of the run and not the rate of a step
-        schema.discard("lr")
-    return [c for c in runs if c not in schema and _is_setting(runs, c)]
 
 
 def are_levels(cells: pd.Series) -> bool:
@@ -164,11 +153,9 @@ def swept_beside(runs: pd.DataFrame, settings: Sequence[str]) -> tuple[str, ...]
     """List further settings that differ among rows of a cell at one level of each of
     ``settings``, or do not move with them in one direction: the cell is a sweep of all.
     """
-    others = {*_list_settings(runs)}
-    if "lr" in runs and _is_setting(runs, "lr"):
-        # also in a table of steps: rows of one cell are of one step
-        others.add("lr")
-    others -= {*settings}
+    # lr also in a table of steps: rows of one cell are of one step
+    schema = {*NUMERIC, *TEXT} - {"lr"} | {*settings}
+    others = [c for c in runs if c not in schema and _is_setting(runs, c)]
     beside = set()
     cells = pd.Series(cells_of(runs))
     for setting in settings:
@@ -189,8 +176,7 @@ def _is_beside(
     if not pd.api.types.is_numeric_dtype(runs[other]):
         levels = pd.Series(level).groupby([cells, value.to_numpy()]).nunique()
         several = value.groupby(cells).transform("nunique") > 1
-        names_levels = bool((levels <= 1).all())
-        return bool(several.any()) and not names_levels
+        return bool(several.any() and (levels > 1).any())
     table = pd.DataFrame(
         {"cell": cells, "level": level, "other": runs[other].to_numpy(float)}
     )
@@ -201,9 +187,7 @@ def _is_beside(
 
 
 def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
-    """Write a query for the most frequent joint setting of ``columns``; of equally
-    frequent ones, for that of the least mean loss.
-    """
+    """Write a query for the commonest setting of ``columns``; of equals, the best."""
     names = list(columns)
     losses = runs.groupby(names, sort=False)["loss"].agg(["size", "mean"])
     # a setting may be called size or mean, too
@@ -216,9 +200,7 @@ def at_commonest(runs: pd.DataFrame, columns: Collection[str]) -> str:
 
 
 def _is_read(column: Any) -> bool:
-    """Tell whether laws read a column: a setting of a design, D, or the share of a
-    domain; areas and steps follow from D and the schedule.
-    """
+    """Tell whether laws read a column: a setting of a design, D, or a share."""
     return column in ("D", *DESIGN) or is_share(column)
 
 

@@ -27,12 +27,11 @@ def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
 def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Complete the shares of each row to one.
 
-    If rows sum to 100, cells are percent; if they sum to a thousand or more, cells are
-    tokens. Both are converted to shares. If one cell of a row is empty, it gets the
-    rest of the sum. If rows sum to less than one, the rest becomes a column
+    Percent (rows sum to 100) and tokens (to a thousand or more) become shares. A row's
+    only empty cell gets the rest of the sum; the rest of full rows becomes a column
     ``share_rest``. Rounding errors are divided among all shares. Rows outside the
-    simplex are unchanged; they are refused when they are used. With two domains, the
-    share of ``source`` is ``replay``.
+    simplex are unchanged, and refused when they are used. With two domains, the share
+    of ``source`` is ``replay``.
     """
     columns = share_columns(runs)
     if not columns:

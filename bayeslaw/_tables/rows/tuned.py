@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,11 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    Losses = Float[np.ndarray, " row"]
+    Rows = Float[np.ndarray, "row setting"]
+    Point = Float[np.ndarray, " setting"]
+    Lowest = Float[np.ndarray, "cell setting"]
+    Square = Float[np.ndarray, "_ _"]
 
 ROUNDS = 5  # of choosing the rows near a cell's lowest point
 
@@ -102,16 +107,14 @@ def tuned(runs: Table, setting: str | Sequence[str], *, near: int = 2) -> pd.Dat
     option = f"--best-of {','.join(settings)}"
     quoted = " and ".join(map(repr, settings))
     check_columns(runs, settings, f" of {option}")
-    logarithms = []
     for name in settings:
         if not are_levels(runs[name]):
             raise RunTableError(
                 f"{option}: levels of {name!r} must be numbers above 0, whose "
                 "logarithm a parabola is in"
             )
-        values = pd.to_numeric(runs[name]).to_numpy(float)
-        logarithms.append(np.log(at_levels(values, ROUNDING)))
-    x = np.stack(logarithms, axis=1)
+    numbers = runs[settings].apply(pd.to_numeric).to_numpy(float)
+    x = np.log(np.apply_along_axis(at_levels, 0, numbers, ROUNDING))
     cells = cells_of(runs)
 
     # one quadratic would go through the runs of all levels of another swept setting
@@ -132,14 +135,15 @@ def tuned(runs: Table, setting: str | Sequence[str], *, near: int = 2) -> pd.Dat
             f"{','.join(settings)} -o FILE)"
         )
 
-    # the runs near the best of each cell that has the levels of a quadratic
+    # the runs near the best of each cell that has the levels of a quadratic; seeds of one
+    # level count as one: the best has the lowest mean
+    groups = [cells, *x.T]
+    means = pd.Series(y).groupby(groups).transform("mean").to_numpy()
     kept = np.zeros(len(y), bool)
     for cell in np.unique(cells):
         inside = np.flatnonzero(cells == cell)
-        # seeds of one level count as one: the best has the lowest mean
-        levels, run = np.unique(x[inside], axis=0, return_inverse=True)
-        means = np.bincount(run.ravel(), y[inside]) / np.bincount(run.ravel())
-        kept[inside] = _select_around(x[inside], levels[means.argmin()], near)
+        best = inside[means[inside].argmin()]
+        kept[inside] = _select_around(x[inside], x[best], near)
     chosen = [c for c in np.unique(cells) if _is_enough(x[kept & (cells == c)])]
     levels, upwards = f"{NEEDED} or more levels of {quoted}", "upwards"
     if len(settings) > 1:
@@ -168,20 +172,20 @@ def tuned(runs: Table, setting: str | Sequence[str], *, near: int = 2) -> pd.Dat
     # around the lowest points: which run was best by luck then selects no rows
     for _ in range(ROUNDS):
         again = kept.copy()
-        for cell, point in zip(chosen, fitted.lowest, strict=True):
+        for cell, at in zip(chosen, fitted.at, strict=True):
             inside = np.flatnonzero(cells == cell)
-            is_near = _select_around(x[inside], point.at, near)
+            is_near = _select_around(x[inside], at, near)
             if _is_enough(x[inside[is_near]]):
                 again[inside] = is_near
-        around = np.array([point.at for point in fitted.lowest])
-        refitted = _find_lowest(cells[again], x[again], y[again], around)
+        refitted = _find_lowest(cells[again], x[again], y[again], fitted.at)
         is_last = (again == kept).all() and not (refitted and refitted.is_skewed)
         kept, fitted = again, refitted or fitted
         if is_last or refitted is None:
             break
-    lowest, half, apart, _ = fitted
-    if apart:
-        pairs = ", ".join(f"{settings[i]!r} and {settings[j]!r}" for i, j in apart)
+    if fitted.apart:
+        pairs = ", ".join(
+            f"{settings[i]!r} and {settings[j]!r}" for i, j in fitted.apart
+        )
         warn(
             f"{option}: no runs change {pairs} together, so the best of each is taken not "
             "to depend on the other; runs with both off the best would show it",
@@ -190,25 +194,18 @@ def tuned(runs: Table, setting: str | Sequence[str], *, near: int = 2) -> pd.Dat
     best = [int(np.flatnonzero(cells == c)[y[cells == c].argmin()]) for c in chosen]
     table = runs.iloc[best].drop(columns=settings)
     table["loss_measured"] = table["loss"]
-    table["loss"] = np.exp([cell.log_loss for cell in lowest])
-    table["log_sd"] = [cell.log_sd for cell in lowest]
+    table["loss"], table["log_sd"] = np.exp(fitted.log_loss), fitted.log_sd
     for k, name in enumerate(settings):
-        at, vertex, sd = np.array(
-            [(cell.at[k], cell.vertex[k], cell.vertex_sd[k]) for cell in lowest]
-        ).T
-        table[f"{name}_best"] = np.exp(at)
-        table[f"{name}_low"] = np.exp(vertex - half * sd)
-        table[f"{name}_high"] = np.exp(vertex + half * sd)
-    table["at_edge"] = [cell.at_edge for cell in lowest]
+        table[f"{name}_best"] = np.exp(fitted.at[:, k])
+        table[f"{name}_low"] = np.exp(fitted.low[:, k])
+        table[f"{name}_high"] = np.exp(fitted.high[:, k])
+    table["at_edge"] = fitted.at_edge
     return table.iloc[np.argsort(best)]
 
 
-def _select_around(
-    x: Float[np.ndarray, "row setting"], point: Float[np.ndarray, " setting"], near: int
-) -> Bool[np.ndarray, " row"]:
-    """Select a cell's rows within ``near`` levels of a point in each setting, or within
-    more levels if these have fewer rows than a quadratic has coefficients. Near an end
-    of the sweep the window has as many levels, to one side.
+def _select_around(x: Rows, point: Point, near: int) -> Bool[np.ndarray, " row"]:
+    """Select a cell's rows within ``near`` levels of a point in each setting, to one
+    side near an end of the sweep, or more levels if a quadratic has more coefficients.
     """
     count = (x.shape[1] + 1) * (x.shape[1] + 2) // 2
     is_near = np.zeros(len(x), bool)
@@ -223,7 +220,7 @@ def _select_around(
     return is_near
 
 
-def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
+def _is_enough(x: Rows) -> bool:
     """Tell whether a cell's rows have the levels and runs that a quadratic needs."""
     levels = [len(np.unique(values)) for values in x.T]
     # the curvature is that of all cells: a cell's own are the height and the slopes
@@ -232,27 +229,32 @@ def _is_enough(x: Float[np.ndarray, "row setting"]) -> bool:
 
 
 class _Lowest(NamedTuple):
-    """The lowest point of a cell, and its standard errors: log settings at which it is
-    taken (``at``) and where it lies by the quadratic (``vertex``), each (setting,).
+    """The lowest point of each cell: log settings at which it is taken (``at``), a 90%
+    interval of where it lies by the quadratic (``low``, ``high``), its log loss with the
+    standard error, and whether it is at an end of the sweep.
+
+    ``apart``: the pairs of settings that no cell changes together. ``is_skewed``: whether
+    losses rise faster on one side.
     """
 
-    at: Float[np.ndarray, " setting"]
-    vertex: Float[np.ndarray, " setting"]
-    vertex_sd: Float[np.ndarray, " setting"]
-    log_loss: float
-    log_sd: float
-    at_edge: bool
+    at: Lowest
+    low: Lowest
+    high: Lowest
+    log_loss: Float[np.ndarray, " cell"]
+    log_sd: Float[np.ndarray, " cell"]
+    at_edge: Bool[np.ndarray, " cell"]
+    apart: list[tuple[int, int]]
+    is_skewed: bool
 
 
 def _find_vertex(
-    a: float,
-    b: Float[np.ndarray, " setting"],
-    curvature: Float[np.ndarray, "setting setting"],
-    errors: Float[np.ndarray, "coefficient coefficient"],
-    swept: Float[np.ndarray, "row setting"],
-) -> _Lowest:
+    a: float, b: Point, curvature: Square, errors: Square, swept: Rows
+) -> tuple[Any, ...]:
     """Find the lowest point of a + b . x + x' G x (G the ``curvature``), at the vertex or
     at an end of the sweep. ``errors``: covariance of a, b and the upper triangle of G.
+
+    Returns where it is taken, the vertex, its standard errors, the log loss, its standard
+    error, and whether it is at an end.
     """
     inverse = np.linalg.inv(curvature)
     vertex = at = -inverse @ b / 2
@@ -280,43 +282,21 @@ def _find_vertex(
     by_all = np.concatenate([[1.0], at, _multiply_pairs(at[None])[0]])
     by_curvature = [-inverse @ unit @ vertex for unit in _symmetric_units(settings)]
     moved = np.column_stack([np.zeros(settings), -inverse / 2, *by_curvature])
-    return _Lowest(
-        at,
-        vertex,
-        np.sqrt(np.diag(moved @ errors @ moved.T)),
-        float(log_loss),
-        float(np.sqrt(by_all @ errors @ by_all)),
-        at_edge,
-    )
-
-
-class _Fitted(NamedTuple):
-    """The lowest point of each cell; half a 90% interval of errors in units of their
-    sd; the pairs of settings that no cell changes together; and whether losses rise
-    faster on one side.
-    """
-
-    lowest: list[_Lowest]
-    half: float
-    apart: list[tuple[int, int]]
-    is_skewed: bool
+    vertex_sd = np.sqrt(np.diag(moved @ errors @ moved.T))
+    return at, vertex, vertex_sd, log_loss, np.sqrt(by_all @ errors @ by_all), at_edge
 
 
 def _find_lowest(
-    cells: Int[np.ndarray, " row"],
-    x: Float[np.ndarray, "row setting"],
-    y: Float[np.ndarray, " row"],
-    around: Float[np.ndarray, "cell setting"] | None = None,
-) -> _Fitted | None:
-    """Fit quadratics with one curvature for all cells. Find their lowest points within
-    each cell's sweep; None if losses do not bend upwards.
+    cells: Int[np.ndarray, " row"], x: Rows, y: Losses, around: Lowest | None = None
+) -> _Lowest | None:
+    """Fit quadratics with one curvature for all cells, and find their lowest points
+    within each cell's sweep; None if losses do not bend upwards.
 
-    Where losses show it, products of three settings are added, and a scale of each cell's
-    curvature. ``around``: the cells' lowest points by a fit before, from which
-    settings are measured; such products are those of all cells only there.
-
-    Heights and slopes are projected out of a cell's rows, so that what is left tells of
-    the curvature alone (Frisch and Waugh 1933).
+    Where losses show it, products of three settings are added, and a scale of each
+    cell's curvature. ``around``: the lowest points by a fit before, from which settings
+    are measured; only there are such products those of all cells. Heights and slopes
+    are projected out of a cell's rows, so that what is left tells of the curvature
+    alone (Frisch and Waugh 1933).
     """
     code = np.unique(cells, return_inverse=True)[1]
     count, size = int(code.max()) + 1, x.shape[1]
@@ -385,7 +365,7 @@ def _find_lowest(
     variance = misses / freedom
     covariance = variance * np.linalg.pinv(rest.T @ rest)
 
-    lowest = []
+    found = []
     for k in range(count):
         rows = code == k
         solve = np.linalg.pinv(own[rows])
@@ -395,15 +375,18 @@ def _find_lowest(
         moved = np.vstack([-solve @ products[rows], np.eye(len(pairs), len(g))])
         errors = moved @ of_g @ moved.T
         errors[: size + 1, : size + 1] += variance * solve @ solve.T
-        point = _find_vertex(a, np.array(b), scales[k] * curvature, errors, u[rows])
-        shifted = {"at": point.at + centre[k], "vertex": point.vertex + centre[k]}
-        lowest.append(point._replace(**shifted))
+        found.append(
+            _find_vertex(a, np.array(b), scales[k] * curvature, errors, u[rows])
+        )
+    at, vertex, sd, log_loss, log_sd, at_edge = map(np.array, zip(*found, strict=True))
+    vertex, away = vertex + centre, stats.t.ppf(0.95, freedom) * sd
     apart = [(int(i), int(j)) for i, j in pairs[~is_known]]
-    return _Fitted(lowest, float(stats.t.ppf(0.95, freedom)), apart, is_skewed)
+    ends = vertex - away, vertex + away
+    return _Lowest(at + centre, *ends, log_loss, log_sd, at_edge, apart, is_skewed)
 
 
 def _solve(
-    basis: Float[np.ndarray, "row product"], y: Float[np.ndarray, " row"]
+    basis: Float[np.ndarray, "row product"], y: Losses
 ) -> tuple[Float[np.ndarray, " product"], float]:
     coefficients, *_ = np.linalg.lstsq(basis, y)
     return coefficients, float(((y - basis @ coefficients) ** 2).sum())
@@ -417,12 +400,8 @@ def _is_better(misses: float, before: float, added: int, freedom: int) -> bool:
     return bool(before - misses > worth)
 
 
-def _multiply_pairs(
-    x: Float[np.ndarray, "row setting"],
-) -> Float[np.ndarray, "row pair"]:
-    """Multiply settings in pairs i <= j, twice where i < j: x' G x is their sum over
-    G's upper triangle.
-    """
+def _multiply_pairs(x: Rows) -> Float[np.ndarray, "row pair"]:
+    """Multiply settings in pairs i <= j, as x' G x sums them by G's upper triangle."""
     units = _symmetric_units(x.shape[1])
     return np.einsum("ri,pij,rj->rp", x, units, x)
 

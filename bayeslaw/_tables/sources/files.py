@@ -50,9 +50,7 @@ def is_tracker(source: object) -> bool:
 def read_source(
     source: str | Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read the table of a file (`read_table_file`), or the points of a tracker's runs,
-    under their own names. Every error is a `RunTableError` of one line.
-    """
+    """Read a file's table or a tracker's points; every error is one line."""
     scheme, _, place = str(source).partition(":")
     do = f"give {FORMATS}"
     try:
@@ -164,9 +162,7 @@ def sheet_of(path: str | Path) -> tuple[Path, str | None]:
 
 
 def _read_text(path: Path) -> str:
-    """Read a text file, compressed or not, without a byte-order mark: UTF-16, UTF-8, or
-    else, with a warning, the Western code page in which Excel writes CSV on Windows.
-    """
+    """Read a text, compressed or not, in UTF-16 or UTF-8, else in Windows-1252."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
             (name,) = archive.namelist()
@@ -179,19 +175,17 @@ def _read_text(path: Path) -> str:
             f"{path}: it is a saved fit (netCDF), not a table of runs; a fit comes before "
             "the table"
         )
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        text = content.decode("utf-16")
-    else:
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            if b"\0" in content:
-                raise
-            text = content.decode("cp1252")
-            warn(
-                f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its "
-                "names are right"
-            )
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        if is_utf16 or b"\0" in content:
+            raise
+        text = content.decode("cp1252")
+        warn(
+            f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its names "
+            "are right"
+        )
     if "\0" in text:
         raise ValueError("it is not text")
     return text
@@ -205,12 +199,11 @@ def _find_separator(text: str) -> str:
     unquoted = re.sub(r'"[^"]*"', "", text[:100_000])
     lines = [line for line in unquoted.split("\n", 12)[:12] if line.strip()]
 
-    counts = {mark: Counter(line.count(mark) for line in lines) for mark in ",;\t|"}
-    for of_mark in counts.values():
-        of_mark.pop(0, None)
-    return max(
-        counts, key=lambda m: (max(counts[m].values(), default=0), counts[m].total())
-    )
+    def rate(mark: str) -> tuple[int, int]:
+        counts = Counter(n for n in (line.count(mark) for line in lines) if n)
+        return max(counts.values(), default=0), counts.total()
+
+    return max(",;\t|", key=rate)
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
@@ -240,32 +233,27 @@ def _read_excel(path: Path) -> pd.DataFrame:
     return pd.DataFrame(below, columns=header, dtype=object).infer_objects()
 
 
-# -- JSON ------------------------------------------------------------------------------
-
-
 def _read_records(path: Path, text: str) -> pd.DataFrame:
     """Read JSON lines, an array of records, or one record of columns."""
     example = '{"N": 1e9, "D": 2e10, "loss": 2.5}'
 
-    def refusal(where: str, reason: str) -> RunTableError:
-        do = "give each record of names and values on one line"
-        return RunTableError(f"{path}: {where}{reason}; {do}")
+    def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, times in Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise RunTableError(f"{name!r} is there {times} times; keep one value")
+        return dict(pairs)
 
     def parse(text: str, where: str = "") -> Any:
-        def as_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            for name, times in Counter(name for name, _ in pairs).items():
-                if times > 1:
-                    what = f"{name!r} is there {times} times; keep one value"
-                    raise refusal(where, what)
-            return dict(pairs)
-
         try:
             return json.loads(text, object_pairs_hook=as_record)
         except RecursionError:
             reason = "records within records, too deep to be read"
         except json.JSONDecodeError as error:
             reason = f"not JSON ({error})"
-        raise refusal(where, reason)
+        except RunTableError as error:
+            reason = str(error)
+        do = "give each record of names and values on one line"
+        raise RunTableError(f"{path}: {where}{reason}; {do}")
 
     try:
         is_one_object = isinstance(json.loads(text), dict)
@@ -309,13 +297,9 @@ def _read_records(path: Path, text: str) -> pd.DataFrame:
     return pd.DataFrame([record])
 
 
-# -- wide tables -----------------------------------------------------------------------
-
-
 def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Melt a table whose headers hold settings, one column for each run or for each
-    size, to a row for each loss, with a warning. A table with ordinary column names is
-    unchanged.
+    """Melt a table with a column for each run or for each size to a row for each loss,
+    with a warning; one with ordinary names is unchanged.
     """
     names = list(map(str, table.columns))
     # a panel of runs as W&B exports it: NAME - METRIC, with its minimum and maximum
@@ -333,8 +317,8 @@ def melt_wide(table: pd.DataFrame) -> pd.DataFrame:
         curves = [pd.concat(parts, ignore_index=True) for parts in metrics.values()]
         # an outer join, because one metric of a run may have more steps than another
         rows = reduce(partial(pd.merge, on=["run", along], how="outer"), curves)
-        ends = len(cells) - len(shown) - 1
-        note = " (columns __MIN and __MAX are left out)" if ends else ""
+        has_ends = len(cells) > len(shown) + 1
+        note = " (columns __MIN and __MAX are left out)" * has_ends
         count = max(map(len, metrics.values()))
         warn(
             f"a panel of {count} runs, a column each, became rows of run and {along}{note}"

@@ -38,11 +38,8 @@ Rows = Sequence[Sequence[Any]]
 
 def split_sheet(rows: Rows, where: str) -> tuple[list[str], Rows]:
     """Find the names of columns, and the rows below them, in the cells of a sheet, and
-    say what is left out.
-
-    Rows above the header are titles: they have gaps where the header has a name for
-    each column. A row of units below it is not a run; its units become part of the
-    names, ``tokens [B]``.
+    say what is left out: titles above the header, which have gaps where it has names,
+    and a row of units below it, which become part of the names, ``tokens [B]``.
     """
     start = _find_header(rows)
     if start:
@@ -121,9 +118,7 @@ def with_decimal_points(names: Sequence[str], rows: Rows, where: str) -> Rows:
 
 
 def _find_header(rows: Rows) -> int:
-    """Find the line of the header: the first, unless it has gaps and one soon below it
-    has a name for each column and stands before numbers.
-    """
+    """Find the header: the first line, or one below titles that names each column."""
     width = max((len(row) for row in rows), default=0)
     for i, row in enumerate(rows[:10]):
         names = [_read_text(cell) for cell in row]
@@ -139,9 +134,7 @@ def _find_header(rows: Rows) -> int:
 
 
 def _read_units(names: Sequence[str], rows: Rows) -> list[str] | None:
-    """Read the units in the row below the header, one for each name; None if it has a
-    number, or states nothing, where the rows below have numbers.
-    """
+    """Read the units in the row below the header; None if it is a run or has none."""
     if len(rows) < 3 or len(rows[0]) != len(names):
         return None
     units = [_read_text(cell) for cell in rows[0]]

@@ -18,19 +18,10 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, warn
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables import words
 from bayeslaw._tables.rows.cells import leaves
 from bayeslaw._tables.rows.naming import LOSSES
-from bayeslaw._tables.words import (
-    ACCUMULATED,
-    BATCH,
-    DEVICES,
-    LENGTH,
-    OWN_STEP,
-    PER_STEP,
-    TOKENS_SEEN,
-    WHOLE_BATCH,
-    last_part,
-)
+from bayeslaw._tables.words import OWN_STEP, WHOLE_BATCH, last_part
 
 
 def imported(module: str, extra: str) -> ModuleType:
@@ -56,9 +47,7 @@ class LoggedRun:
 
 def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """Make a row for each step of each run, columns ``run``, ``step``, metrics,
-    settings.
-
-    A setting that has the name of a metric, a loss, ``run`` or ``step`` becomes
+    settings; a setting that has the name of one of these or of a loss becomes
     ``config.NAME``.
     """
     if not runs:
@@ -113,10 +102,7 @@ def by_step(
     logged: Sequence[tuple[float, Mapping[str, Any]]],
 ) -> dict[float, dict[str, float]]:
     """Order metrics by step, from values logged call by call; the last value for a step
-    counts.
-
-    If the training logs its own step with every call, this step is used, because the
-    tracker's step may count calls.
+    counts. A step that the training logs with every call goes before the tracker's.
     """
     rows = [row for _, row in logged]
     shared = [name for name in OWN_STEP if all(name in row for row in rows)]
@@ -143,14 +129,9 @@ def _is_number(value: Any) -> bool:
 def by_time(
     logged: Sequence[tuple[float, float, str, Any]],
 ) -> dict[float, dict[str, float]]:
-    """Order metrics by step, from (time, step, metric, value) of each value. The order is
-    that of time over all metrics, because a restart writes some steps again.
-    """
+    """Order metrics by step, written in order of time: a restart writes some again."""
     in_order = sorted(logged, key=lambda event: event[0])
     return by_step([(step, {name: value}) for _, step, name, value in in_order])
-
-
-# -- tokens ----------------------------------------------------------------------------
 
 
 def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
@@ -162,7 +143,7 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     counters = [
         name
         for name in map(str, table)
-        if last_part(name) in TOKENS_SEEN
+        if last_part(name) in words.TOKENS_SEEN
         and pd.api.types.is_numeric_dtype(table[name])
         and table[name].nunique() > 1
     ]
@@ -194,22 +175,21 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     tokens = table[factors].astype(float).prod(axis=1, skipna=False)
     text = " or ".join(sorted({format_count(n) for n in tokens.unique()}))
     how = f"D is steps x {text} tokens ({' x '.join(factors)})"
-    if last_part(factors[0]) not in PER_STEP:
+    if last_part(factors[0]) not in words.PER_STEP:
         how += '; if a step has others, say so: --column "D=step*TOKENS"'
         warn(how)
     return table.assign(D=table["step"] * tokens), how
 
 
-def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[str]:
+def step_factors(
+    table: pd.DataFrame, batches: Sequence[str] = words.BATCH
+) -> list[str]:
     """List the settings whose product is the tokens of a step: one that says so, else
-    batch and length, a batch per device times devices and accumulated batches; empty if
-    there are none.
+    batch and length, a batch per device times devices and accumulated batches.
     """
 
     def find(*names: str) -> list[str]:
-        """Find the column of the first of these names that holds a number in all rows:
-        a cell may be empty, or "auto".
-        """
+        """Find the column of the first of these names with numbers in all rows."""
         for name in names:
             called = [str(c) for c in table if last_part(c) == name]
             numbers = (pd.to_numeric(table[c], errors="coerce") for c in called)
@@ -218,8 +198,8 @@ def step_factors(table: pd.DataFrame, batches: Sequence[str] = BATCH) -> list[st
                 return full
         return []
 
-    batch, length = find(*batches), find(*LENGTH)
+    batch, length = find(*batches), find(*words.LENGTH)
     factors = batch + length if batch and length else []
     if factors and last_part(batch[0]) not in WHOLE_BATCH:
-        factors += find(*ACCUMULATED) + find(*DEVICES)
-    return find(*PER_STEP) or factors
+        factors += find(*words.ACCUMULATED) + find(*words.DEVICES)
+    return find(*words.PER_STEP) or factors

@@ -26,9 +26,6 @@ from bayeslaw._tables.sources.points import (
 TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
 
-# -- TensorBoard -----------------------------------------------------------------------
-
-
 def read_tensorboard(place: str) -> list[LoggedRun]:
     """Read all runs below a folder (or of one event file); a folder is a run."""
     folder, files = files_below(place, "*tfevents*", "one with event files")
@@ -88,9 +85,6 @@ def _read_events(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]
         for name, value in start.hparams.items():
             settings[name] = getattr(value, value.WhichOneof("kind"))
     return settings, by_time(logged)
-
-
-# -- MLflow ----------------------------------------------------------------------------
 
 
 def read_mlflow(place: str) -> list[LoggedRun]:
@@ -187,13 +181,8 @@ def _parse_setting(text: str) -> float | str:
         return text
 
 
-# -- Trackio ---------------------------------------------------------------------------
-
-
 def read_trackio(place: str) -> list[LoggedRun]:
-    """Read a project's runs, in Trackio's own folder (its environment variable
-    ``TRACKIO_DIR`` names another).
-    """
+    """Read a project's runs in Trackio's folder, or the one of ``TRACKIO_DIR``."""
     trackio = imported("trackio", "trackio")
     storage = imported("trackio.sqlite_storage", "trackio").SQLiteStorage
     projects = storage.get_projects()
@@ -214,9 +203,6 @@ def read_trackio(place: str) -> list[LoggedRun]:
     return runs
 
 
-# -- Hugging Face's Trainer ------------------------------------------------------------
-
-
 def read_trainer(place: str) -> list[LoggedRun]:
     """Read all runs below a folder with the ``trainer_state.json`` of each run or of its
     checkpoints (or of one state file). Each checkpoint of a run holds the log so far; the
@@ -231,12 +217,18 @@ def read_trainer(place: str) -> list[LoggedRun]:
         state = _read_state(file)
         if at not in longest or state["global_step"] > longest[at]["global_step"]:
             longest[at] = state
+
+    def rename(metric: str) -> str:
+        # as the Trainer's loggers do: a bare ``loss`` is that of training
+        is_evaluated = metric.startswith("eval_")
+        return f"eval/{metric[5:]}" if is_evaluated else f"train/{metric}"
+
     runs = []
     for at, state in longest.items():
         names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
         settings = {name: state[name] for name in names if name in state}
         logged = [
-            (row["step"], {_rename_metric(k): v for k, v in row.items() if k != "step"})
+            (row["step"], {rename(k): v for k, v in row.items() if k != "step"})
             for row in state["log_history"]
             if isinstance(row, dict) and "step" in row
         ]
@@ -254,22 +246,8 @@ def _read_state(file: Path) -> dict[str, Any]:
     raise RunTableError(f"{file}: not a state that a Trainer has written")
 
 
-def _rename_metric(metric: str) -> str:
-    """Name a metric as the Trainer's own loggers do (`rewrite_logs` in the integrations of
-    `transformers`): a bare ``loss`` is the training loss.
-    """
-    if metric.startswith("eval_"):
-        return f"eval/{metric.removeprefix('eval_')}"
-    return f"train/{metric}"
-
-
-# -- Weights & Biases ------------------------------------------------------------------
-
-
 def read_wandb(place: str) -> list[LoggedRun]:
-    """Read all runs of ENTITY/PROJECT by the API, or of the files of offline runs (or those
-    that a run leaves on its machine) below a folder.
-    """
+    """Read the runs of ENTITY/PROJECT by the API, or of offline runs below a folder."""
     wandb = imported("wandb", "wandb")
     if Path(place).exists() or place.count("/") != 1:
         what = "one, or wandb:ENTITY/PROJECT"
