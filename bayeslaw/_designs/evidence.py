@@ -26,7 +26,7 @@ import pandas as pd
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._designs.gaussian import Offer, principal
 from bayeslaw._designs.menu import Menu
-from bayeslaw._inference.noise import CHANGE, RunNoise, find_learned
+from bayeslaw._inference.noise import RunNoise, find_learned, tokens_of
 from bayeslaw._inference.table import MIN_GAP, OF_CHECKPOINT
 from bayeslaw._plans.question import TARGET
 from bayeslaw._posteriors.draws import Draws, all_draws
@@ -190,6 +190,7 @@ def learned_effects(
     """
     draws = sum(len(part.rows) for part in parts)
     learned, variances = np.zeros((draws, len(table))), np.zeros((2, len(table)))
+    tokens = tokens_of(table)
     for part in parts:
         values, law = part.piece.values, part.piece.law
         for kind in OF_CHECKPOINT:
@@ -197,10 +198,10 @@ def learned_effects(
                 continue
             columns = law.untuned if law else ()
             by_row = find_learned(part.piece.effects, kind, table, columns)
-            for row, effect in by_row.items():
-                learned[part.rows, row] += effect
             share = np.ones(len(table))
-            share[[*by_row]] = CHANGE[kind] ** 2
+            for row, effect in by_row.items():
+                learned[part.rows, row] += effect.draws
+                share[row] = effect.open_share(kind, tokens[row])
             square = np.sum(np.square(values[f"tau_{kind}"]))
             variances += square * np.stack([share, np.ones(len(table))])
     left, whole = variances

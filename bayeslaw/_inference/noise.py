@@ -33,7 +33,7 @@ from bayeslaw._tables.rows.levels import find_checkpoints
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -216,10 +216,38 @@ def _make_absent() -> Float[np.ndarray, " 1"]:
 
 
 # By kind, the sd, relative to that of an effect, by which a learned effect of a group is
-# another one for its new run, of other replay or tokens (docs/state_laws.md). At 0 forecasts
-# of stages and replays left out are narrower and hold up to a tenth less than stated. Runs
-# of a setting are alike but in their seed.
+# another one for its new run, of other replay (docs/state_laws.md). At 0 forecasts of
+# stages and replays left out are narrower and hold up to a tenth less than stated. Runs of
+# a setting are alike but in their seed.
 CHANGE = {"model": 0.7, "checkpoint": 0.7, "run": 0.7, "setting": 0.0}
+# variance by which the effect of a model or checkpoint changes with each e-fold of tokens
+# beyond its fitted rows, relative to that of an effect (docs/state_laws.md)
+CHANGE_BY_TOKENS = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Draws of the effect of a group of fitted rows, shape (draw,), and the most
+    ``tokens`` of these rows; infinite where effects do not change with tokens.
+    """
+
+    draws: Float[np.ndarray, " draw"]
+    tokens: float = math.inf
+
+    def take(self, index: Int[np.ndarray, " taken"]) -> Learned:
+        """Select the draws ``index``."""
+        return replace(self, draws=self.draws[index])
+
+    def open_share(self, kind: str, tokens: float) -> float:
+        """Compute the variance of the effect that is open for a new run with so many
+        tokens, relative to that of an unknown effect.
+        """
+        beyond = math.log(max(tokens / self.tokens, 1.0))
+        return CHANGE[kind] ** 2 + CHANGE_BY_TOKENS * beyond
+
+
+Effects = Mapping[str, Mapping[str, Learned]]
+"""Learned effects of a law's rows, by kind of group and its label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +290,7 @@ class RunNoise:
     ) -> RunNoise:
         """Build the noise from the leaves of a `Piece`, whose ``sigma`` is the total
         error of a new run; Gaussian if there is no ``dof``. ``known``: kinds of groups
-        whose effects are known, and no part of the noise.
+        whose effects are known for tokens as fitted.
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
@@ -270,12 +298,17 @@ class RunNoise:
         effects = {name: values[name] for name in scales if name in values}
         shared = cls(sigma, dof, **effects).shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
-        return cls(own_scale, dof, **effects).given(known).of_new_run()
+        left = {kind: CHANGE[kind] ** 2 for kind in known}
+        return cls(own_scale, dof, **effects).given(left).of_new_run()
 
-    def given(self, known: Collection[str]) -> RunNoise:
-        """Reduce the effects of kinds of groups to their changes, because they are known."""
-        left = {f"tau_{k}": CHANGE[k] * getattr(self, f"tau_{k}") for k in known}
-        return replace(self, **left)
+    def given(self, left: Mapping[str, float]) -> RunNoise:
+        """Reduce the effects of kinds of groups to the share of variance that is ``left``,
+        because they are known.
+        """
+        scales = {k: getattr(self, f"tau_{k}") for k in left}
+        return replace(
+            self, **{f"tau_{k}": math.sqrt(left[k]) * v for k, v in scales.items()}
+        )
 
     # -- of a new run ------------------------------------------------------------------
 
@@ -363,15 +396,14 @@ class RunNoise:
         rows: pd.DataFrame,
         columns: Sequence[str],
         rng: np.random.Generator,
-        known: Mapping[
-            str, Mapping[str, Float[np.ndarray, " draw"]]
-        ] = MappingProxyType({}),
+        known: Effects = MappingProxyType({}),
     ) -> Float[np.ndarray, "draw row"]:
         """Draw the effects that rows of one checkpoint, run or setting share, shape
-        (draw, row). ``columns`` are those that laws read; ``known``: by kind, effects of
-        groups by their label. All other groups are new.
+        (draw, row). ``columns`` are those that laws read; all groups that are not
+        ``known`` are new.
         """
         total = np.zeros((len(self.sigma), len(rows)))
+        tokens = tokens_of(rows)
         for kind in KINDS:
             scale = getattr(self, f"tau_{kind}")
             if not scale.any():
@@ -383,7 +415,8 @@ class RunNoise:
             effects = draw_new_effects(scale, len(groups), rng)[:, code]
             learned = find_learned(known, kind, rows, columns)
             for row, effect in learned.items():
-                effects[:, row] = effect + CHANGE[kind] * effects[:, row]
+                left = math.sqrt(effect.open_share(kind, tokens[row]))
+                effects[:, row] = effect.draws + left * effects[:, row]
             total += effects
         return total
 
@@ -409,12 +442,14 @@ class RunNoise:
         return np.exp(log_student(error / sigma, dof)) / sigma
 
 
+def tokens_of(rows: pd.DataFrame) -> Float[np.ndarray, " row"]:
+    """Read the tokens of rows; 0 where laws read none."""
+    return rows["D"].to_numpy(float) if "D" in rows else np.zeros(len(rows))
+
+
 def find_learned(
-    learned: Mapping[str, Mapping[str, Float[np.ndarray, " draw"]]],
-    kind: str,
-    rows: pd.DataFrame,
-    columns: Sequence[str],
-) -> dict[int, Float[np.ndarray, " draw"]]:
+    learned: Effects, kind: str, rows: pd.DataFrame, columns: Sequence[str]
+) -> dict[int, Learned]:
     """Find the learned effect of each row's group of a kind, by the position of the row;
     rows of other groups are left out. A checkpoint without a name is found by its size
     and stage as people round them. ``learned``, ``columns``: as in

@@ -17,7 +17,13 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._base.streams import Stream, generator
-from bayeslaw._inference.noise import RunNoise, find_learned
+from bayeslaw._inference.noise import (
+    CHANGE_BY_TOKENS,
+    Learned,
+    RunNoise,
+    draw_new_effects,
+    find_learned,
+)
 from bayeslaw._inference.table import OF_CHECKPOINT
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._plans.constraint import UNITS, Constraint
@@ -118,15 +124,21 @@ def _sampled(
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), question.draws)
     known, noise = np.zeros((2, question.draws))
+    changes: dict[float, Float[np.ndarray, " draw"]] = {}
     for drawn in take_draws(pieces, index):
         if question.new_run and "sigma" in drawn.piece.values:
             effects = _find_effects(drawn.piece, model)
             new = RunNoise.of_piece(drawn.piece.values, known=effects)
-            known[drawn.rows] = sum(effects.values())
+            known[drawn.rows] = sum(effect.draws for effect in effects.values())
             noise[drawn.rows] = new.draw(1, rng)[:, 0]
+            for kind, effect in effects.items():
+                scale = math.sqrt(CHANGE_BY_TOKENS) * drawn.piece.values[f"tau_{kind}"]
+                change = changes.setdefault(effect.tokens, np.zeros(question.draws))
+                change[drawn.rows] += draw_new_effects(scale, 1, rng)[:, 0]
     if order is not None:
         # the columns, which all domains share, keep their order
         index, known, noise = index[order], known[order], noise[order]
+        changes = {tokens: change[order] for tokens, change in changes.items()}
     parts = []
     for drawn in take_draws(pieces, index):
         # a chain takes what was measured in place of what it forecasts
@@ -145,6 +157,7 @@ def _sampled(
         baseline=np.ones(question.draws),
         noise=known + noise,
         span=(math.log(model.tokens[0]), math.log(model.tokens[1])),
+        changes=tuple(changes.items()),
     )
     has_baseline = any(
         UNITS[c.unit].has_baseline
@@ -153,7 +166,7 @@ def _sampled(
     )
     if has_baseline:
         # the law's loss before has the checkpoint's effects, too
-        before = replace(sampled, noise=known)
+        before = replace(sampled, noise=known, changes=())
         baseline = _baseline(question, model, before, columns)
         sampled = replace(sampled, baseline=baseline)
     return sampled
@@ -162,7 +175,7 @@ def _sampled(
 # -- draws -----------------------------------------------------------------------------
 
 
-def _find_effects(piece: Piece, model: Model) -> dict[str, Float[np.ndarray, " draw"]]:
+def _find_effects(piece: Piece, model: Model) -> dict[str, Learned]:
     run = pd.DataFrame([{"N": model.N, "ptpp": model.ptpp, "replay": 0.0}], dtype=float)
     learned = {k: find_learned(piece.effects, k, run, ()) for k in OF_CHECKPOINT}
     return {kind: by_row[0] for kind, by_row in learned.items() if by_row}

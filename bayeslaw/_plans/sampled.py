@@ -61,6 +61,8 @@ class SampledConstraint:
     # of a new run as long as the longest training run, on log loss; 0 for the law's mean
     noise: Float[np.ndarray, " draw"]
     span: tuple[float, float]  # log tokens between which plans are sought
+    # what learned effects change by the root of each e-fold of tokens beyond those given
+    changes: tuple[tuple[float, Float[np.ndarray, " draw"]], ...] = ()
     link: AccuracyLink | None = None  # for a limit on an evaluation's errors
     # for a limit on a weighted mean: its domains, with paired draws, and their weights
     members: tuple[tuple[SampledConstraint, Float[np.ndarray, " draw"]], ...] = ()
@@ -136,6 +138,7 @@ class SampledConstraint:
             parts=tuple(part for part in parts if len(part.rows)),
             baseline=self.baseline[index],
             noise=self.noise[index],
+            changes=tuple((tokens, change[index]) for tokens, change in self.changes),
             link=None if self.link is None else self.link.take(index),
             members=tuple((m.take(index), w[index]) for m, w in self.members),
         )
@@ -146,7 +149,7 @@ class SampledConstraint:
     @property
     def of_law(self) -> SampledConstraint:
         members = tuple((member.of_law, w) for member, w in self.members)
-        return replace(self, noise=np.zeros(self.draws), members=members)
+        return replace(self, noise=np.zeros(self.draws), changes=(), members=members)
 
     # -- losses ------------------------------------------------------------------------
 
@@ -203,6 +206,10 @@ class SampledConstraint:
                     ]
         # without tokens the noise is that of the longest training run
         tokens = np.where(np.isfinite(log_tokens), np.exp(log_tokens), np.inf)
+        noise = np.broadcast_to(self.noise, losses.shape[1:])
+        for known, change in self.changes:
+            beyond = np.log(np.maximum(np.exp(log_tokens) / known, 1.0))
+            noise = noise + np.sqrt(beyond)[:, None] * change
         for part in self.parts:
             # of shape (choice, tokens, row), or what is broadcast to it
             run = {"D": tokens[:, None], **part.fixed}
@@ -210,7 +217,7 @@ class SampledConstraint:
                 of_part = lever[:, part.rows] if lever.ndim > 1 else lever[:, None]
                 run[name] = of_part[:, None]
             size = part.piece.error_size(run)
-            losses[..., part.rows] += size * self.noise[part.rows]
+            losses[..., part.rows] += size * noise[:, part.rows]
         return losses.transpose(2, 0, 1)
 
     @cached_property

@@ -24,7 +24,7 @@ from bayeslaw._base.shown import paragraphs, table_html
 from bayeslaw._base.streams import Stream, generator
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Fading, Process
-from bayeslaw._inference.noise import GAUSSIAN, NOISE, RunNoise, find_learned
+from bayeslaw._inference.noise import GAUSSIAN, NOISE, Effects, RunNoise, find_learned
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 Draw = Mapping[str, Array]
-Effects = Mapping[str, Mapping[str, np.ndarray]]
 # names of leaves: the misfit's weights, and log loss per unit of distance by side
 WEIGHTS, DRIFT = "misfit", "drift"
 ROWS = 64  # rows of a table that are evaluated together
@@ -148,7 +147,7 @@ class Piece:
 def take_effects(effects: Effects, index: Int[np.ndarray, " taken"]) -> Effects:
     """Select the draws ``index`` of learned effects."""
     return {
-        kind: {label: effect[index] for label, effect in of_kind.items()}
+        kind: {label: effect.take(index) for label, effect in of_kind.items()}
         for kind, of_kind in effects.items()
     }
 
@@ -409,7 +408,7 @@ class Member:
         for kind in kinds:
             learned = find_learned(self.effects, kind, runs, self.law.untuned)
             for row, effect in learned.items():
-                total[:, row] += effect
+                total[:, row] += effect.draws
         return self.piece.error_size(fitting.covariates(self.law, runs)) * total
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,7 +35,7 @@ from bayeslaw._inference.discrepancy.learning import TRIES
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.modes import start_near_mode
-from bayeslaw._inference.noise import CHANGE, RunNoise
+from bayeslaw._inference.noise import Effects, RunNoise, find_learned, tokens_of
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
@@ -48,7 +47,7 @@ from bayeslaw._posteriors.fits.misfit import (
     with_misfit,
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
-from bayeslaw._posteriors.posterior import Effects, Member
+from bayeslaw._posteriors.posterior import Member
 from bayeslaw._tables.holdouts import HoldOut
 
 if TYPE_CHECKING:
@@ -252,7 +251,8 @@ class Forecast(NamedTuple):
     effects of new groups; ``draws``, all leaves; ``away``, distances beyond the training
     runs; ``groups``, each run's group by kind; ``y``, measured log loss; ``size`` of a
     run's error relative to the longest run; ``row_sd``, standard errors that the table
-    states; ``known``, whether the effect of a run's group was learned, by kind.
+    states; ``left``, by kind, the share of an effect's variance that is open for each run:
+    1 of groups that were not learned.
     """
 
     mean: Float[np.ndarray, "draw run"]
@@ -263,7 +263,7 @@ class Forecast(NamedTuple):
     size: Float[np.ndarray, " run"]
     row_sd: Float[np.ndarray, " run"]
     tokens: Float[np.ndarray, " run"] | None = None
-    known: Mapping[str, Bool[np.ndarray, " run"]] = {}
+    left: Mapping[str, Float[np.ndarray, " run"]] = {}
 
 
 def _forecast_stage(
@@ -282,14 +282,15 @@ def _forecast_stage(
     trained = training_range({c: v[kept] for c, v in x.items()})
     away = np.asarray(distances(rows, trained, np))
     groups = {k: code[held] for k, code in training.sharing.groups.items()}
-    known = {
-        kind: np.isin(groups[kind], training.sharing.groups[kind][kept])
-        for kind in member.effects
-    }
+    left = {kind: np.ones(len(runs)) for kind in member.effects}
+    tokens = tokens_of(runs)
+    for kind, of_runs in left.items():
+        for row, effect in find_learned(member.effects, kind, runs, ()).items():
+            of_runs[row] = effect.open_share(kind, tokens[row])
     size = np.broadcast_to(piece.error_size(rows), len(runs))
     row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
     return Forecast(
-        piece.at(rows) + member.known_effects(runs, list(known)),
+        piece.at(rows) + member.known_effects(runs, list(left)),
         member.values,
         np.broadcast_to(away, (len(runs), away.shape[1])),
         groups,
@@ -297,7 +298,7 @@ def _forecast_stage(
         size,
         row_sd[held],
         rows.get("D"),
-        known,
+        left,
     )
 
 
@@ -305,7 +306,7 @@ def measure_miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance (posterior, noise and
     effects of new groups), in the directions in which drifts move the runs.
     """
-    mean, draws, away, groups, y, size, row_sd, _, known = forecast
+    mean, draws, away, groups, y, size, row_sd, _, left = forecast
     basis = directions(away)
     residual = without_outliers(y - mean.mean(0))
     own = np.median(RunNoise.of(draws).capped_variance) * size**2 + row_sd**2
@@ -314,9 +315,8 @@ def measure_miss(forecast: Forecast) -> Miss:
     sized = pd.DataFrame((basis.T * size).T)
     for kind, code in groups.items():
         if f"tau_{kind}" in draws:
-            is_known = known.get(kind, np.zeros(len(y), bool))
-            left = sized.mul(np.where(is_known, CHANGE[kind], 1.0), axis=0)
-            of_groups = left.groupby(code).sum().to_numpy()
+            is_open = np.sqrt(left.get(kind, np.ones(len(y))))
+            of_groups = sized.mul(is_open, axis=0).groupby(code).sum().to_numpy()
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
             covariance = covariance + variance * of_groups.T @ of_groups
     return Miss(basis.T @ residual, covariance, basis.T @ away)
@@ -329,15 +329,16 @@ def score_stage(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
-    mean, draws, away, groups, y, size, row_sd, tokens, known = forecast
+    mean, draws, away, groups, y, size, row_sd, tokens, left = forecast
     centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
     of_run = RunNoise.of(draws)
     new, densities = np.empty_like(centre), np.empty_like(centre)
-    # rows whose effects are known of the same kinds of groups have the same noise
-    is_known = np.reshape([*known.values()], (len(known), len(y))).T
-    for pattern in product((False, True), repeat=len(known)):
-        rows = np.flatnonzero((is_known == np.array(pattern, bool)).all(axis=1))
-        noise = of_run.given([*compress(known, pattern)]).of_new_run()
+    # rows of which as much of the effects is open have the same noise
+    shares = np.reshape([*left.values()], (len(left), len(y))).T.round(2)
+    patterns, of_row = np.unique(shares, axis=0, return_inverse=True)
+    for i, pattern in enumerate(patterns):
+        rows = np.flatnonzero(of_row.ravel() == i)
+        noise = of_run.given(dict(zip(left, pattern, strict=True))).of_new_run()
         scale = noise.size_with(size[rows], row_sd[rows])
         error = (y[rows] - centre[:, rows]) / scale
         densities[:, rows] = noise.density(error) / scale

@@ -26,7 +26,7 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
-from bayeslaw._posteriors.fits.misfit import add_short_names
+from bayeslaw._posteriors.fits.misfit import add_short_names, name_learned
 from bayeslaw._posteriors.posterior import LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 
@@ -221,7 +221,8 @@ class Average(LawPosterior):
                 # short names of a group have its array
                 names = {id(of_kind[name]): name for name in reversed([*of_kind])}
                 labels[kind] = [*reversed(names.values())]
-                draws = np.stack([of_kind[name] for name in labels[kind]], axis=-1)
+                by_group = [of_kind[name].draws for name in labels[kind]]
+                draws = np.stack(by_group, axis=-1)
                 dimensions = ("chain", "draw", kind)
                 arrays[artifact.NAMES.effects + kind] = (dimensions, draws[None])
             recipe = recipe_of(member.law) | {
@@ -255,9 +256,9 @@ class Average(LawPosterior):
                 draws = {str(k): v.to_numpy()[0] for k, v in node.data_vars.items()}
                 prefix = artifact.NAMES.effects
                 effects = {
-                    kind: dict(zip(labels, draws.pop(prefix + kind).T, strict=True))
+                    kind: name_learned(kind, runs, names, draws.pop(prefix + kind).T)
                     # averages of earlier versions kept none
-                    for kind, labels in recipe.get("groups", {}).items()
+                    for kind, names in recipe.get("groups", {}).items()
                 }
                 member = Member(
                     artifact.law_from_recipe(recipe, path, trust_law_file),

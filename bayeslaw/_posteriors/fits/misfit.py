@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_of,
     process_to_dict,
 )
-from bayeslaw._inference.noise import NOISE
+from bayeslaw._inference.noise import NOISE, Effects, Learned
 from bayeslaw._inference.table import (
     OF_CHECKPOINT,
     RUN_LENGTH,
@@ -44,7 +45,6 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.artifact import NAMES
 from bayeslaw._posteriors.posterior import (
     WEIGHTS,
-    Effects,
     LogLoss,
     over_draws,
     without_prefix,
@@ -192,18 +192,35 @@ def with_misfit(
 
 
 def label_effects(misfit: Misfit, runs: pd.DataFrame, shared: Sharing) -> Effects:
-    """Name the learned effects of the models and checkpoints of rows: by kind and label,
-    shape (draw,).
-    """
+    """Name the learned effects of the models and checkpoints of rows."""
     effects = {}
     for kind in OF_CHECKPOINT:
         if kind in misfit.effects:
             names, code = labels(kind, runs), shared.groups[kind]
             assert names is not None, "the rows have groups of the kind"
             groups = dict(zip(names, code, strict=True))
-            by_group = misfit.effects[kind]
-            effects[kind] = {name: by_group[:, i] for name, i in groups.items()}
+            by_group = misfit.effects[kind].T
+            effects[kind] = name_learned(
+                kind, runs, groups.keys(), by_group[[*groups.values()]]
+            )
     return effects
+
+
+def name_learned(
+    kind: str,
+    runs: pd.DataFrame,
+    names: Iterable[str],
+    effects: Iterable[Float[np.ndarray, " draw"]],
+) -> dict[str, Learned]:
+    """Name effects of groups of a kind, and find the most tokens of their rows; effects
+    of single runs and settings do not change with tokens.
+    """
+    most: Mapping[Any, float] = {}
+    of_rows = labels(kind, runs) if kind in OF_CHECKPOINT and "D" in runs else None
+    if of_rows is not None:
+        most = runs["D"].groupby(of_rows.map(str)).max().to_dict()
+    named = zip(map(str, names), effects, strict=True)
+    return {name: Learned(draws, most.get(name, math.inf)) for name, draws in named}
 
 
 def add_short_names(effects: Effects, runs: pd.DataFrame) -> Effects:

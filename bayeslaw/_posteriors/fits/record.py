@@ -23,7 +23,12 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness, narrowed
-from bayeslaw._posteriors.fits.misfit import add_short_names, from_dataset, with_misfit
+from bayeslaw._posteriors.fits.misfit import (
+    add_short_names,
+    from_dataset,
+    name_learned,
+    with_misfit,
+)
 from bayeslaw._posteriors.posterior import DRIFT, LawPosterior, Member, summarize
 from bayeslaw._tables import fitting
 
@@ -135,7 +140,7 @@ class Fit(LawPosterior):
                 for kind, effects in misfit.effects.items()
             }
         effects = {
-            kind: dict(zip(map(str, groups.to_numpy()), by_draw.T, strict=True))
+            kind: name_learned(kind, self.runs, groups.to_numpy(), by_draw.T)
             for kind, (groups, by_draw) in learned.items()
         }
         effects = add_short_names(effects, self.runs)
