@@ -408,6 +408,7 @@ MOVES = {
     "0c2628e6": "laws of the target read the stage",
     "0a91734c": "averages knew the checkpoints that they were fitted to",
     "eb45c362": "errors of runs changed with replay",
+    "5e5a8f87": "learned effects opened with tokens",
 }
 
 

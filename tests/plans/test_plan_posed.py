@@ -11,6 +11,7 @@ from scipy import stats
 import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._inference.discrepancy import process
+from bayeslaw._inference.noise import Learned
 from bayeslaw._plans.plan import posed as question_of
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.posing import point_pieces
@@ -121,17 +122,43 @@ def test_the_learned_effects_of_the_checkpoint_replace_those_of_a_new_one():
     """With their uncertainty, as in forecasts of its rows; also in the law's own loss
     before adaptation.
     """
-    learned = {"checkpoint": {"1e+09 20": 0.02 + 1e-4 * NUMBER}}
+    learned = {"checkpoint": {"1e+09 20": Learned(0.02 + 1e-4 * NUMBER)}}
     new = {name: np.full(DRAWS, 4e-9) for name in ("tau_model", "tau_checkpoint")}
     new |= {"sigma": np.full(DRAWS, 6e-9), "dof": np.full(DRAWS, 3.0)}
     pieces = [replace(piece(f, **new), effects=learned) for f in (falling, rising)]
     for constraint in problem(*pieces).constraints:
         level = np.asarray(part(constraint).piece.values["level"])
-        wanted = learned["checkpoint"]["1e+09 20"][numbers(level) - 1]
+        wanted = learned["checkpoint"]["1e+09 20"].draws[numbers(level) - 1]
         np.testing.assert_allclose(constraint.noise, wanted, atol=1e-6)
     np.testing.assert_allclose(constraint.baseline, level * np.exp(wanted), rtol=1e-6)
     other = problem(*pieces, ptpp=5).constraints[0]
     assert np.abs(other.noise).max() < 1e-6
+
+
+def test_a_learned_effect_changes_with_tokens_beyond_the_fitted_ones():
+    """By the variance of an unknown effect for each e-fold, as in forecasts; the loss
+    before adaptation is the same.
+    """
+    learned = {"checkpoint": {"1e+09 20": Learned(0 * NUMBER, 1e9)}}
+    taus = np.linspace(1e-3, 3e-3, DRAWS)
+    new = {"sigma": np.hypot(taus, 1e-9), "tau_checkpoint": taus}
+    pieces = [replace(piece(f, **new), effects=learned) for f in (falling, rising)]
+    target, source = problem(*pieces).constraints
+
+    def move(tokens: float) -> np.ndarray:
+        log_losses = (
+            c.log_losses(np.log(tokens), 0.1) for c in (target, target.of_law)
+        )
+        return np.subtract(*log_losses)
+
+    fitted, once, twice = (move(tokens) for tokens in (1e9, 1e9 * np.e, 1e9 * np.e**2))
+    np.testing.assert_allclose(move(1e7), fitted)
+    np.testing.assert_allclose(twice - fitted, np.sqrt(2) * (once - fitted), atol=1e-12)
+    expected = np.sqrt(np.mean(taus**2))
+    assert np.std(once - fitted) == pytest.approx(expected, rel=0.1)
+    assert np.std(fitted) == pytest.approx(0.7 * expected, rel=0.1)
+    level = np.asarray(part(source).piece.values["level"])
+    np.testing.assert_allclose(source.baseline, level, rtol=1e-6)
 
 
 def test_the_law_s_mean_has_no_noise_and_a_law_without_any_neither():

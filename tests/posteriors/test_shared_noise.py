@@ -102,6 +102,19 @@ def test_a_row_that_names_a_seed_is_of_the_fitted_checkpoint_of_that_seed():
         assert (known == wanted).all()
 
 
+def test_a_learned_effect_opens_with_tokens_beyond_those_of_its_rows():
+    """By the variance of an unknown one for each e-fold; its mean stays."""
+    row = {"N": 1e9, "ptpp": 20.0, "replay": 0.0, "checkpoint": "one"}
+    other = row | {"checkpoint": "other"}
+    table = pd.DataFrame([row | {"D": 4e9}, row | {"D": 1e10}, other | {"D": 9e10}])
+    posterior = fit(table.assign(loss=2.0), one=0.1, other=0.0)
+    rows = pd.DataFrame([row | {"D": d} for d in (1e9, 1e10, 1e10 * np.e**2)])
+    error = posterior.log_loss(rows, noise=True) - posterior.log_loss(rows)
+    assert error.mean(axis=0) == pytest.approx(0.1, abs=TAU / 10)
+    variance = SIGMA**2 * 30 / 28 + TAU**2 * np.array([0.49, 0.49, 2.49])
+    assert error.std(axis=0) == pytest.approx(np.sqrt(variance), rel=0.05)
+
+
 def test_an_update_expects_the_learned_effect_of_a_seen_checkpoint():
     rows = RUNS.head(2).assign(checkpoint=["seen", "new"], loss=2.0)
     effects = foresee(fit(seen=0.1), rows).effects

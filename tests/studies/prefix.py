@@ -1,6 +1,6 @@
 """Forecast other runs of a larger model once the first part of one of its runs is known.
 
-    python tests/studies/prefix.py [--only French] [--laws state-power]
+    python tests/studies/prefix.py [--only French] [--laws state-power-stages]
 
 The law is fitted to the smaller models of a bundled grid, as `bayeslaw.average` does with
 it alone, at default settings and seed 0. Then one run of the larger model has begun: its
@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 CACHE = ROOT / "docs" / "results" / "prefix.csv"
 LAWS = {
-    "target": ("state-power", "ptpp-tokens"),
+    "target": ("state-power-stages", "ptpp-tokens"),
     "source": ("state-rise", "ptpp-rise"),
 }
 PARTS = {"tenth": 0.1, "quarter": 0.25}  # of the run, that are known
