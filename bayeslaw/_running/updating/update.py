@@ -258,7 +258,7 @@ def _find_batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> 
 
 def _warn_of_one_run(batch: _Batch) -> None:
     """Warn if all new rows are of one run of a larger model. Laws that read the
-    checkpoint's losses know its size by them, and learn too much from such rows
+    checkpoint's losses know its size by them, and gain nothing from such rows
     (docs/howto/update.md, measured).
     """
     old, new = batch.old.runs, batch.changes.new
