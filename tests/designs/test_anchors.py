@@ -17,6 +17,7 @@ from bayeslaw import (
     appraise,
     candidates,
 )
+from bayeslaw._inference.noise import Learned
 from known.lines import (
     DRAWS,
     GOAL,
@@ -92,7 +93,7 @@ def test_what_is_learned_of_a_checkpoint_is_as_sure_as_in_forecasts(stage):
     posterior = straight(sigma=0.0305, tau_checkpoint=0.03)
     (piece,) = posterior.pieces()
     known = 0.02 + 0.001 * np.random.default_rng(1).standard_normal(DRAWS)
-    learned = {"checkpoint": {"1e+09 20": known}}
+    learned = {"checkpoint": {"1e+09 20": Learned(known)}}
     goal = GOAL.assign(N=1e9, ptpp=20.0, replay=0.0)
     offered = table(x=[0.0, 3.0], N=1e9, ptpp=stage, replay=0.0, cost=1.0)
     knows = Known(replace(piece, effects=learned))

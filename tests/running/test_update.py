@@ -288,7 +288,9 @@ def test_one_run_of_a_larger_model_tells_little_where_losses_before_are_read(
         warnings.simplefilter("always")
         old = bayeslaw.fit(first, law, reference=reference, **options)
         bayeslaw.update(old, pd.concat([first, begun]), on_failure="ignore")
-    assert sum("tell little of its other runs" in str(w.message) for w in seen) == warned
+    assert (
+        sum("tell little of its other runs" in str(w.message) for w in seen) == warned
+    )
 
 
 @pytest.mark.filterwarnings("ignore:priors? guessed")

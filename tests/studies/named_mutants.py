@@ -237,7 +237,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "covariance + variance * of_groups.T @ of_groups",
         "covariance",
     ),
-    (f"{_AVERAGING}/judge.py", "pattern)]).of_new_run()", "pattern)])"),
+    (f"{_AVERAGING}/judge.py", "strict=True))).of_new_run()", "strict=True)))"),
+    ("bayeslaw/_inference/noise.py", "+ CHANGE_BY_TOKENS * beyond", "+ 0 * beyond"),
     (
         f"{_AVERAGING}/judge.py",
         'below.note["rhat"] > MAX_RHAT',
