@@ -166,8 +166,8 @@ def recipes(
         Posterior of the source's loss. With it, one recipe beats another if a run of it
         has both losses lower.
     budget
-        Cost of each recipe without ``D``: FLOPs, or money if ``costs`` have a price. By
-        default the cost of the first recipe with ``D``.
+        Budget of each recipe without ``D``, in FLOPs, or in money if ``costs`` have a
+        ``price``: ``1e21``; by default the cost of the first recipe with ``D``.
     costs
         The formula of the FLOPs (by default 6 N D), and their price; with
         ``train_checkpoint`` the checkpoint is paid, too.

@@ -170,8 +170,8 @@ def report(arguments: ReportArguments) -> Report:
         Priors learned from other tables, as in `fit`.
     hold_out
         Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
-        of pre-training). By default the column along which the plan lies farthest
-        beyond the table. With a plan, two more are held out in turn and checked.
+        of pre-training); by default that along which the plan lies farthest beyond the
+        table. With a plan, two more are held out in turn and checked.
     measured
         Runs that were trained after the others, as `read_runs` returns them. No fit sees
         them: the page compares them with its forecasts, and its plan with the losses

@@ -45,6 +45,29 @@ def test_a_record_is_a_command():
     assert CliRunner().invoke(app, ["Ada", "--times", "0"]).exit_code == 2
 
 
+def options_of(command: str) -> dict:
+    group = typer.main.get_command(cli.app)
+    return {p.opts[-1]: p for p in group.commands[command].params}
+
+
+def test_an_option_is_the_argument_of_the_function():
+    """Name and default are its, and help is what the docstring says, as it is typed."""
+    there = options_of("plan")
+    assert there["--confidence"].default == "0.9"
+    assert "target=0.9,forgetting=0.95" in there["--confidence"].help
+    assert "with --bytes-per-token" in there["--max-target-loss"].help
+    assert there["--N"].help.endswith("(repeatable).")
+    assert options_of("mixture")["--share"].help.count("code=5%:30%") == 1
+    assert options_of("anchors")["--checks"].help.endswith("default: 48.")
+
+
+def test_every_option_says_what_it_is():
+    for name in typer.main.get_command(cli.app).commands:
+        for label, parameter in options_of(name).items():
+            assert (parameter.help or "").strip("."), f"{name} {label}"
+            assert "``" not in parameter.help
+
+
 def refused(monkeypatch, capsys, *words) -> str:
     """The line on stderr of a command that ends with exit 2."""
     monkeypatch.setattr("sys.argv", ["bayeslaw", *map(str, words)])

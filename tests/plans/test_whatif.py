@@ -118,7 +118,7 @@ def test_scenarios_as_typed_and_as_a_file(tmp_path):
     )
     read = _scenarios(asked)
     stricter = _with_changes(asked, "stricter", read["stricter"])
-    assert (stricter.max_forgetting, stricter.price) == ("web=1%,code=2%", "1.5")
+    assert (stricter.max_forgetting, stricter.price) == (["web=1%,code=2%"], "1.5")
     smaller = _with_changes(asked, "smaller", read["smaller"])
     assert (smaller.N, smaller.law_mean, smaller.price) == (["3B", "1B"], True, "2")
 

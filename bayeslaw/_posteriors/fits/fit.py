@@ -151,9 +151,9 @@ def fit(arguments: FitArguments) -> Fit:
         for the law's own. By default, for up to 24 runs, the kind follows from the
         columns. The sources of the priors in ``fit.law.priors`` show which were taken.
     preview
-        Draw by importance sampling (`importance`), without chains: about a second once
-        compiled. The result says that it is a preview. Its diagnostics fail if k-hat is
-        .7 or more, or if fewer than 400 draws are effective.
+        Draw by importance sampling (`importance`) in place of chains: about a second
+        once compiled, and marked as a preview. Its diagnostics fail if k-hat is .7 or
+        more, or if fewer than 400 draws are effective.
     progress
         Called with iterations done and to do.
     on_failure
