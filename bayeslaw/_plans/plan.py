@@ -136,8 +136,8 @@ def plan(arguments: PlanArguments) -> Plan:
         Largest replay; by default the largest fitted, beyond which nothing was checked;
         ``"100%"``: any less.
     new_run
-        True: promises are about the loss of the planned run, with its noise. False:
-        about the law's mean.
+        False: promises are about the law's mean, not about the run that will be made,
+        with its noise.
     point
         Parameter values by promise for the plug-in plan, without uncertainty (a point
         fit; `Law.from_paper`); by default the posterior mean of the law with most

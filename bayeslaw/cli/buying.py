@@ -64,8 +64,7 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
         "--offer D=1B,5B in place of atpp)."
     )
     alone: bool = option(
-        "With --offer: each point is a run of its own, not one along a run.",
-        default=False,
+        "With --offer: each point is a run of its own, not one along a run."
     )
     source: list[str] | None = option(
         "For a plan: fit of the source loss; several as NAME=S.nc.", metavar="S.nc"
@@ -79,7 +78,6 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
         "Without a fit: the next batch of a sequence, from nothing or from "
         "the runs measured so far.",
         "--next",
-        default=False,
     )
     measured: list[Path] | None = option(
         "With --next: tables of earlier batches with their losses, none for "

@@ -34,33 +34,31 @@ class Documented(NamedTuple):
 
     @property
     def kind(self) -> Any:
-        """Type of its option: a switch, a number, a text, or several texts."""
+        """Type of its option: a switch, a text, or several texts."""
         if isinstance(self.default, bool):
             return bool
-        if self.default is MISSING or isinstance(self.default, int | float | str):
-            return int if self.annotation == "int" else str
         is_many = re.search("Mapping|Sequence|Iterable", self.annotation)
-        return list[str] | None if is_many else str | None
+        return list[str] | None if is_many and self.default is None else str | None
 
     @property
     def typed(self) -> Any:
         """Default of its option."""
-        is_text = isinstance(self.default, float) and self.kind is str
-        return f"{self.default:g}" if is_text else self.default
+        is_number = isinstance(self.default, float | int) and self.kind is not bool
+        return f"{self.default:g}" if is_number else self.default
 
-    def help(self, names: Mapping[str, str], default: Any, kind: Any) -> str:
+    def help(self, names: Mapping[str, str], kind: Any, default: Any) -> str:
         """Write the first sentence of the entry as people type it, and the function's
-        default if the option of this ``kind`` has none. ``names``: of options, by
+        default if an option of this ``kind`` has none. ``names``: of options, by
         argument.
         """
-        sentence = re.match(r"(?:``.+?``|`.+?`|[^`])+?(?=\.(?: [A-Z`]|$))", self.entry)
-        text = sentence[0] if sentence else ""
+        first = re.match(r"(?:``.+?``|`.+?`|[^`])+?(?=\.(?: [A-Z`]|$))", self.entry)
+        text = first[0].removeprefix("False: ") if first else ""
         text = re.sub("``(.+?)``", lambda code: _as_typed(code[1], names), text)
-        if default is None and isinstance(self.default, int | float):
+        if default is None and isinstance(self.typed, str):
             text += f"; default: {self.typed}"
         if "list" in str(kind):
             text += " (repeatable)"
-        return f"{text.replace('`', '')}."
+        return f"{text[:1].upper()}{text[1:]}.".replace("`", "")
 
 
 def _as_typed(code: str, names: Mapping[str, str]) -> str:
@@ -88,7 +86,8 @@ def options_of(
     the other arguments of public functions.
 
     A declared option without help takes that of the argument: the first sentence of its
-    entry in the docstring.
+    entry in the docstring. A switch is off by default, and turns off what is on: its
+    help is then what the docstring says of ``False:``.
 
     Parameters
     ----------
@@ -99,28 +98,30 @@ def options_of(
         Arguments that nobody types.
     """
 
-    def decorate(cls: type[Options]) -> type[Options]:
-        known = {
-            n: a for name in functions[::-1] for n, a in arguments_of(name).items()
-        }
-        own = inspect.get_annotations(cls)
-        inherited = {f.name: f for base in cls.__mro__[1:-1] for f in fields(base)}  # pyright: ignore[reportArgumentType]
-        declared = {n: f for n in own if isinstance(f := cls.__dict__.get(n), Field)}
+    def decorate(cls: Any) -> Any:
+        known: dict[str, Documented] = {}
+        for name in functions:
+            known = arguments_of(name) | known
+        hints = inspect.get_annotations(cls)
+        own = {n: f for n in hints if isinstance(f := cls.__dict__.get(n), Field)}
+        inherited = {f.name: f for base in cls.__mro__[1:-1] for f in fields(base)}
         # names of options, by argument
-        names = dict(zip(own, own, strict=True))
-        for name, given in (inherited | declared).items():
+        names = dict(zip(hints, hints, strict=True))
+        for name, given in (inherited | own).items():
             names[given.metadata.get("argument", name)] = name
         for name, each in known.items():
             if name not in {*names, *names.values(), *without.split()}:
-                names[name], own[name] = name, each.kind
-                declared[name] = option(default=each.typed)
-        for name, given in declared.items():
+                names[name], hints[name] = name, each.kind
+                own[name] = option(default=each.typed)
+        for name, given in own.items():
+            is_switch = hints[name] in ("bool", bool)
+            default = bool(given.default) if is_switch else given.default
             each = known.get(given.metadata.get("argument", name))
-            metadata = dict(given.metadata)
-            if each is not None and metadata.get("help") is None:
-                metadata["help"] = each.help(names, given.default, own[name])
-            setattr(cls, name, field(default=given.default, metadata=metadata))
-        cls.__annotations__ = own
+            more = {}
+            if each is not None and given.metadata["help"] is None:
+                more = {"help": each.help(names, hints[name], default)}
+            setattr(cls, name, field(default=default, metadata=given.metadata | more))
+        cls.__annotations__ = hints
         return dataclass(frozen=True, kw_only=True)(cls)
 
     return decorate

@@ -53,10 +53,9 @@ class FitOptions(FittingOptions):
     max_draws: int = option("Most draws kept, per chain.", default=4000, min=100)
     drift: bool = option(
         "Give one law the drift beyond the runs that laws of an average have, "
-        "learned from stages left out: --law rectified --drift.",
-        default=False,
+        "learned from stages left out: --law rectified --drift."
     )
-    preview: bool = option(default=False)
+    preview: bool = option()
 
 
 @command

@@ -227,9 +227,7 @@ class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
         max=1,
     )
     accept_diagnostics: bool = option(
-        "With --by: keep a fit whose diagnostics fail.",
-        default=False,
-        argument="on_failure",
+        "With --by: keep a fit whose diagnostics fail.", argument="on_failure"
     )
     picture: Path | None = option("File for the recipes' losses: recipes.png.")
 
@@ -302,8 +300,7 @@ class CheckOptions(RunsOptions, SavedFitOptions):
     )
     conformal: bool = option(
         "Leave out the upper stages of the fitted runs in turn: how much wider "
-        "would intervals have had to be, and what does that say of the next stage?",
-        default=False,
+        "would intervals have had to be, and what does that say of the next stage?"
     )
     hold_out: str | None = option(
         "With --conformal: what distinguishes stages, a column, D/N or N*D; "
@@ -381,8 +378,7 @@ class ReviewOptions(RunsOptions, SavedFitOptions):
         metavar="RUNS",
     )
     refit: bool = option(
-        "With a fit of one law: leave stages out and fit again (a minute).",
-        default=False,
+        "With a fit of one law: leave stages out and fit again (a minute)."
     )
 
 

@@ -144,9 +144,7 @@ class TableOptions(RunsOptions):
     )
     best_of: BestOf = None
     remember: bool = option(
-        "Keep the mapping in bayeslaw.toml beside the table, which every "
-        "command reads.",
-        default=False,
+        "Keep the mapping in bayeslaw.toml beside the table, which every command reads."
     )
     output: Path | None = option("CSV or Parquet file to write.", "-o", "--output")
     as_json: AsJson = False

@@ -43,7 +43,7 @@ class CostOptions:
     )
     fixed_cost: str | None = option(argument="fixed")
     side_by_side: str | None = option()
-    train_checkpoint: bool = option(default=False)
+    train_checkpoint: bool = option()
 
 
 Runs = Annotated[
@@ -138,8 +138,7 @@ class PriorOptions:
     """Options for priors in place of a fit; `parsing.prior_of` builds them."""
 
     prior_only: bool = option(
-        "Before the first run: what the priors of --law say, in place of a fit.",
-        default=False,
+        "Before the first run: what the priors of --law say, in place of a fit."
     )
     experience: Experience = None
     seed: Seed = 0
@@ -151,18 +150,14 @@ class FittingOptions(RunsOptions):
 
     runs: Runs
     reference: Reference = None
-    independent: bool = option(
-        "No error shared by rows of one checkpoint or run.", default=False
-    )
     plain: bool = option(
         "The law as if it were exact, without its learned misfit: intervals are "
         "too narrow for new models and stages.",
-        default=False,
         argument="discrepancy",
     )
     experience: Experience = None
     accept_diagnostics: bool = option(
-        "Keep a fit whose diagnostics fail.", default=False, argument="on_failure"
+        "Keep a fit whose diagnostics fail.", argument="on_failure"
     )
     seed: Seed = 0
     as_json: AsJson = False
@@ -174,8 +169,7 @@ class SavedFitOptions:
 
     seed: Seed = 0
     trust_law_file: bool = option(
-        "Run the Python file that holds a saved fit's law, if it has one.",
-        default=False,
+        "Run the Python file that holds a saved fit's law, if it has one."
     )
     as_json: AsJson = False
 

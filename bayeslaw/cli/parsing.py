@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError, RunTableError, warn
 from bayeslaw._base.limits import KINDS, Kind, checked
 from bayeslaw._base.limits import SHARE as SHARE_KIND
@@ -191,15 +192,8 @@ def costs_of(options: CostOptions) -> Costs | None:
 def _shapes(options: Sequence[str]) -> list[Shape]:
     from bayeslaw._costs.costs import Shape
 
-    names = [field.name for field in fields(Shape)]
-    shapes = []
-    for text in options:
-        texts: dict[str, Any] = dict(values_by_name(text.split(","), "shape"))
-        for name in texts:
-            if name not in names:
-                raise LawError(f"shape {name}: it takes {', '.join(names)}")
-        shapes.append(Shape(**texts))
-    return shapes
+    read: Any = takes(Shape, LawError, name="shape")(lambda shape: shape)
+    return [read(**values_by_name(text.split(","), "shape")) for text in options]
 
 
 def _baselines(texts: Sequence[str]) -> Any:

@@ -71,15 +71,10 @@ class PlanOptions(AccuracyOptions, CostOptions, PriorOptions, SavedFitOptions):
     baseline_loss: list[str] | None = option()
     before: Before = None
     covariate: list[str] | None = option(argument="covariates")
-    law_mean: bool = option(
-        "Promises about the law's mean, not the run that will be made.",
-        default=False,
-        argument="new_run",
-    )
+    law_mean: bool = option(argument="new_run")
     influence: bool = option(
         "Which measured run and which prior carry the plan: what it would be "
-        "without them. Of fits of one law.",
-        default=False,
+        "without them. Of fits of one law."
     )
     output: Path | None = option("JSON file for the plan.", "-o", "--output")
 
@@ -325,11 +320,7 @@ class MixtureOptions(SavedFitOptions):
     weight: list[str] | None = option(argument="weights")
     share: list[str] | None = option(argument="bounds")
     covariate: list[str] | None = option(argument="covariates")
-    law_mean: bool = option(
-        "Limits on the law's mean, not on the run that will be made.",
-        default=False,
-        argument="new_run",
-    )
+    law_mean: bool = option(argument="new_run")
     output: Path | None = option("JSON file for the answer.", "-o", "--output")
 
 

@@ -65,7 +65,7 @@ class ReportOptions(CostOptions, PriorOptions, RunsOptions):
     )
     reference: Reference = None
     accept_diagnostics: bool = option(
-        "Report fits whose diagnostics fail.", default=False, argument="on_failure"
+        "Report fits whose diagnostics fail.", argument="on_failure"
     )
     as_json: AsJson = False
 

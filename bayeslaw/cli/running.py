@@ -70,10 +70,9 @@ class FollowOptions(RunsOptions, SavedFitOptions):
     warmup: str | None = option()
     refit: bool = option(
         "Fit the laws again, with the points among the rows, where few draws "
-        "explain the run; takes as long as the fit.",
-        default=False,
+        "explain the run; takes as long as the fit."
     )
-    watch: bool = option("Read CURVE again as it grows, until Ctrl-C.", default=False)
+    watch: bool = option("Read CURVE again as it grows, until Ctrl-C.")
     every: float = option("With --watch: seconds between looks.", default=5.0, min=0.1)
     page: Path | None = option(
         "HTML file on which a slider moves through the run so far.", metavar="PAGE.html"
@@ -309,7 +308,7 @@ class UpdateOptions(RunsOptions, SavedFitOptions):
     )
     page: Path | None = option("HTML file of what changed.", metavar="CHANGES.html")
     accept_diagnostics: bool = option(
-        "Keep fits whose diagnostics fail.", default=False, argument="on_failure"
+        "Keep fits whose diagnostics fail.", argument="on_failure"
     )
 
 

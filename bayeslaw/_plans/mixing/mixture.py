@@ -218,8 +218,8 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     costs
         Formula of the FLOPs; 6 N D by default.
     new_run
-        True: limits are on the losses of the planned run, with its noise. False: on the
-        law's mean.
+        False: limits are on the law's mean, not on the run that will be made, with its
+        noise.
     draws, seed
         Number of draws, and the seed that pairs them and draws the noise.
 

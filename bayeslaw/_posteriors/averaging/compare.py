@@ -244,8 +244,8 @@ def compare(arguments: CompareArguments) -> Comparison:
         parameter, ``N*D``: compute); by default those of ptpp, N, D, D/N and N*D that
         have several levels in the table.
     independent
-        Whether the errors of rows are independent (see `fit`). By default rows of one
-        checkpoint or run share errors.
+        No error shared by rows of one checkpoint or run, as they are by default (see
+        `fit`).
     discrepancy
         Learn the smooth misfit of each law; without it, plain laws are judged.
     experience

@@ -128,9 +128,10 @@ def fit(arguments: FitArguments) -> Fit:
     reference
         Columns of the reference run to replace.
     independent
-        Whether the errors of rows are independent. By default rows of one checkpoint
-        (column ``checkpoint``, else N and ptpp) share an effect, rows of one ``run``
-        share another, and errors of neighbours on a learning curve are correlated.
+        No error shared by rows of one checkpoint or run. By default rows of one
+        checkpoint (column ``checkpoint``, else N and ptpp) share an effect, rows of one
+        ``run`` share another, and errors of neighbours on a learning curve are
+        correlated.
     discrepancy
         Also learn the law's smooth misfit; the noise is then the remaining error. With
         up to 24 runs, the law also drifts beyond them by the drift prior of averages.
