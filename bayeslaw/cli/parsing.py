@@ -156,8 +156,7 @@ def keywords_of(
     for declared in fields(options):
         name = declared.metadata.get("argument", declared.name)
         typed = getattr(options, declared.name)
-        is_given = typed is not None and typed is not False
-        if is_given and name in parameters and name not in left_out:
+        if typed is not None and name in parameters and name not in left_out:
             values[name] = _read(name, typed, parameters[name])
     if "costs" in parameters and isinstance(options, CostOptions):
         values["costs"] = costs_of(options)
@@ -170,8 +169,8 @@ def _read(name: str, typed: Any, parameter: inspect.Parameter) -> Any:
     """
     if name in READ:
         return READ[name](typed)
-    if typed is True:  # a switch is off by default, and turns off what is on
-        return parameter.default is not True
+    if isinstance(typed, bool):  # a switch turns off what is on
+        return typed != (parameter.default is True)
     takes = str(parameter.annotation)
     is_by_name = "Mapping" in takes and "float" in takes
     if not (is_by_name or name in KINDS or name in LIMITS_ON_LOSSES):
@@ -186,7 +185,7 @@ def costs_of(options: CostOptions) -> Costs | None:
     from bayeslaw._costs.costs import Costs
 
     settings = keywords_of(options, Costs)
-    return Costs(**settings) if settings else None
+    return Costs(**settings) if any(settings.values()) else None
 
 
 def _shapes(options: Sequence[str]) -> list[Shape]:
@@ -218,7 +217,8 @@ READ: dict[str, Callable[[Any], Any]] = {
         for name, text in values_by_name(texts, "share").items()
     },
     "covariates": covariates_of,
-    "on_failure": lambda _: "warn",
+    "on_failure": lambda is_accepted: "warn" if is_accepted else "raise",
+    "parameters": lambda texts: assignments(texts, "--set"),
     "reference": lambda texts: assignments(texts, "--reference"),
     "shapes": _shapes,
     "tokens_per_second": lambda texts: values_by_name(texts, "tokens_per_second"),
