@@ -18,7 +18,6 @@ from bayeslaw.cli.options import (
     Column,
     CostOptions,
     PriorOptions,
-    Reference,
     SavedFitOptions,
 )
 from bayeslaw.cli.output import check_writable, emit_answer, write_table
@@ -98,7 +97,6 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
         "--prior-only: the law of the source.",
         argument="source_laws",
     )
-    reference: Reference = None
     output: Path | None = option("Table of the rows to measure.", "-o", "--output")
 
 

@@ -136,9 +136,10 @@ def arguments_of(name: str) -> dict[str, Documented]:
     stub = (PACKAGE / "__init__.pyi").read_text(encoding="utf-8")
     (module,) = re.findall(rf"^from \.(\S+) import {name} as", stub, re.M)
     docstring = ast.get_docstring(_find(name, module)[0]) or ""
-    entries = {
-        n: text for names, text in _entries(docstring) for n in names.split(", ")
-    }
+    entries = {n: text for names, text in _entries(docstring) for n in names}
+    for n, text in entries.items():
+        if other := re.match(r"As (?:for |in )?`(\w+)`", text):
+            entries[n] = arguments_of(other[1])[n].entry
     return {
         n: Documented(ast.unparse(annotation), _default(value), entries.get(n, ""))
         for n, annotation, value in _declared(name, module)
@@ -187,9 +188,9 @@ def _default(value: ast.expr | None) -> Any:
     return value.value if isinstance(value, ast.Constant) else None
 
 
-def _entries(docstring: str) -> Iterator[tuple[str, str]]:
+def _entries(docstring: str) -> Iterator[tuple[list[str], str]]:
     """Split the parameters of a docstring into names, separated by commas, and text."""
     _, _, part = docstring.partition("Parameters\n----------\n")
     part = re.split(r"\n\n\w+\n-+\n", part)[0]
     for names, text in re.findall(r"^(\w.*)\n((?:(?: +.*)?(?:\n|\Z))+)", part, re.M):
-        yield names, " ".join(text.split())
+        yield names.split(", "), " ".join(text.split())

@@ -42,6 +42,7 @@ class FitOptions(FittingOptions):
     )
     output: Path | None = option("File for the fit (netCDF).", "-o", "--output")
     best_of: BestOf = None
+    reference: list[str] | None = option()
     priors: Path | None = option(
         'TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.'
     )

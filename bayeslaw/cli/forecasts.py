@@ -60,9 +60,6 @@ class ForecastOptions(AccuracyOptions, PriorOptions, RunsOptions, SavedFitOption
         "RUNS",
         default=None,
     )
-    law: list[str] | None = option(
-        "With --prior-only: the law.", autocompletion=complete_law
-    )
     prob: float = option(
         "Probability inside the intervals.", default=0.9, min=0.01, max=0.999
     )

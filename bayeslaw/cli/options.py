@@ -89,14 +89,6 @@ BestOf = Annotated[
         "--best-of lr,batch where both were swept.",
     ),
 ]
-Reference = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--reference",
-        help="A run near yours at which priors are stated in nats: "
-        "--reference N=100k --reference D=1M (repeatable).",
-    ),
-]
 Seed = Annotated[
     int, typer.Option(help="Same seed, same machine: same numbers.", min=0)
 ]
@@ -105,13 +97,6 @@ Before = Annotated[
     typer.Option(
         help="Fit of a law in N and D to checkpoints, for their loss where it is not "
         "measured: S0.nc, or source_loss_before=S0.nc (repeatable)."
-    ),
-]
-Experience = Annotated[
-    str | None,
-    typer.Option(
-        help="Priors learned from other tables: web-text, code, adaptation, fine-tuning, a "
-        "lab, a table, or none; default: for up to 24 runs what the columns say."
     ),
 ]
 Scheduler = Annotated[
@@ -133,14 +118,17 @@ class RunsOptions:
     column: Column = None
 
 
-@options_of()
+@options_of("prior_only", without="runs priors reference draws")
 class PriorOptions:
     """Options for priors in place of a fit; `parsing.prior_of` builds them."""
 
     prior_only: bool = option(
         "Before the first run: what the priors of --law say, in place of a fit."
     )
-    experience: Experience = None
+    law: list[str] | None = option(
+        "With --prior-only: the law (of the target loss).", autocompletion=complete_law
+    )
+    experience: str | None = option()
     seed: Seed = 0
 
 
@@ -149,13 +137,11 @@ class FittingOptions(RunsOptions):
     """Options of every command that fits laws to a table."""
 
     runs: Runs
-    reference: Reference = None
     plain: bool = option(
         "The law as if it were exact, without its learned misfit: intervals are "
         "too narrow for new models and stages.",
         argument="discrepancy",
     )
-    experience: Experience = None
     accept_diagnostics: bool = option(
         "Keep a fit whose diagnostics fail.", argument="on_failure"
     )

@@ -53,9 +53,7 @@ def read_value(name: str, typed: str | Sequence[str], kind: Kind | None = None) 
     """
     texts = [typed] if isinstance(typed, str) else typed
     if any("=" in text for text in texts):
-        # a comma before a name, and not one within a number
-        texts = [part for text in texts for part in re.split(r",(?=[^,=]+=)", text)]
-        values = values_by_name(texts, name)
+        values = values_by_name(split_pairs(texts), name)
         return {n: read_value(f"{name} {n}", text, kind) for n, text in values.items()}
     if len(texts) != 1:
         raise LawError(f"{name} takes one value, and is given {len(texts)} times")
@@ -69,6 +67,11 @@ def read_value(name: str, typed: str | Sequence[str], kind: Kind | None = None) 
             read_limit(name, texts[0])
             return texts[0]
     return number(name, texts[0], kind)
+
+
+def split_pairs(texts: Sequence[str] | None) -> list[str]:
+    """Split each text at the commas before names, but not within a number."""
+    return [pair for text in texts or () for pair in re.split(r",(?=[^,=]+=)", text)]
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -96,7 +99,7 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
 
 def assignments(options: Sequence[str] | None, option: str) -> dict[str, float]:
     """Parse numbers by name; errors name the ``option``."""
-    values = values_by_name(options, option)
+    values = values_by_name(split_pairs(options), option)
     return {name: number(f"{option} {name}", text) for name, text in values.items()}
 
 
@@ -192,7 +195,8 @@ def _shapes(options: Sequence[str]) -> list[Shape]:
     from bayeslaw._costs.costs import Shape
 
     read: Any = takes(Shape, LawError, name="shape")(lambda shape: shape)
-    return [read(**values_by_name(text.split(","), "shape")) for text in options]
+    pairs = [values_by_name(split_pairs([text]), "shape") for text in options]
+    return [read(**texts) for texts in pairs]
 
 
 def _baselines(texts: Sequence[str]) -> Any:
@@ -377,7 +381,7 @@ def goal_at(options: Sequence[str], *posteriors: Posterior) -> pd.DataFrame:
     import bayeslaw
     from bayeslaw._posteriors.posterior import columns_read
 
-    texts = [assignments(option.split(","), "at") for option in options]
+    texts = [assignments([option], "at") for option in options]
     runs = bayeslaw.read_runs(pd.DataFrame(texts))
     read = columns_read(*posteriors)
     # costs, epochs, names and the checkpoint's losses follow from these, too

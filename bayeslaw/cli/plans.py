@@ -57,9 +57,6 @@ class PlanOptions(AccuracyOptions, CostOptions, PriorOptions, SavedFitOptions):
     source: list[str] | None = option(
         "Fit of the source loss; several as NAME=S.nc (repeatable).", metavar="S.nc"
     )
-    law: list[str] | None = option(
-        "With --prior-only: law of the target loss.", autocompletion=complete_law
-    )
     source_law: list[str] | None = option(
         "With --prior-only: law of the source loss.", autocompletion=complete_law
     )

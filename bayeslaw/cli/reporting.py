@@ -16,7 +16,6 @@ from bayeslaw.cli.options import (
     AsJson,
     CostOptions,
     PriorOptions,
-    Reference,
     RunsOptions,
     complete_law,
 )
@@ -63,7 +62,6 @@ class ReportOptions(CostOptions, PriorOptions, RunsOptions):
         "Unit of the losses, as the page names it: 'nats per byte'; default: "
         "nats per token."
     )
-    reference: Reference = None
     accept_diagnostics: bool = option(
         "Report fits whose diagnostics fail.", argument="on_failure"
     )

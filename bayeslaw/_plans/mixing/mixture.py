@@ -518,21 +518,13 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         Posteriors by evaluation set, independent of each other.
     N, D
         Model parameters and tokens.
-    weights
-        Weight of each set in the mean, in which sets that are not named have none; by
-        default equal weights.
     max_loss, max_forgetting, max_mean_loss, bytes_per_token, confidence
         Upper limits as in `plan_mixture`, and the probability with which all are kept
         together; by default there is none. `optimum` leaves them aside.
-    bounds, unique_tokens, max_epochs, baseline_run
-        As in `plan_mixture`.
+    weights, bounds, unique_tokens, max_epochs, covariates, baseline_run, new_run
+        As for `plan_mixture`.
     tolerance
         Share of the loss within which mixtures count as good as the best.
-    covariates
-        Further columns that the laws read, each a number or numbers by evaluation set:
-        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
-    new_run
-        True: the loss of a new run, with its noise. False: the law's mean.
     draws, seed
         Number of draws, and the seed that pairs them.
 

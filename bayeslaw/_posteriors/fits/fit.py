@@ -126,7 +126,8 @@ def fit(arguments: FitArguments) -> Fit:
     priors
         Priors to replace, by name: a `Prior` or its text.
     reference
-        Columns of the reference run to replace.
+        Columns to replace of the reference run, at which priors are stated in nats:
+        those of a run near yours, ``{"N": 100_000, "D": 1_000_000}``.
     independent
         No error shared by rows of one checkpoint or run. By default rows of one
         checkpoint (column ``checkpoint``, else N and ptpp) share an effect, rows of one
@@ -149,7 +150,7 @@ def fit(arguments: FitArguments) -> Fit:
     experience
         Priors learned from fits of other tables: a kind of them (``"web-text"``,
         ``"code"``, ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"``
-        for the law's own. By default, for up to 24 runs, the kind follows from the
+        for the law's own; by default, for up to 24 runs, the kind follows from the
         columns. The sources of the priors in ``fit.law.priors`` show which were taken.
     preview
         Draw by importance sampling (`importance`) in place of chains: about a second
