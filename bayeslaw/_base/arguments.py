@@ -102,7 +102,7 @@ def option(
     Parameters
     ----------
     help
-        What ``--help`` says of it.
+        What ``--help`` says of it; None: what the Python function's docstring says.
     names
         Its names where they are not the field's.
     default

@@ -163,8 +163,7 @@ def recipes(
         for: a larger model on fewer. If the table lacks losses of a checkpoint before
         adaptation, they are taken from the training runs.
     source
-        Posterior of the source's loss. With it, one recipe beats another if a run of it
-        has both losses lower.
+        Posterior of the source loss: a recipe must then win on both losses.
     budget
         Budget of each recipe without ``D``, in FLOPs, or in money if ``costs`` have a
         ``price``: ``1e21``; by default the cost of the first recipe with ``D``.

@@ -207,10 +207,7 @@ class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
         "A recipe: --at N=8.1B,D=70B,replay=40%,ptpp=279 (repeatable); without D "
         "as many tokens as the budget pays for."
     )
-    source: Path | None = option(
-        "Saved fit of the source loss: a recipe must win on both losses.",
-        metavar="SOURCE.nc",
-    )
+    source: Path | None = option(metavar="SOURCE.nc")
     by: str | None = option(
         "In place of a fit give a table of runs: the column that names the recipe of "
         "each (optimizer, corpus), compared at the one --at.",

@@ -149,14 +149,12 @@ class FittingOptions(RunsOptions):
     as_json: AsJson = False
 
 
-@options_of()
+@options_of("load", without="path")
 class SavedFitOptions:
     """Options of every command that reads fits."""
 
     seed: Seed = 0
-    trust_law_file: bool = option(
-        "Run the Python file that holds a saved fit's law, if it has one."
-    )
+    trust_law_file: bool = option()
     as_json: AsJson = False
 
 

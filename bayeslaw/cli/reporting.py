@@ -39,9 +39,7 @@ class ReportOptions(CostOptions, PriorOptions, RunsOptions):
     runs: Path | None = argument(
         "Table of runs; without it, the bundled one.", "[RUNS]", default=None
     )
-    output: Path = option(
-        "Folder for the page.", "-o", "--output", default=Path("report")
-    )
+    output: Path = option(None, "-o", "--output", default=Path("report"))
     law: list[str] | None = option(
         "Law to fit; several: their average; default: the average of those "
         "that suit the columns. With --prior-only the law, or for a plan the "

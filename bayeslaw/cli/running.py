@@ -62,11 +62,7 @@ class FollowOptions(RunsOptions, SavedFitOptions):
     baseline_loss: str | None = option(
         "Source loss before adaptation; else the curve's source_loss_before."
     )
-    schedule: list[Path] | None = option(
-        "For laws of learning-rate schedules: table of the run's steps with "
-        "their areas, to its planned end; given again, what else may be done from "
-        "here on."
-    )
+    schedule: list[Path] | None = option()
     warmup: str | None = option()
     refit: bool = option(
         "Fit the laws again, with the points among the rows, where few draws "
@@ -289,19 +285,13 @@ class UpdateOptions(RunsOptions, SavedFitOptions):
 
     fit_file: Path = argument("The fit or average made before.", "OLD.nc")
     runs: Runs
-    source: Path | None = option(
-        "Fit of the source loss made before; OLD.nc then fits the target's.",
-        metavar="OLD_S.nc",
-    )
+    source: Path | None = option(metavar="OLD_S.nc")
     question: list[str] | None = option(
         "What to plan for, before and after: --plan N=8.1B --plan "
         "max_forgetting=2% --plan loss_before=2.3 ... (repeatable; needs --source).",
         "--plan",
     )
-    at: list[str] | None = option(
-        "A run to forecast before and after: --at N=8.1B,D=70B,ptpp=279 "
-        "(repeatable); default: the plan's, and the largest in the table."
-    )
+    at: list[str] | None = option()
     output: Path | None = option("File for the new fit (netCDF).", "-o", "--output")
     source_output: Path | None = option(
         "File for the new fit of the source loss.", metavar="S.nc"

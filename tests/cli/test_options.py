@@ -14,6 +14,7 @@ from bayeslaw._base.arguments import command
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
+from bayeslaw.cli.parsing import assignments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,9 @@ def test_an_option_is_the_argument_of_the_function():
     assert there["--N"].help.endswith("(repeatable).")
     assert options_of("mixture")["--share"].help.count("code=5%:30%") == 1
     assert options_of("anchors")["--checks"].help.endswith("default: 48.")
+    # an entry that says "As for `fit`" is that of `fit`
+    assert "N=100000,D=1000000" in options_of("report")["--reference"].help
+    assert assignments(["N=100000,D=1M"], "--reference") == {"N": 1e5, "D": 1e6}
 
 
 def test_every_option_says_what_it_is():

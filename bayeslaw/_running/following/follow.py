@@ -125,10 +125,9 @@ def follow(arguments: FollowArguments) -> Following:
     within
         How well the end is to be known, as a share of the loss, for ``known_from``.
     schedule
-        For laws that read areas of a schedule: the run's steps with their areas, from
-        its start to its planned end. If there are several by name, the first is the
-        planned one. The run may change to any other from here on, which has its own
-        end.
+        For laws of learning-rate schedules: a table of the run's steps with their
+        areas, to its planned end; of several by name the first is the planned one, and
+        any other is what may be done from here on. Each has its own end.
     warmup
         Steps of the warm-up, whose points are left out. By default from the columns
         ``warmup`` or ``lr``.
