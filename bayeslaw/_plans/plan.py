@@ -50,7 +50,7 @@ def plan(arguments: PlanArguments) -> Plan:
         if ``costs`` have a ``price``, else by days if they have ``hardware``, else by
         FLOPs.
     ptpp
-        Pre-training tokens per parameter: ``43``, one or one for each ``N``; needed
+        Pre-training tokens per parameter: ``43``; one, or one for each ``N``; needed
         where a law reads them.
     max_target_loss
         Target loss to reach: nats per token; ``"0.9bpb"`` (bits per byte, with

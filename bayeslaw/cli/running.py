@@ -64,6 +64,7 @@ class FollowOptions(RunsOptions, SavedFitOptions):
     )
     schedule: list[Path] | None = option()
     warmup: str | None = option()
+    within: str = option(default="2%")
     refit: bool = option(
         "Fit the laws again, with the points among the rows, where few draws "
         "explain the run; takes as long as the fit."
