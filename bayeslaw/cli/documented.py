@@ -110,7 +110,8 @@ def options_of(
         for name, given in (inherited | own).items():
             names[given.metadata.get("argument", name)] = name
         for name, each in known.items():
-            if name not in {*names, *names.values(), *without.split()}:
+            is_left_out = name in {*names, *names.values(), *without.split()}
+            if not is_left_out and each.default is not True:
                 names[name], hints[name] = name, each.kind
                 own[name] = option(default=each.typed)
         for name, given in own.items():
