@@ -115,6 +115,7 @@ KINDS: dict[str, Kind] = {
     ),
     **dict.fromkeys(SUPPLIES, COUNT),
     "max_epochs": COUNT,
+    "correlation": NUMBER,
     "min_replay": SHARE,
     "max_replay": SHARE,
 }

@@ -14,7 +14,8 @@ from bayeslaw._base.arguments import command
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
-from bayeslaw.cli.parsing import assignments
+from bayeslaw.cli.parsing import assignments, keywords_of
+from bayeslaw.cli.plans import PlanOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,30 @@ def test_an_option_is_the_argument_of_the_function():
     # an entry that says "As for `fit`" is that of `fit`
     assert "N=100000,D=1000000" in options_of("report")["--reference"].help
     assert assignments(["N=100000,D=1M"], "--reference") == {"N": 1e5, "D": 1e6}
+
+
+def test_what_is_typed_for_a_plan_is_read_by_name():
+    typed = PlanOptions(
+        N=["1B"],
+        correlation="0.2",
+        max_days="36h",
+        max_forgetting=["code=2%,en=0.05nats"],
+        excess_price=["code=5e4"],
+        baseline_run=["D=10B", "replay=30%"],
+        law_mean=True,
+    )
+    assert keywords_of(typed, bayeslaw.plan) == {
+        "N": [1e9],
+        "correlation": 0.2,
+        "max_days": 1.5,
+        "max_forgetting": {"code": "2%", "en": "0.05nats"},
+        "excess_price": {"code": 5e4},
+        "baseline_run": {"D": 10e9, "replay": 0.3},
+        "confidence": 0.9,
+        "new_run": False,
+        "seed": 0,
+        "costs": None,
+    }
 
 
 def test_every_option_says_what_it_is():
