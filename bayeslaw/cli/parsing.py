@@ -176,7 +176,8 @@ def _read(name: str, typed: Any, parameter: inspect.Parameter) -> Any:
         return typed != (parameter.default is True)
     takes = str(parameter.annotation)
     is_by_name = "Mapping" in takes and "float" in takes
-    if not (is_by_name or name in KINDS or name in LIMITS_ON_LOSSES):
+    has_kind = is_by_name or name in KINDS or name in LIMITS_ON_LOSSES
+    if not (has_kind and isinstance(typed, str | list)):
         return typed
     if "Sequence" in takes and not isinstance(typed, str):
         return [read_value(name, text) for text in typed]
