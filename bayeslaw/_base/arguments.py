@@ -102,7 +102,7 @@ def option(
     Parameters
     ----------
     help
-        What ``--help`` says of it.
+        What ``--help`` says of it; None: what the Python function's docstring says.
     names
         Its names where they are not the field's.
     default
@@ -184,8 +184,8 @@ def _parameter(declared: Field, hint: Any) -> inspect.Parameter:
 
         names = settings.pop("names", ())
         settings.pop("argument", None)
-        # typer adds --no-NAME to a switch without a name
-        if hint is bool and not names:
+        # by itself typer writes --n for N, and adds --no-NAME to a switch
+        if settings["kind"] == "Option" and not names:
             names = (f"--{declared.name.replace('_', '-')}",)
         kind = getattr(typer, settings.pop("kind"))
         hint = Annotated[hint, kind(*names, **settings)]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Mapping
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
+from bayeslaw._base.numbers import LARGEST_COUNT, is_truth, parse_number
 
 LARGEST_LOSS = 20.0  # nats per token; a guess among 256,000 tokens loses 12.5
 LARGEST_SHARE = 10.0  # the most forgetting: a loss eleven times as large as before
@@ -116,6 +115,7 @@ KINDS: dict[str, Kind] = {
     ),
     **dict.fromkeys(SUPPLIES, COUNT),
     "max_epochs": COUNT,
+    "correlation": NUMBER,
     "min_replay": SHARE,
     "max_replay": SHARE,
 }
@@ -142,7 +142,7 @@ def checked(name: str, value: Any, kind: Kind) -> float:
             f"{name} {text}: a sign makes it a rise, which has a unit: write {text}% or "
             f"{text}nats; or the loss itself, without a sign"
         )
-    if isinstance(value, bool | np.bool_):
+    if is_truth(value):
         raise PlanError(f"{name} must be {kind.words}, got {value}")
     plain, factor = _without_unit(value, kind.units) if is_text else (value, 1.0)
     try:
@@ -191,8 +191,8 @@ def check_share(what: str, limit: float, written: object) -> None:
 
 def check_count(name: str, count: Any, least: int = 1) -> None:
     """Refuse a count that is not a whole number, or below ``least``."""
-    is_number = isinstance(count, int | float | np.number)
-    if not (is_number and float(count).is_integer() and count >= least):
+    is_number = isinstance(count, Real)
+    if not (is_number and float(count).is_integer() and float(count) >= least):
         raise PlanError(
             f"{name} must be a whole number of at least {least}, got {count!r}"
         )

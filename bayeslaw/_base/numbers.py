@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
-
-import numpy as np
 
 from bayeslaw._base.errors import RunTableError
 
@@ -100,9 +99,9 @@ def parse_number(
     RunTableError
         The text is not a finite number, or has a comma that may be a decimal comma.
     """
-    if isinstance(text, (bool, np.bool_)):
+    if is_truth(text):
         raise RunTableError(f"{text} is a truth value, not a number")
-    if isinstance(text, (int, float, np.integer, np.floating)):
+    if isinstance(text, Real):
         try:
             return float(text)
         except OverflowError:
@@ -126,6 +125,13 @@ def parse_number(
     if not math.isfinite(value):
         raise RunTableError(f"{str(text)!r} is too large a number")
     return value
+
+
+def is_truth(value: object) -> bool:
+    """Tell whether a value is True or False, of Python or of NumPy, which it does not
+    import: the command line answers ``--help`` without it.
+    """
+    return type(value).__name__ in ("bool", "bool_")
 
 
 def drop_rounding(x: float) -> float:

@@ -96,23 +96,23 @@ class Costs:
     Parameters
     ----------
     hardware
-        The cluster that one run trains on: ``"64xH100"``.
+        Cluster that one run trains on: ``"64xH100"``, or ``"64x989TFLOP/s"``.
     mfu
         Share of the peak FLOP/s that training reaches.
     price
-        Money per device-hour.
+        Money per device-hour: ``2.5``.
     tokens_per_second
-        Measured tokens per second of the cluster, by model size; they replace the peak
-        and ``mfu``. Between sizes FLOP/s are interpolated in log N; beyond them the
-        nearest size's FLOP/s hold.
+        Measured tokens per second of the cluster, by model size, in place of the peak
+        and ``mfu``: ``{"8.1B": "120k"}``. Between sizes FLOP/s are interpolated in log
+        N; beyond them the nearest size's FLOP/s hold.
     shapes
         FLOPs of models of each size beyond 6 N D.
     fixed
         Money that a run costs whatever its length.
     side_by_side
-        Number of runs that train at once, each on its own cluster.
+        Runs that train at once, each on its own cluster.
     train_checkpoint
-        True if the checkpoint does not exist yet: its pre-training is then paid, too.
+        The checkpoint must be trained first: its pre-training is paid, too.
 
     Raises
     ------

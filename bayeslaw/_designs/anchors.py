@@ -318,13 +318,14 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         Runs to forecast (a table), or the plan: the keyword arguments of `plan` for one
         model.
     budget
-        Budget, in the unit of the costs.
+        In the unit of the candidates' costs, by default FLOPs: ``2e20``; or in money if
+        ``costs`` have a ``price``: ``5000``.
     source
         For a plan: posteriors of the source losses, as `plan` takes them. Every run
         measures all domains.
     gain
-        ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
-        of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
+        What runs add: ``"variance"`` (mean over the goal's runs), ``"information"``
+        (about the losses of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
         the same confidence; while no plan reaches it, the variance of the limited losses at
         the most probable plan), ``"best"`` (log loss saved by a better choice among
         recipes, which are the goal's rows, or its groups by a column ``recipe``),
@@ -335,7 +336,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     replicates
         How often one run may be bought (seeds).
     max_picks
-        Size of the batch; by default as many as the budget allows.
+        Most runs to buy; by default as many as the budget allows.
     least
         Least gain per cost, at which the list ends. For the plan: FLOPs saved for each
         unit of cost (default 1). Otherwise: the gain of the whole budget at that rate,
@@ -345,7 +346,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         posterior's. A posterior without several points along a run has no length; then
         0.5 is taken. 0: every point of a run has an independent error.
     checks
-        Number of outcomes simulated for the check; 0 leaves it out.
+        Outcomes simulated to check the gains; 0: none.
     seed
         Seed of the check.
     costs
@@ -353,9 +354,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         ``cost``, the budget and a plan's gain are in money, and the days of all runs
         are given.
     max_loss
-        For a forecast (gain ``"variance"``): a limit on the loss of new runs at the goal,
-        nats per token; ``verdicts`` then says whether the picks are expected to decide
-        about it.
+        Limit on the loss of new runs at the goal, nats per token: whether the picks are
+        expected to decide if it is kept (``verdicts``), for the gain ``"variance"``.
     confidence
         Probability at which a verdict on ``max_loss`` is sure.
 

@@ -152,15 +152,15 @@ def optimum(
     posterior
         A `Fit` or an `Average` of a law that reads N and D, or the path of its file.
     budgets
-        In FLOPs, or in money if ``costs`` have a price. By default the sweeps of equal
-        compute in the table, and ten times the largest.
+        In FLOPs, or in money if ``costs`` have a ``price``: ``1e21``; by default the
+        sweeps of equal compute in the fit's table, and ten times the largest.
     costs
         The formula of the FLOPs (`Costs`), and their price.
     served_tokens
-        Tokens that the model will serve. The budget also pays for them, 2 N FLOPs each
-        (Sardana et al. 2024).
+        Tokens that the model will serve: ``"2T"``; the budget pays for them, too, 2 N
+        FLOPs each (Sardana et al. 2024).
     covariates
-        Further columns that the law reads, such as ``replay``.
+        Further columns that the law reads: ``{"replay": 0.2}``.
     prob
         Probability inside the intervals.
     seed

@@ -164,11 +164,10 @@ def recipes(
         for: a larger model on fewer. If the table lacks losses of a checkpoint before
         adaptation, they are taken from the training runs.
     source
-        Posterior of the source's loss. With it, one recipe beats another if a run of it
-        has both losses lower.
+        Posterior of the source loss: a recipe must then win on both losses.
     budget
-        Cost of each recipe without ``D``: FLOPs, or money if ``costs`` have a price. By
-        default the cost of the first recipe with ``D``.
+        Budget of each recipe without ``D``, in FLOPs, or in money if ``costs`` have a
+        ``price``: ``1e21``; by default the cost of the first recipe with ``D``.
     costs
         The formula of the FLOPs (by default 6 N D), and their price; with
         ``train_checkpoint`` the checkpoint is paid, too.

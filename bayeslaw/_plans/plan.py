@@ -45,87 +45,99 @@ def plan(arguments: PlanArguments) -> Plan:
     ----------
     target, source
         Posteriors of the target and source loss; several of either by name.
-    N, ptpp
-        The model: parameters and pre-training tokens per parameter. With sequences of
-        equal length (or one number for all models), the cheapest model is chosen: by
-        money if ``costs`` have a price, else by days if they have hardware, else by
+    N
+        Model parameters: ``"8.1B"``; of several the cheapest model is chosen, by money
+        if ``costs`` have a ``price``, else by days if they have ``hardware``, else by
         FLOPs.
+    ptpp
+        Pre-training tokens per parameter: ``43``; one, or one for each ``N``; needed
+        where a law reads them.
     max_target_loss
-        A number is in nats per token; text has its own unit: ``"0.9bpb"`` (bits per
-        byte, with ``bytes_per_token``), ``"6.5ppl"`` (perplexity). With a sign it
-        limits the rise over ``loss_before``, or over ``baseline_run``: ``"-10%"``,
-        ``"-0.2nats"``, ``"-0.03bpb"``, ``"-20%ppl"``. Several targets: limits by name.
-    min_accuracy, accuracy
-        Lower limit on the accuracy of an evaluation, and the link from the first
-        target's loss to it: an `accuracy_link`, or its table. The promise is called
-        ``accuracy`` and is stated as the share of wrong answers.
+        Target loss to reach: nats per token; ``"0.9bpb"`` (bits per byte, with
+        ``bytes_per_token``); ``"6.5ppl"`` (perplexity); with a sign over
+        ``loss_before``, or over ``baseline_run``: ``"-10%"``, ``"-0.2nats"``,
+        ``"-0.03bpb"``, ``"-20%ppl"``; of several targets ``{"fi": 1.8, "sv": "-5%"}``;
+        not needed with ``min_accuracy``.
+    min_accuracy
+        Least accuracy of an evaluation, by the link of ``accuracy``: ``"60%"``. The
+        promise is called ``accuracy`` and is stated as the share of wrong answers.
+    accuracy
+        The link from the first target's loss to it: an `accuracy_link`, or its table.
     max_forgetting
-        Upper limit on the rise of the source loss over its baseline: 0.02 is 2%; with
-        ``forgetting_unit="nats"`` it is in nats per token. Text has its own unit:
-        ``"2%"``, ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``. A bare number of 1 or more
-        is refused, because percent are meant. Sources without a limit are limited in
-        their mean only.
+        Rise of the source loss over its baseline: ``"2%"``, ``"0.05nats"``,
+        ``"0.03bpb"``, ``"3%ppl"``; or by source, ``{"code": "2%", "en": "1%"}``; not
+        needed with ``max_mean_loss`` or ``max_loss``. A number is a share, or with
+        ``forgetting_unit="nats"`` in nats per token; a share of 1 or more is refused,
+        because percent are meant. Sources without a limit are limited in their mean
+        only.
     bytes_per_token
-        Bytes of a token, or by domain (``"target"``, names of sources), for limits in bits
-        per byte.
+        Bytes of a token, for limits in bits per byte: ``4.2``, or by domain,
+        ``{"target": 4.2, "code": 3.1}``.
     max_loss
-        For a third domain, by its name among the sources: upper limit on its loss, in
-        nats per token, in place of a limit on its forgetting. It needs no baseline; if
-        its law reads ``loss_before``, give that by name in ``baseline_loss``. Units as
-        in ``max_target_loss``.
-    max_mean_loss, mean_weights
-        Limit on the weighted mean of domains, in the same units: ``"+0.03bpb"`` limits
-        the mean of their rises, ``2.9`` the mean of their losses. Weights are by name;
-        by default all sources have equal weights. The promise is called ``mean``.
+        Loss of a third domain, by its name in ``source``, in place of its forgetting:
+        ``{"code": 1.2}``. It needs no baseline; if its law reads ``loss_before``, give
+        that by name in ``baseline_loss``. Units as in ``max_target_loss``.
+    max_mean_loss
+        Limit on the weighted mean of all sources: ``"+0.03bpb"`` or ``"+2%"`` of their
+        rises, ``2.9`` of their losses. The promise is called ``mean``.
+    mean_weights
+        Weights of that mean, by domain: ``{"web": 2, "code": 1}``; by default all
+        sources alike.
     excess_price
-        Soft limits: the price of a nat over each limit, by the limit's name, in money
-        if ``costs`` have a price, else in days or FLOPs. The plan then minimises the
-        expected cost of training and excess, and keeps the other limits with the
-        confidence.
+        Soft limits: the price of a nat over each, by its name, ``{"forgetting":
+        50000}``, in money if ``costs`` have a ``price``, else in days or FLOPs; the
+        least expected cost of training and excess is then sought. The other limits are
+        kept with the confidence.
     confidence
-        Confidence of all promises together, or one per promise: ``{"target": .9, "forgetting":
-        .95}`` (several sources: their names).
+        Probability of keeping all promises together; or of each, ``{"target": 0.9,
+        "forgetting": 0.95}`` (several sources: their names).
     baseline_loss
-        Measured source loss before adaptation. By default the covariate
-        ``source_loss_before``; without it, the source law at ``baseline_tokens`` of
-        pure replay (default 0, which a law that diverges there refuses).
+        Measured source loss before adaptation; or by source, ``{"web": 1.64, "code":
+        0.92}``; one, or one for each ``N``. By default the covariate
+        ``source_loss_before``.
+    baseline_tokens
+        Else the source law at this budget of pure replay: ``"1B"``. By default 0, which
+        a law that diverges there refuses.
     baseline_run
-        Another run as the baseline of limits on a rise, in place of the model before
-        adaptation: ``{"D": 10e9, "replay": 0.3}``. It is forecast by the same laws and
-        draws.
+        Limits on a rise compare with another run of this model, by the same laws and
+        draws: ``{"D": "10B", "replay": "30%"}``.
     correlation
-        Correlation of the errors of the target's and the source's forecast. By default
-        it is estimated from residuals at rows measured in both domains, and shrunk by
-        its uncertainty; 0: independent. It pairs the draws (`error_correlation`). This
-        changes only the probability of all promises together.
+        Correlation of the errors of target and source; by default that of their
+        residuals at rows measured in both domains, shrunk by its uncertainty; ``0``:
+        independent. It pairs the draws (`error_correlation`). This changes only the
+        probability of all promises together.
     covariates
-        Further columns that the laws read, such as ``loss_before`` and
-        ``source_loss_before``: a number, or draws of shape (draw,) that another
-        posterior forecasts. With several models, a sequence with one for each model.
-        ``max_forgetting``, baselines and ``source_loss_before`` may be given by
-        source's name.
+        Further columns that the laws read: ``{"loss_before": 2.3}``. A number, or draws
+        of shape (draw,) that another posterior forecasts. With several models, a
+        sequence with one for each model. ``max_forgetting``, baselines and
+        ``source_loss_before`` may be given by source's name.
     max_flops, max_tokens
-        Budget of adaptation. The answer is then the most probable plan within it; among
-        equally probable plans, the cheapest.
+        Budget of adaptation: then the most probable plan within it; among equally
+        probable plans, the cheapest.
     costs
         Costs of training (`Costs`): hardware, price, formula of the FLOPs; by default 6
         N D FLOPs.
-    max_cost, max_days
-        Most money and days for the plan. The answer is the cheapest plan if it stays
-        within them, else the most probable plan within them.
-    unique_target_tokens, max_epochs
-        Number of unique target tokens, and how often each may be seen: D (1 - replay)
-        is at most their product. By default each is seen once. With a law of repetition
-        (one that reads ``U``, as `data-constrained` does) the default is the most
-        epochs of the training runs. Without such a law, ``max_epochs`` is at most the
-        epochs of the training runs, or four.
-    min_replay, max_replay
-        Smallest and largest replay. The default is the fitted range, because no run
-        shows how far a law holds beyond it. With 0 and 1 any replay is allowed, except
-        100%.
+    max_cost
+        Money that the plan may cost at most (with ``price``). Within ``max_cost`` and
+        ``max_days`` the answer is the cheapest plan, if there is one, else the most
+        probable plan.
+    max_days
+        Days that it may take at most: ``3``, ``"36h"`` (with ``hardware``).
+    unique_target_tokens
+        Target tokens there are: D (1 - replay) is at most as many, times
+        ``max_epochs``.
+    max_epochs
+        How often each of them may be seen; by default once, or with a law of repetition
+        (one that reads ``U``, as `data-constrained` does) as often as the fitted runs
+        saw theirs. Without such a law, it is at most that, or four.
+    min_replay
+        Least replay; by default the least fitted; ``0``: any.
+    max_replay
+        Largest replay; by default the largest fitted, beyond which nothing was checked;
+        ``"100%"``: any less.
     new_run
-        True: promises are about the loss of the planned run, with its noise. False:
-        about the law's mean.
+        False: promises are about the law's mean, not about the run that will be made,
+        with its noise.
     point
         Parameter values by promise for the plug-in plan, without uncertainty (a point
         fit; `Law.from_paper`); by default the posterior mean of the law with most

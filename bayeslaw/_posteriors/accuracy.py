@@ -132,7 +132,7 @@ def accuracy_link(
         Columns ``loss`` (nats per token) and ``accuracy`` (0 to 1), a row for each model
         that was evaluated, or the path of such a CSV file.
     chance
-        Accuracy of guessing: 0.25 with four choices.
+        Accuracy of guessing: ``"25%"`` with four choices.
     draws, seed
         Number of draws, and their seed.
 

@@ -165,14 +165,12 @@ def report(arguments: ReportArguments) -> Report:
         Name of a law; or several names, which are averaged; or names by domain. By
         default the average of the laws that suit the columns (for the bundled table: of
         some of them, to save time).
-    reference
-        Columns of the reference run to replace, for the laws that read them.
-    experience
-        Priors learned from other tables, as in `fit`.
+    reference, experience
+        As for `fit`; columns of the reference run are for the laws that read them.
     hold_out
         Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
-        of pre-training). By default the column along which the plan lies farthest
-        beyond the table. With a plan, two more are held out in turn and checked.
+        of pre-training); by default that along which the plan lies farthest beyond the
+        table. With a plan, two more are held out in turn and checked.
     measured
         Runs that were trained after the others, as `read_runs` returns them. No fit sees
         them: the page compares them with its forecasts, and its plan with the losses

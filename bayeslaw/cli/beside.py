@@ -19,7 +19,13 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw.cli.parsing import MENU_COLUMNS, columns_of, name_values, read_toml
+from bayeslaw.cli.parsing import (
+    MENU_COLUMNS,
+    columns_of,
+    name_values,
+    read_toml,
+    split_pairs,
+)
 
 Options = TypeVar("Options")
 
@@ -58,7 +64,7 @@ def with_file(options: Options, table: Path | None) -> Options:
         given = typed[field] or []
         if given and field not in MERGED:
             continue
-        names = {name for name, _ in name_values(given)}
+        names = {name for name, _ in name_values(split_pairs(given))}
         taken = [text for text in texts if text.partition("=")[0] not in names]
         if taken:
             is_one = field in ("unit", "budget", *COSTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import columns_there, with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import (
     Column,
     CostOptions,
     PriorOptions,
-    Reference,
     SavedFitOptions,
 )
 from bayeslaw.cli.output import check_writable, emit_answer, write_table
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("anchors", "next_runs", without="posterior run_length costs")
 class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
     """Options of ``anchors``."""
 
@@ -52,10 +52,7 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
         "Table of runs to forecast; or the plan: "
         "--goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
     )
-    budget: str | None = option(
-        "In the unit of the candidates' costs, by default FLOPs: 2e20; with "
-        "--price in money: 5000."
-    )
+    budget: str | None = option()
     where: str | None = option("Candidates to use, a pandas query.")
     goal_where: str | None = option("Rows of the goal's table, a pandas query.")
     column: Column = None
@@ -66,37 +63,20 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
         "--offer D=1B,5B in place of atpp)."
     )
     alone: bool = option(
-        "With --offer: each point is a run of its own, not one along a run.",
-        default=False,
+        "With --offer: each point is a run of its own, not one along a run."
     )
     source: list[str] | None = option(
         "For a plan: fit of the source loss; several as NAME=S.nc.", metavar="S.nc"
     )
-    gain: str | None = option(
-        "What runs add: variance, information, plan, best (which recipe: rows "
-        "of the goal), law (which is right), optimum (of the one column in which "
-        "the goal's rows differ), or parameters (D-optimal)."
-    )
-    replicates: int | None = option(
-        "How often one run may be bought; default: 4.", min=1
-    )
-    max_picks: int | None = option("Most runs to buy.", min=1)
-    least: float | None = option("Least gain per cost: where to stop.", min=0)
-    checks: int | None = option(
-        "Outcomes simulated to check the gains; 0: none; default: 48.", min=0
-    )
-    max_loss: str | None = option(
-        "Limit on the loss of the forecast runs, nats per token: whether the runs to "
-        "buy are expected to decide if it is kept."
-    )
-    confidence: str | None = option(
-        "Probability at which a verdict on --max-loss is sure; default: 0.9."
-    )
+    replicates: int | None = option(min=1)
+    max_picks: int | None = option(min=1)
+    least: float | None = option(min=0)
+    checks: int | None = option(min=0)
+    confidence: str | None = option()
     next_batch: bool = option(
         "Without a fit: the next batch of a sequence, from nothing or from "
         "the runs measured so far.",
         "--next",
-        default=False,
     )
     measured: list[Path] | None = option(
         "With --next: tables of earlier batches with their losses, none for "
@@ -104,7 +84,8 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
     )
     law: list[str] | None = option(
         "With --next: law to average (repeatable); default: those that suit "
-        "the columns. With --prior-only: the law."
+        "the columns. With --prior-only: the law.",
+        argument="laws",
     )
     batch: int | None = option("With --next: most runs at once.", min=1)
     enough: str | None = option(
@@ -113,9 +94,9 @@ class AnchorsOptions(CostOptions, PriorOptions, SavedFitOptions):
     )
     source_law: list[str] | None = option(
         "With --next and a plan: law of the source to average (repeatable); with "
-        "--prior-only: the law of the source."
+        "--prior-only: the law of the source.",
+        argument="source_laws",
     )
-    reference: Reference = None
     output: Path | None = option("Table of the rows to measure.", "-o", "--output")
 
 
@@ -175,8 +156,6 @@ def anchors(options: AnchorsOptions) -> None:
                 bayeslaw.next_runs,
                 *(table, goal, budget),
                 measured=pd.concat(batches, ignore_index=True) if batches else None,
-                laws=options.law,
-                source_laws=options.source_law,
             )
         write_table(following.runs, options.output)
         lines = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw._law.columns import LOSS_SD
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.laws import priors_record, reference_run
 from bayeslaw.cli.options import (
     BestOf,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("fit", without="progress")
 class FitOptions(FittingOptions):
     """Options of ``fit``."""
 
@@ -42,10 +42,11 @@ class FitOptions(FittingOptions):
     )
     output: Path | None = option("File for the fit (netCDF).", "-o", "--output")
     best_of: BestOf = None
+    reference: list[str] | None = option()
     priors: Path | None = option(
         'TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.'
     )
-    chains: int = option(default=4, min=1)
+    chains: int = option("Number of chains.", default=4, min=1)
     warmup: int = option("Iterations to adapt, per chain.", default=WARMUP, min=100)
     draws: int = option(
         "Draws kept, per chain; more while the diagnostics fail.", default=1000, min=100
@@ -53,13 +54,9 @@ class FitOptions(FittingOptions):
     max_draws: int = option("Most draws kept, per chain.", default=4000, min=100)
     drift: bool = option(
         "Give one law the drift beyond the runs that laws of an average have, "
-        "learned from stages left out: --law rectified --drift.",
-        default=False,
+        "learned from stages left out: --law rectified --drift."
     )
-    preview: bool = option(
-        "Importance sampling in place of chains: seconds, and marked as a preview.",
-        default=False,
-    )
+    preview: bool = option()
 
 
 @command
@@ -187,17 +184,13 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
         say(f"-> {record['output']}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("compare", without="executor progress")
 class CompareOptions(FittingOptions):
     """Options of ``compare``."""
 
     laws: str | None = option(
         "Laws to compare, A,B,C; default: those that suit the table's columns.",
         autocompletion=complete_laws,
-    )
-    hold_out: list[str] | None = option(
-        "Column whose largest levels are left out in turn: ptpp, N, D, D/N "
-        "(repeatable)."
     )
     output: Path | None = option("File for the average (netCDF).", "-o", "--output")
     scheduler: Scheduler = None

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import (
     AccuracyOptions,
     Before,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bayeslaw._forecasts.recipes import Recipes
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class ForecastOptions(AccuracyOptions, PriorOptions, RunsOptions, SavedFitOptions):
     """Options of ``forecast``."""
 
@@ -59,9 +59,6 @@ class ForecastOptions(AccuracyOptions, PriorOptions, RunsOptions, SavedFitOption
         "Table of runs to forecast; with --prior-only the only argument.",
         "RUNS",
         default=None,
-    )
-    law: list[str] | None = option(
-        "With --prior-only: the law.", autocompletion=complete_law
     )
     prob: float = option(
         "Probability inside the intervals.", default=0.9, min=0.01, max=0.999
@@ -145,27 +142,18 @@ def forecast(options: ForecastOptions) -> None:
     emit(record, options.as_json, show)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("optimum", without="posterior costs")
 class OptimumOptions(CostOptions, SavedFitOptions):
     """Options of ``optimum``."""
 
     fit_file: FitFile
-    budget: list[str] | None = option(
-        "In FLOPs, with --price in money: 1e21 (repeatable); default: the sweeps "
-        "of equal compute in the fit's table, and ten times the largest."
-    )
-    served_tokens: str = option(
-        "Tokens that the model will serve: 2T. The budget pays for them, too.",
-        default="0",
-    )
-    covariate: list[str] | None = option(
-        "Another column the law reads: replay=0.2 (repeatable)."
-    )
+    budget: list[str] | None = option(argument="budgets")
+    served_tokens: str = option(default="0")
+    covariate: list[str] | None = option(argument="covariates")
     at: str | None = option(
         "In place of budgets: when to stop a run that repeats U unique tokens, "
         "--at N=1B,U=10B; with D=60B also what these tokens bring."
     )
-    prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
     picture: Path | None = option(
         "File for the isoFLOP curves, or the run's losses: optimum.png."
     )
@@ -192,14 +180,14 @@ def optimum(options: OptimumOptions) -> None:
                 "--served-tokens and --covariate, and columns of the run in it"
             )
         (run,) = goal_at([options.at], posterior).to_dict(orient="records")
-        stop = bayeslaw.best_stop(posterior, run, prob=options.prob, seed=options.seed)
+        stop = ask(options, bayeslaw.best_stop, posterior, run)
         write_picture(
             options.picture,
             lambda ax: bayeslaw.plots.stopping(ax, stop, table_of(posterior)),
         )
         emit_answer(stop, options.as_json, stop.table())
         return
-    best = ask(options, bayeslaw.optimum, posterior, options.budget)
+    best = ask(options, bayeslaw.optimum, posterior)
     write_picture(
         options.picture,
         lambda ax: bayeslaw.plots.isoflops(ax, best, table_of(posterior)),
@@ -207,7 +195,7 @@ def optimum(options: OptimumOptions) -> None:
     emit_answer(best, options.as_json, best.table())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("recipes", without="posterior costs")
 class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
     """Options of ``recipes``."""
 
@@ -219,14 +207,7 @@ class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
         "A recipe: --at N=8.1B,D=70B,replay=40%,ptpp=279 (repeatable); without D "
         "as many tokens as the budget pays for."
     )
-    source: Path | None = option(
-        "Saved fit of the source loss: a recipe must win on both losses.",
-        metavar="SOURCE.nc",
-    )
-    budget: str | None = option(
-        "Budget of each recipe without D, in FLOPs, with --price in money: 1e21; "
-        "default: the cost of the first recipe with D."
-    )
+    source: Path | None = option(metavar="SOURCE.nc")
     by: str | None = option(
         "In place of a fit give a table of runs: the column that names the recipe of "
         "each (optimizer, corpus), compared at the one --at.",
@@ -240,10 +221,9 @@ class RecipesOptions(CostOptions, RunsOptions, SavedFitOptions):
         max=1,
     )
     accept_diagnostics: bool = option(
-        "With --by: keep a fit whose diagnostics fail.", default=False
+        "With --by: keep a fit whose diagnostics fail.", argument="on_failure"
     )
     picture: Path | None = option("File for the recipes' losses: recipes.png.")
-    prob: float = option("Probability inside the intervals.", default=0.9, min=0, max=1)
 
 
 @command
@@ -299,7 +279,7 @@ def _choose_recipe(options: RecipesOptions) -> RecipeChoice:
         return ask(options, bayeslaw.choose_recipe, *arguments, progress=progress)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class CheckOptions(RunsOptions, SavedFitOptions):
     """Options of ``check``."""
 
@@ -314,8 +294,7 @@ class CheckOptions(RunsOptions, SavedFitOptions):
     )
     conformal: bool = option(
         "Leave out the upper stages of the fitted runs in turn: how much wider "
-        "would intervals have had to be, and what does that say of the next stage?",
-        default=False,
+        "would intervals have had to be, and what does that say of the next stage?"
     )
     hold_out: str | None = option(
         "With --conformal: what distinguishes stages, a column, D/N or N*D; "
@@ -376,7 +355,7 @@ def check(options: CheckOptions) -> None:
     emit(record, options.as_json, show)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class ReviewOptions(RunsOptions, SavedFitOptions):
     """Options of ``review``."""
 
@@ -393,8 +372,7 @@ class ReviewOptions(RunsOptions, SavedFitOptions):
         metavar="RUNS",
     )
     refit: bool = option(
-        "With a fit of one law: leave stages out and fit again (a minute).",
-        default=False,
+        "With a fit of one law: leave stages out and fit again (a minute)."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,10 @@ from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import AsJson, BestOf, Runs, RunsOptions, Seed, complete_law
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
-from bayeslaw.cli.parsing import ask, assignments, best_of, columns_of, given
+from bayeslaw.cli.parsing import ask, best_of, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bayeslaw._law.law import Law
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class LawsOptions:
     """Options of ``laws``."""
 
@@ -96,7 +97,7 @@ def reference_run(law: Law) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("simulate")
 class SimulateOptions:
     """Options of ``simulate``."""
 
@@ -107,7 +108,9 @@ class SimulateOptions:
     seed: Seed = 0
     design: str = option("Grid of runs; ptpp is that of Goffinet 2025.", default="ptpp")
     set_: list[str] | None = option(
-        "A parameter in the paper's units: --set alpha=0.3 (repeatable).", "--set"
+        "A parameter in the paper's units: --set alpha=0.3 (repeatable).",
+        "--set",
+        argument="parameters",
     )
     noise: float = option(
         "Standard deviation of log loss around the law.", default=0.005
@@ -123,16 +126,15 @@ def simulate(options: SimulateOptions) -> None:
     """
     import bayeslaw
 
-    parameters = assignments(options.set_, "set_")
-    runs = ask(options, bayeslaw.simulate, parameters=parameters)
+    runs = ask(options, bayeslaw.simulate)
     write_table(runs, options.output)
     names = ("law", "design", "seed", "noise", "output")
-    record = {"n": len(runs), **given(options, *names)}
+    record = {"n": len(runs), **{name: getattr(options, name) for name in names}}
     sentence = f"{len(runs)} simulated runs of {options.law} -> {options.output}"
     emit(record, options.as_json, lambda: say(sentence))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class TableOptions(RunsOptions):
     """Options of ``table``."""
 
@@ -142,9 +144,7 @@ class TableOptions(RunsOptions):
     )
     best_of: BestOf = None
     remember: bool = option(
-        "Keep the mapping in bayeslaw.toml beside the table, which every "
-        "command reads.",
-        default=False,
+        "Keep the mapping in bayeslaw.toml beside the table, which every command reads."
     )
     output: Path | None = option("CSV or Parquet file to write.", "-o", "--output")
     as_json: AsJson = False

@@ -7,13 +7,13 @@ order of its ``--help``; `command` (of `_base.arguments`) hands typer the signat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bayeslaw._base.arguments import option
+from bayeslaw.cli.documented import options_of
 
 
 def complete_law(incomplete: str) -> list[str]:
@@ -30,30 +30,20 @@ def complete_laws(incomplete: str) -> list[str]:
     return [beginning + name for name in complete_law(last) if name not in before]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("Costs")
 class CostOptions:
     """Options for the costs of training; `parsing.costs_of` reads them."""
 
-    hardware: str | None = option("Cluster of a run: 64xH100, or 64x989TFLOP/s.")
-    mfu: str | None = option("Share of the peak FLOP/s that training reaches: 0.4.")
-    price: str | None = option("Money per device-hour: 2.5.")
-    tokens_per_second: list[str] | None = option(
-        "Measured tokens per second of the cluster, by size, in place of the "
-        "peak: 8.1B=120k (repeatable)."
-    )
+    mfu: str | None = option()
     shape: list[str] | None = option(
         "FLOPs beside 6 N D: layers=32,width=4096,context=8k adds attention, "
         "vocab=128k the output layer, active=13B counts a mixture's active "
-        "parameters; N=8.1B,... of one size (repeatable)."
+        "parameters; N=8.1B,... of one size (repeatable).",
+        argument="shapes",
     )
-    fixed_cost: str | None = option(
-        "Money that a run costs whatever its length.", argument="fixed"
-    )
-    side_by_side: str | None = option("Runs that train at once: 4.")
-    train_checkpoint: bool = option(
-        "The checkpoint must be trained first: its pre-training is paid, too.",
-        default=False,
-    )
+    fixed_cost: str | None = option(argument="fixed")
+    side_by_side: str | None = option()
+    train_checkpoint: bool = option()
 
 
 Runs = Annotated[
@@ -99,14 +89,6 @@ BestOf = Annotated[
         "--best-of lr,batch where both were swept.",
     ),
 ]
-Reference = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--reference",
-        help="A run near yours at which priors are stated in nats: "
-        "--reference N=100k --reference D=1M (repeatable).",
-    ),
-]
 Seed = Annotated[
     int, typer.Option(help="Same seed, same machine: same numbers.", min=0)
 ]
@@ -115,13 +97,6 @@ Before = Annotated[
     typer.Option(
         help="Fit of a law in N and D to checkpoints, for their loss where it is not "
         "measured: S0.nc, or source_loss_before=S0.nc (repeatable)."
-    ),
-]
-Experience = Annotated[
-    str | None,
-    typer.Option(
-        help="Priors learned from other tables: web-text, code, adaptation, fine-tuning, a "
-        "lab, a table, or none; default: for up to 24 runs what the columns say."
     ),
 ]
 Scheduler = Annotated[
@@ -135,7 +110,7 @@ AsJson = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class RunsOptions:
     """Options of every command that reads a table of runs."""
 
@@ -143,53 +118,47 @@ class RunsOptions:
     column: Column = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("prior_only", without="runs priors reference draws")
 class PriorOptions:
     """Options for priors in place of a fit; `parsing.prior_of` builds them."""
 
     prior_only: bool = option(
-        "Before the first run: what the priors of --law say, in place of a fit.",
-        default=False,
+        "Before the first run: what the priors of --law say, in place of a fit."
     )
-    experience: Experience = None
+    law: list[str] | None = option(
+        "With --prior-only: the law (of the target loss).", autocompletion=complete_law
+    )
+    experience: str | None = option()
     seed: Seed = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class FittingOptions(RunsOptions):
     """Options of every command that fits laws to a table."""
 
     runs: Runs
-    reference: Reference = None
-    independent: bool = option(
-        "No error shared by rows of one checkpoint or run.", default=False
-    )
     plain: bool = option(
         "The law as if it were exact, without its learned misfit: intervals are "
         "too narrow for new models and stages.",
-        default=False,
+        argument="discrepancy",
     )
-    experience: Experience = None
     accept_diagnostics: bool = option(
-        "Keep a fit whose diagnostics fail.", default=False
+        "Keep a fit whose diagnostics fail.", argument="on_failure"
     )
     seed: Seed = 0
     as_json: AsJson = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("load", without="path")
 class SavedFitOptions:
     """Options of every command that reads fits."""
 
     seed: Seed = 0
-    trust_law_file: bool = option(
-        "Run the Python file that holds a saved fit's law, if it has one.",
-        default=False,
-    )
+    trust_law_file: bool = option()
     as_json: AsJson = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class AccuracyOptions:
     """Options for the link from a loss to the accuracy of an evaluation;
     `parsing.link_of` fits it.

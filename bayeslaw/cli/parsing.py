@@ -10,18 +10,20 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError, RunTableError, warn
 from bayeslaw._base.limits import KINDS, Kind, checked
 from bayeslaw._base.limits import SHARE as SHARE_KIND
 from bayeslaw._law.columns import LOSSES_BEFORE, SHARE, is_share
+from bayeslaw.cli.options import CostOptions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw._costs.costs import Costs
+    from bayeslaw._costs.costs import Costs, Shape
     from bayeslaw._posteriors.accuracy import AccuracyLink
     from bayeslaw._posteriors.posterior import Posterior
-    from bayeslaw.cli.options import AccuracyOptions, CostOptions, PriorOptions
+    from bayeslaw.cli.options import AccuracyOptions, PriorOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp", "D")
 LIMITS_ON_LOSSES = ("max_forgetting", "max_target_loss", "max_mean_loss", "max_loss")
@@ -49,22 +51,27 @@ def read_value(name: str, typed: str | Sequence[str], kind: Kind | None = None) 
     for each domain, ``code=2%,en=0.01bpb`` or several texts ``code=2%``. Text in a unit
     that the planner reads stays as it is.
     """
-    if not isinstance(typed, str) and len(typed) == 1 and "=" not in typed[0]:
-        typed = typed[0]
-    if not isinstance(typed, str) or "=" in typed:
-        texts = typed.split(",") if isinstance(typed, str) else typed
-        values = values_by_name(texts, name)
+    texts = [typed] if isinstance(typed, str) else typed
+    if any("=" in text for text in texts):
+        values = values_by_name(split_pairs(texts), name)
         return {n: read_value(f"{name} {n}", text, kind) for n, text in values.items()}
+    if len(texts) != 1:
+        raise LawError(f"{name} takes one value, and is given {len(texts)} times")
     from bayeslaw._plans.constraint import read_limit, says_rise
 
-    keyword, text = name.partition(" ")[0], typed.strip()
+    keyword, text = name.partition(" ")[0], texts[0].strip()
     if keyword in LIMITS_ON_LOSSES:
         if text.lower().endswith(("bpb", "ppl")) or says_rise(text):
             return text
         if keyword == "max_forgetting":
-            read_limit(name, typed)
-            return typed
-    return number(name, typed, kind)
+            read_limit(name, texts[0])
+            return texts[0]
+    return number(name, texts[0], kind)
+
+
+def split_pairs(texts: Sequence[str] | None) -> list[str]:
+    """Split each text at the commas before names, but not within a number."""
+    return [pair for text in texts or () for pair in re.split(r",(?=[^,=]+=)", text)]
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -92,7 +99,7 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
 
 def assignments(options: Sequence[str] | None, option: str) -> dict[str, float]:
     """Parse numbers by name; errors name the ``option``."""
-    values = values_by_name(options, option)
+    values = values_by_name(split_pairs(options), option)
     return {name: number(f"{option} {name}", text) for name, text in values.items()}
 
 
@@ -133,66 +140,93 @@ def _levels(option: str, text: str) -> list[float]:
     return [number(option, level) for level in text.split(",")]
 
 
-def given(options: Any, *names: str) -> dict[str, Any]:
-    """Collect the options of these names that were given."""
-    values = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def ask(
     options: Any, function: Callable[..., Any], *arguments: Any, **others: Any
 ) -> Any:
-    """Call a Python function with the options of a command that have its arguments'
-    names, as far as they were given, or say the same in other words (`READ`).
-    ``others`` have precedence.
+    """Call a Python function with the options of a command that are its arguments, as far
+    as they were given. ``others`` have precedence.
     """
-    takes = [*inspect.signature(function).parameters][len(arguments) :]
-    values = given(options, *(name for name in takes if hasattr(options, name)))
-    for name, (option, read) in READ.items():
-        if name in takes and name not in others and hasattr(options, option):
-            values[name] = read(options)
-    return function(*arguments, **values | others)
+    takes = [*inspect.signature(function).parameters][: len(arguments)]
+    return function(*arguments, **keywords_of(options, function, *takes) | others)
+
+
+def keywords_of(
+    options: Any, function: Callable[..., Any], *left_out: str
+) -> dict[str, Any]:
+    """Read the options that were given of the arguments of a function."""
+    parameters = inspect.signature(function).parameters
+    values = {}
+    for declared in fields(options):
+        name = declared.metadata.get("argument", declared.name)
+        typed = getattr(options, declared.name)
+        if typed is not None and name in parameters and name not in left_out:
+            values[name] = _read(name, typed, parameters[name])
+    if "costs" in parameters and isinstance(options, CostOptions):
+        values["costs"] = costs_of(options)
+    return values
+
+
+def _read(name: str, typed: Any, parameter: inspect.Parameter) -> Any:
+    """Read what was typed for an argument; a text without a kind of its own stays, and
+    the function reads it.
+    """
+    if name in READ:
+        return READ[name](typed)
+    if isinstance(typed, bool):  # a switch turns off what is on
+        return typed != (parameter.default is True)
+    takes = str(parameter.annotation)
+    is_by_name = "Mapping" in takes and "float" in takes
+    has_kind = is_by_name or name in KINDS or name in LIMITS_ON_LOSSES
+    if not (has_kind and isinstance(typed, str | list)):
+        return typed
+    if "Sequence" in takes and not isinstance(typed, str):
+        return [read_value(name, text) for text in typed]
+    return read_value(name, typed)
 
 
 def costs_of(options: CostOptions) -> Costs | None:
     """Read the costs of training; None if no option is given."""
-    from bayeslaw._costs.costs import Costs, Shape
+    from bayeslaw._costs.costs import Costs
 
-    def shape(text: str) -> Shape:
-        texts: dict[str, Any] = dict(values_by_name(text.split(","), "shape"))
-        names = [field.name for field in fields(Shape)]
-        for name in texts:
-            if name not in names:
-                raise LawError(f"shape {name}: it takes {', '.join(names)}")
-        return Shape(**texts)
-
-    settings = given(options, "hardware", "mfu", "price", "side_by_side")
-    if options.fixed_cost is not None:
-        settings["fixed"] = options.fixed_cost
-    if options.tokens_per_second:
-        rates = values_by_name(options.tokens_per_second, "tokens_per_second")
-        settings["tokens_per_second"] = rates
-    if options.shape:
-        settings["shapes"] = [shape(text) for text in options.shape]
-    if options.train_checkpoint:
-        settings["train_checkpoint"] = True
-    return Costs(**settings) if settings else None
+    settings = keywords_of(options, Costs)
+    return Costs(**settings) if any(settings.values()) else None
 
 
-# by argument of Python functions: the option that says it in other words, and its reading
-READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "costs": ("hardware", costs_of),
-    "covariates": ("covariate", lambda options: covariates_of(options.covariate)),
-    "discrepancy": ("plain", lambda options: not options.plain),
-    "new_run": ("law_mean", lambda options: not options.law_mean),
-    "on_failure": (
-        "accept_diagnostics",
-        lambda options: "warn" if options.accept_diagnostics else "raise",
-    ),
-    "reference": (
-        "reference",
-        lambda options: assignments(options.reference, "--reference") or None,
-    ),
+def _shapes(options: Sequence[str]) -> list[Shape]:
+    from bayeslaw._costs.costs import Shape
+
+    read: Any = takes(Shape, LawError, name="shape")(lambda shape: shape)
+    pairs = [values_by_name(split_pairs([text]), "shape") for text in options]
+    return [read(**texts) for texts in pairs]
+
+
+def _baselines(texts: Sequence[str]) -> Any:
+    values = [read_value("baseline_loss", text) for text in texts]
+    if len(values) == 1:
+        return values[0]
+    if not any(isinstance(value, dict) for value in values):
+        return values
+    names = [set(value) if isinstance(value, dict) else set() for value in values]
+    if any(some != names[0] for some in names):
+        raise LawError(
+            f"--baseline-loss {' '.join(texts)}: name the same sources for each --N"
+        )
+    return {name: [value[name] for value in values] for name in values[0]}
+
+
+# by argument of Python functions: the reading of what is typed for it
+READ: dict[str, Callable[[Any], Any]] = {
+    "baseline_loss": _baselines,
+    "bounds": lambda texts: {
+        name: share_bounds(f"share {name}", text)
+        for name, text in values_by_name(texts, "share").items()
+    },
+    "covariates": covariates_of,
+    "on_failure": lambda is_accepted: "warn" if is_accepted else "raise",
+    "parameters": lambda texts: assignments(texts, "--set"),
+    "reference": lambda texts: assignments(texts, "--reference"),
+    "shapes": _shapes,
+    "tokens_per_second": lambda texts: values_by_name(texts, "tokens_per_second"),
 }
 
 
@@ -348,7 +382,7 @@ def goal_at(options: Sequence[str], *posteriors: Posterior) -> pd.DataFrame:
     import bayeslaw
     from bayeslaw._posteriors.posterior import columns_read
 
-    texts = [assignments(option.split(","), "at") for option in options]
+    texts = [assignments([option], "at") for option in options]
     runs = bayeslaw.read_runs(pd.DataFrame(texts))
     read = columns_read(*posteriors)
     # costs, epochs, names and the checkpoint's losses follow from these, too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,6 +12,7 @@ from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import (
     AccuracyOptions,
     Before,
@@ -28,9 +29,7 @@ from bayeslaw.cli.output import (
 )
 from bayeslaw.cli.parsing import (
     ask,
-    costs_of,
-    covariates_of,
-    given,
+    keywords_of,
     link_of,
     load_befores,
     load_fit,
@@ -39,13 +38,11 @@ from bayeslaw.cli.parsing import (
     number,
     prior_of,
     read_toml,
-    read_value,
-    share_bounds,
     values_by_name,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("plan", without="forgetting_unit costs point draws")
 class PlanOptions(AccuracyOptions, CostOptions, PriorOptions, SavedFitOptions):
     """Options of ``plan``."""
 
@@ -60,104 +57,21 @@ class PlanOptions(AccuracyOptions, CostOptions, PriorOptions, SavedFitOptions):
     source: list[str] | None = option(
         "Fit of the source loss; several as NAME=S.nc (repeatable).", metavar="S.nc"
     )
-    law: list[str] | None = option(
-        "With --prior-only: law of the target loss.", autocompletion=complete_law
-    )
     source_law: list[str] | None = option(
         "With --prior-only: law of the source loss.", autocompletion=complete_law
     )
-    N: list[str] = option(
-        "Model parameters: 8.1B (repeatable: the cheapest model wins).",
-        "--N",
-        default=MISSING,
-    )
-    ptpp: list[str] | None = option(
-        "Pre-training tokens per parameter: 43 (one, or one for each --N); needed where "
-        "a law reads them."
-    )
+    N: list[str] = option(default=MISSING)
+    ptpp: list[str] | None = option()
     pretrain_tokens: list[str] | None = option(
         "Pre-training tokens, in place of --ptpp: 300B (one, or one for each --N)."
     )
-    max_target_loss: str | None = option(
-        "Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
-        "6.5ppl; with a sign over the checkpoint's: -10%, -0.2nats; of several "
-        "targets fi=1.8,sv=-5%. Not needed with --min-accuracy."
-    )
-    min_accuracy: str | None = option(
-        "Least accuracy of an evaluation, by the chain of --accuracy: 60%."
-    )
-    max_forgetting: str | None = option(
-        "Rise of the source loss: 2%, 0.05nats, 0.03bpb, 3%ppl; or by source, "
-        "code=2%,en=1%. Not needed with --max-mean-loss or --max-loss."
-    )
-    max_loss: list[str] | None = option(
-        "Loss of a domain named by --source, in place of its forgetting: "
-        "--source code=c.nc --max-loss code=1.2 (repeatable)."
-    )
-    max_mean_loss: str | None = option(
-        "Limit on the mean of all sources: +0.03bpb or +2% of their rises, 2.9 "
-        "of their losses."
-    )
-    mean_weights: str | None = option(
-        "Weights of that mean, by domain: web=2,code=1; default: all sources alike."
-    )
-    excess_price: str | None = option(
-        "Soft limits: price of a nat over each, in money (with --price) or "
-        "FLOPs: forgetting=50000; the least expected cost is then sought."
-    )
-    bytes_per_token: list[str] | None = option(
-        "Bytes of a token, for limits in bits per byte: 4.2, or target=4.2 and "
-        "code=3.1 (repeatable)."
-    )
-    confidence: str = option(
-        "Probability of keeping all promises together; or of each, "
-        "target=0.9,forgetting=0.95 (several sources: their names).",
-        default="0.9",
-    )
-    baseline_loss: list[str] | None = option(
-        "Measured source loss before adaptation; or by source, web=1.64,code=0.92 (one, "
-        "or one for each --N)."
-    )
-    baseline_tokens: str | None = option(
-        "Else the source law at this budget of pure replay: 1B."
-    )
-    baseline_run: str | None = option(
-        "Limits on a rise compare with another run of this model, by the same "
-        "laws: D=10B,replay=30%."
-    )
-    correlation: str | None = option(
-        "Correlation of the errors of target and source; default: that of their "
-        "residuals at common rows; 0: independent."
-    )
+    baseline_loss: list[str] | None = option()
     before: Before = None
-    covariate: list[str] | None = option(
-        "Another column the laws read: --covariate loss_before=2.3 (repeatable)."
-    )
-    max_flops: str | None = option("Budget: then the most probable plan within it.")
-    max_tokens: str | None = option("Budget of adaptation tokens, likewise.")
-    max_cost: str | None = option(
-        "Money that the plan may cost at most (with --price)."
-    )
-    max_days: str | None = option(
-        "Days that it may take at most: 3, 36h (with --hardware)."
-    )
-    unique_target_tokens: str | None = option("Target tokens there are.")
-    max_epochs: str | None = option(
-        "How often each of them may be seen; default: once, or with a law of "
-        "repetition as often as the fitted runs saw theirs."
-    )
-    min_replay: str | None = option("Least replay; default: the least fitted; 0: any.")
-    max_replay: str | None = option(
-        "Largest replay; default: the largest fitted, beyond which nothing was "
-        "checked; 100%: any."
-    )
-    law_mean: bool = option(
-        "Promises about the law's mean, not the run that will be made.", default=False
-    )
+    covariate: list[str] | None = option(argument="covariates")
+    law_mean: bool = option(argument="new_run")
     influence: bool = option(
         "Which measured run and which prior carry the plan: what it would be "
-        "without them. Of fits of one law.",
-        default=False,
+        "without them. Of fits of one law."
     )
     output: Path | None = option("JSON file for the plan.", "-o", "--output")
 
@@ -239,55 +153,29 @@ def _read_plan(
     """Read the keyword arguments of `bayeslaw.plan`, then the fits of target and source,
     if they are not ``loaded``, and last the columns that only their laws read.
     """
-    from bayeslaw._plans.arguments import NAMES
+    import bayeslaw
     from bayeslaw._posteriors.chain import losses_before
 
-    read_apart = ("N", "ptpp", "baseline_loss", "accuracy", "seed")
-    names = [n for n in NAMES if n not in read_apart and hasattr(options, n)]
-    sizes = [number("N", text) for text in options.N]
-    ptpp = _stages(options, sizes)
-    question = {
-        "N": sizes,
-        "ptpp": ptpp,
-        "baseline_loss": _baselines(options.baseline_loss),
-        **{n: read_value(n, text) for n, text in given(options, *names).items()},
-        "accuracy": link_of(options, options.seed),
-        "new_run": not options.law_mean,
-        "seed": options.seed,
-        "costs": costs_of(options),
-    }
+    question = keywords_of(options, bayeslaw.plan, "target", "source")
+    sizes, ptpp = question["N"], _stages(options, question)
+    question |= {"ptpp": ptpp, "accuracy": link_of(options, options.seed)}
     target, source = loaded or _target_and_source(options)
     posteriors = []
     for one in (target, source):
         posteriors += one.values() if isinstance(one, dict) else [one]
     befores = load_befores(options.before, posteriors, options.trust_law_file)
     losses = losses_before(befores, sizes, ptpp, seed=options.seed)
-    covariates = losses | covariates_of(options.covariate)
+    covariates = losses | question.get("covariates", {})
     return target, source, question | {"covariates": covariates}
 
 
-def _baselines(texts: list[str] | None) -> Any:
-    values = [read_value("baseline_loss", text) for text in texts or ()]
-    if len(values) < 2:
-        return values[0] if values else None
-    if not any(isinstance(value, dict) for value in values):
-        return values
-    names = [set(value) if isinstance(value, dict) else set() for value in values]
-    if any(some != names[0] for some in names):
-        raise LawError(
-            f"--baseline-loss {' '.join(texts or ())}: name the same sources for each --N"
-        )
-    return {name: [value[name] for value in values] for name in values[0]}
-
-
-def _stages(options: PlanOptions, sizes: list[float]) -> list[float] | None:
-    if options.ptpp is None and options.pretrain_tokens is None:
-        return None
-    if options.ptpp is not None and options.pretrain_tokens is not None:
-        raise LawError("give either --ptpp 43 or --pretrain-tokens 300B")
+def _stages(options: PlanOptions, question: dict[str, Any]) -> list[float] | None:
+    if options.pretrain_tokens is None:
+        return question.get("ptpp")
     if options.ptpp is not None:
-        return [number("ptpp", text) for text in options.ptpp]
-    tokens = [number("pretrain_tokens", text) for text in options.pretrain_tokens or ()]
+        raise LawError("give either --ptpp 43 or --pretrain-tokens 300B")
+    tokens = [number("pretrain_tokens", text) for text in options.pretrain_tokens]
+    sizes = question["N"]
     if len(tokens) not in (1, len(sizes)):
         raise LawError(
             f"{len(tokens)} --pretrain-tokens for {len(sizes)} --N: give one, or one "
@@ -303,7 +191,7 @@ NOT_OF_A_SCENARIO = {field.name for field in fields(SavedFitOptions)}
 NOT_OF_A_SCENARIO |= {"fits", "target", "source", "output", "influence"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class WhatIfOptions(PlanOptions):
     """Options of ``whatif``: those of ``plan``, and the scenarios."""
 
@@ -414,7 +302,7 @@ def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
 # -- mixtures --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("plan_mixture", without="costs draws")
 class MixtureOptions(SavedFitOptions):
     """Options of ``mixture``."""
 
@@ -422,54 +310,14 @@ class MixtureOptions(SavedFitOptions):
         "Fit of an evaluation set's loss, by name: code=code.nc (repeatable).",
         default=MISSING,
         metavar="NAME=F.nc",
+        argument="losses",
     )
-    N: str = option("Model parameters: 1B.", "--N", default=MISSING)
-    max_loss: list[str] | None = option(
-        "Most of a set's loss: code=1.2 (nats per token), code=0.9bpb, code=3.3ppl, or "
-        "with a sign of its rise over loss_before, code=-10% (repeatable)."
-    )
-    max_forgetting: list[str] | None = option(
-        "Most of a set's rise over loss_before: code=2%, code=0.05nats (repeatable)."
-    )
-    max_mean_loss: str | None = option(
-        "Most of the weighted mean of the losses, or with a sign of their rises: +2%."
-    )
-    bytes_per_token: list[str] | None = option(
-        "Bytes of a token, for limits in bits per byte: 4.2, or code=3.1 (repeatable)."
-    )
-    weight: list[str] | None = option(
-        "Weight of a set in the mean: code=2 (repeatable); sets without one are not in "
-        "it. Default: all alike.",
-        argument="weights",
-    )
-    D: str | None = option(
-        "Budget: the best mixture of so many tokens, under the limits if there are any.",
-        "--D",
-    )
-    confidence: str = option(
-        "Probability of keeping all limits together.", default="0.9"
-    )
-    share: list[str] | None = option(
-        "Least and largest share of a domain: code=5%:30%, or one that is "
-        "fixed: code=30% (repeatable); default: those fitted.",
-        argument="bounds",
-    )
-    unique_tokens: list[str] | None = option(
-        "Tokens there are of a domain: wiki=3e9 (repeatable)."
-    )
-    max_epochs: str = option("How often each of them may be seen.", default="1")
-    max_tokens: str | None = option("Largest budget: 20B.")
-    covariate: list[str] | None = option(
-        "Another column the laws read, source_loss_before=2.7, or by set, "
-        "loss_before=fr=3.2,de=3.4 (repeatable)."
-    )
-    baseline_run: str | None = option(
-        "Limits on a rise compare with another run of this model, by the same "
-        "laws: D=10B,web=70%,code=30%."
-    )
-    law_mean: bool = option(
-        "Limits on the law's mean, not on the run that will be made.", default=False
-    )
+    D: str | None = option()
+    max_tokens: str | None = option()
+    weight: list[str] | None = option(argument="weights")
+    share: list[str] | None = option(argument="bounds")
+    covariate: list[str] | None = option(argument="covariates")
+    law_mean: bool = option(argument="new_run")
     output: Path | None = option("JSON file for the answer.", "-o", "--output")
 
 
@@ -489,16 +337,7 @@ def mixture(options: MixtureOptions) -> None:
         raise PlanError("--D is the budget, and --max-tokens bounds it: give one")
     plan_or_best = bayeslaw.plan_mixture if options.D is None else bayeslaw.best_mixture
     files = values_by_name(options.loss, "loss").items()
-    shares = values_by_name(options.share, "share").items()
-    named = ("max_loss", "max_forgetting", "unique_tokens")
-    read: dict[str, Any] = {
-        "losses": {n: load_fit(path, options.trust_law_file) for n, path in files},
-        **{name: values_by_name(getattr(options, name), name) for name in named},
-        "weights": values_by_name(options.weight, "weight") or None,
-        "bounds": {n: share_bounds(f"share {n}", text) for n, text in shares},
-    }
-    for name, text in given(options, "bytes_per_token", "baseline_run").items():
-        read[name] = read_value(name, text)
+    losses = {n: load_fit(path, options.trust_law_file) for n, path in files}
     with progress_bar("mixture", expected=20):
-        answer = ask(options, plan_or_best, **read)
+        answer = ask(options, plan_or_best, losses)
     emit_answer(answer, options.as_json, path=options.output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,11 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import (
     AsJson,
     CostOptions,
     PriorOptions,
-    Reference,
     RunsOptions,
     complete_law,
 )
@@ -33,34 +32,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("report", without="name progress shown")
 class ReportOptions(CostOptions, PriorOptions, RunsOptions):
     """Options of ``report``."""
 
     runs: Path | None = argument(
         "Table of runs; without it, the bundled one.", "[RUNS]", default=None
     )
-    output: Path = option(
-        "Folder for the page.", "-o", "--output", default=Path("report")
-    )
+    output: Path = option(None, "-o", "--output", default=Path("report"))
     law: list[str] | None = option(
         "Law to fit; several: their average; default: the average of those "
         "that suit the columns. With --prior-only the law, or for a plan the "
         "target's and then the source's.",
         autocompletion=complete_law,
     )
-    hold_out: str | None = option(
-        "Column whose largest level is held out of the check (N*ptpp: tokens of "
-        "pre-training); default: that along which the plan lies farthest beyond the "
-        "table."
-    )
     measured: str | None = option(
         "Rows that were trained afterwards, a pandas query: no fit sees them, and the "
         "page compares them with its forecasts and its plan."
-    )
-    quick: bool = option(
-        "Leave out what the answer does not need: further hold-outs, and runs to buy.",
-        default=False,
     )
     question: list[str] | None = option(
         "What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
@@ -72,9 +60,8 @@ class ReportOptions(CostOptions, PriorOptions, RunsOptions):
         "Unit of the losses, as the page names it: 'nats per byte'; default: "
         "nats per token."
     )
-    reference: Reference = None
     accept_diagnostics: bool = option(
-        "Report fits whose diagnostics fail.", default=False
+        "Report fits whose diagnostics fail.", argument="on_failure"
     )
     as_json: AsJson = False
 

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from bayeslaw._base.arguments import argument, command, option
 from bayeslaw._base.errors import BayeslawError, LawError, PlanError
@@ -20,6 +17,7 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import FitFile, Runs, RunsOptions, SavedFitOptions
 from bayeslaw.cli.output import (
     INTERRUPTED,
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from bayeslaw._law.law import Law
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("follow", without="posterior")
 class FollowOptions(RunsOptions, SavedFitOptions):
     """Options of ``follow``."""
 
@@ -54,36 +52,24 @@ class FollowOptions(RunsOptions, SavedFitOptions):
     curve: Path = argument(
         "The run's points so far, in the columns of a table of runs.", "CURVE"
     )
-    until: str = option("Tokens at its planned end (or steps): 20B.", default=MISSING)
     source: Path | None = option(
         "Fit of the source loss; FIT.nc is then of the target's.", metavar="S.nc"
     )
-    max_loss: str | None = option("Promise: loss at the end, nats per token.")
+    max_loss: str | None = option()
     max_forgetting: str | None = option(
         "Promise: rise of the source loss: 2%, or 0.05nats."
     )
     baseline_loss: str | None = option(
         "Source loss before adaptation; else the curve's source_loss_before."
     )
-    confidence: str = option(
-        "Probability of keeping all promises together.", default="0.9"
-    )
-    prob: float = option(
-        "Probability inside the intervals.", default=0.9, min=0.5, max=0.999
-    )
-    within: str = option("How well the end is to be known, of the loss.", default="2%")
-    schedule: list[Path] | None = option(
-        "For laws of learning-rate schedules: table of the run's steps with "
-        "their areas, to its planned end; given again, what else may be done from "
-        "here on."
-    )
-    warmup: str | None = option("Steps of the warm-up, which are left out.")
+    schedule: list[Path] | None = option()
+    warmup: str | None = option()
+    within: str = option(default="2%")
     refit: bool = option(
         "Fit the laws again, with the points among the rows, where few draws "
-        "explain the run; takes as long as the fit.",
-        default=False,
+        "explain the run; takes as long as the fit."
     )
-    watch: bool = option("Read CURVE again as it grows, until Ctrl-C.", default=False)
+    watch: bool = option("Read CURVE again as it grows, until Ctrl-C.")
     every: float = option("With --watch: seconds between looks.", default=5.0, min=0.1)
     page: Path | None = option(
         "HTML file on which a slider moves through the run so far.", metavar="PAGE.html"
@@ -257,6 +243,8 @@ def screen(state: Following, trouble: str = "", width: int = 64) -> RenderableTy
 
 
 def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
+    import numpy as np
+
     path, history = domain.path, domain.history
     tokens = path[domain.unit].to_numpy(float)
     first = min([*history["at"], tokens.min()])
@@ -292,35 +280,26 @@ def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
 # -- update ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of("update", without="old table progress tell")
 class UpdateOptions(RunsOptions, SavedFitOptions):
     """Options of ``update``."""
 
     fit_file: Path = argument("The fit or average made before.", "OLD.nc")
     runs: Runs
-    source: Path | None = option(
-        "Fit of the source loss made before; OLD.nc then fits the target's.",
-        metavar="OLD_S.nc",
-    )
+    source: Path | None = option(metavar="OLD_S.nc")
     question: list[str] | None = option(
         "What to plan for, before and after: --plan N=8.1B --plan "
         "max_forgetting=2% --plan loss_before=2.3 ... (repeatable; needs --source).",
         "--plan",
     )
-    at: list[str] | None = option(
-        "A run to forecast before and after: --at N=8.1B,D=70B,ptpp=279 "
-        "(repeatable); default: the plan's, and the largest in the table."
-    )
-    allow_missing: bool = option(
-        "Go on if most of the old rows are gone.", default=False
-    )
+    at: list[str] | None = option()
     output: Path | None = option("File for the new fit (netCDF).", "-o", "--output")
     source_output: Path | None = option(
         "File for the new fit of the source loss.", metavar="S.nc"
     )
     page: Path | None = option("HTML file of what changed.", metavar="CHANGES.html")
     accept_diagnostics: bool = option(
-        "Keep fits whose diagnostics fail.", default=False
+        "Keep fits whose diagnostics fail.", argument="on_failure"
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from bayeslaw._base.arguments import argument, command
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.schema import CELLS, DIALECT, any_of
 from bayeslaw._base.terminal import say_block
+from bayeslaw.cli.documented import options_of
 from bayeslaw.cli.options import AsJson
 from bayeslaw.cli.output import emit
 
@@ -119,7 +119,7 @@ def answers() -> dict[str, list[Any]]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_of()
 class SchemaOptions:
     """Options of ``schema``."""
 

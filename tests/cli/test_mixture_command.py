@@ -108,7 +108,7 @@ def adapted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("law", "line"),
     [
-        ("adapted", "covariates loss_before names no 'books'; there are: web"),
+        ("adapted", "--covariate loss_before names no 'books'; there are: web"),
         ("web", "no law reads the covariate 'loss_before'; they read D, N, share_"),
     ],
 )

@@ -14,6 +14,8 @@ from bayeslaw._base.arguments import command
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed
 from bayeslaw.cli.output import write_table
+from bayeslaw.cli.parsing import assignments, keywords_of
+from bayeslaw.cli.plans import PlanOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,56 @@ def test_a_record_is_a_command():
     assert CliRunner().invoke(app, ["Ada", "--times", "3"]).exit_code == 0
     assert received == [Greeting(name="Ada", times=3)]
     assert CliRunner().invoke(app, ["Ada", "--times", "0"]).exit_code == 2
+
+
+def options_of(command: str) -> dict:
+    group = typer.main.get_command(cli.app)
+    return {p.opts[-1]: p for p in group.commands[command].params}
+
+
+def test_an_option_is_the_argument_of_the_function():
+    """Name and default are its, and help is what the docstring says, as it is typed."""
+    there = options_of("plan")
+    assert there["--confidence"].default == "0.9"
+    assert "target=0.9,forgetting=0.95" in there["--confidence"].help
+    assert "with --bytes-per-token" in there["--max-target-loss"].help
+    assert there["--N"].help.endswith("(repeatable).")
+    assert options_of("mixture")["--share"].help.count("code=5%:30%") == 1
+    assert options_of("anchors")["--checks"].help.endswith("default: 48.")
+    # an entry that says "As for `fit`" is that of `fit`
+    assert "N=100000,D=1000000" in options_of("report")["--reference"].help
+    assert assignments(["N=100000,D=1M"], "--reference") == {"N": 1e5, "D": 1e6}
+
+
+def test_what_is_typed_for_a_plan_is_read_by_name():
+    typed = PlanOptions(
+        N=["1B"],
+        correlation="0.2",
+        max_days="36h",
+        max_forgetting=["code=2%,en=0.05nats"],
+        excess_price=["code=5e4"],
+        baseline_run=["D=10B", "replay=30%"],
+        law_mean=True,
+    )
+    assert keywords_of(typed, bayeslaw.plan) == {
+        "N": [1e9],
+        "correlation": 0.2,
+        "max_days": 1.5,
+        "max_forgetting": {"code": "2%", "en": "0.05nats"},
+        "excess_price": {"code": 5e4},
+        "baseline_run": {"D": 10e9, "replay": 0.3},
+        "confidence": 0.9,
+        "new_run": False,
+        "seed": 0,
+        "costs": None,
+    }
+
+
+def test_every_option_says_what_it_is():
+    for name in typer.main.get_command(cli.app).commands:
+        for label, parameter in options_of(name).items():
+            assert (parameter.help or "").strip("."), f"{name} {label}"
+            assert "``" not in parameter.help
 
 
 def refused(monkeypatch, capsys, *words) -> str:

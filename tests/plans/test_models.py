@@ -8,7 +8,8 @@ import bayeslaw
 from bayeslaw import Costs, LawError, PlanError
 from bayeslaw._plans.plan import posed
 from bayeslaw.cli import app
-from bayeslaw.cli.plans import PlanOptions, _baselines, _stages
+from bayeslaw.cli.parsing import _baselines
+from bayeslaw.cli.plans import PlanOptions, _stages
 from known.plans import DRAWS, STATE, Draws, source_piece, target_piece
 
 SIZES, BEFORE = [8.1e9, 1.4e9], [1.70, 1.95]
@@ -83,7 +84,6 @@ def test_repeated_baselines_of_the_command_line_are_by_model():
     by_name = _baselines(["web=1.70,code=0.9", "web=1.95,code=1.0"])
     assert by_name == {"web": BEFORE, "code": [0.9, 1.0]}
     assert _baselines(["web=1.7,code=.9"]) == {"web": 1.7, "code": 0.9}
-    assert _baselines(None) is None
     with pytest.raises(LawError, match="name the same sources"):
         _baselines(["web=1.7", "code=1.0"])
 
@@ -107,7 +107,7 @@ def test_an_option_of_one_value_given_twice_is_refused(words):
 def test_ptpp_is_asked_where_something_reads_it():
     assert [model.ptpp for model in asked(ptpp=None).models] == [None, None]
     options = PlanOptions(N=["1B"])
-    assert _stages(options, [1e9]) is None
+    assert _stages(options, {"N": [1e9]}) is None
     costs = Costs(hardware="8xH100", price=2.5, train_checkpoint=True)
     with pytest.raises(PlanError, match=r"train_checkpoint .* give ptpp"):
         asked(ptpp=None, costs=costs)

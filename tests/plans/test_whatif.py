@@ -10,6 +10,7 @@ from plans.test_joint import ASKED, SOURCES, of_target
 
 from bayeslaw import Costs, LawError, PlanError, plan, plots, what_if
 from bayeslaw._plans import whatif
+from bayeslaw.cli.parsing import keywords_of
 from bayeslaw.cli.plans import WhatIfOptions, _scenarios, _with_changes
 
 WEB = {"web": SOURCES["web"]}
@@ -118,9 +119,13 @@ def test_scenarios_as_typed_and_as_a_file(tmp_path):
     )
     read = _scenarios(asked)
     stricter = _with_changes(asked, "stricter", read["stricter"])
-    assert (stricter.max_forgetting, stricter.price) == ("web=1%,code=2%", "1.5")
+    assert (stricter.max_forgetting, stricter.price) == (["web=1%,code=2%"], "1.5")
     smaller = _with_changes(asked, "smaller", read["smaller"])
     assert (smaller.N, smaller.law_mean, smaller.price) == (["3B", "1B"], True, "2")
+    of_mean = options(law_mean=True)
+    of_run = _with_changes(of_mean, "run", {"law_mean": False})
+    kinds = [keywords_of(one, plan)["new_run"] for one in (of_mean, of_run)]
+    assert kinds == [False, True]
 
 
 @pytest.mark.parametrize(

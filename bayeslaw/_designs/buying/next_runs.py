@@ -210,7 +210,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         Kind of gain for runs to forecast, as in `anchors`: ``variance``, ``best``,
         ``law`` (``variance`` until several laws can be fitted) or ``optimum``.
     reference
-        Columns of the laws' reference run to replace, for the laws that read them.
+        As for `fit`, for the laws that read these columns.
     seed
         Same seed, same machine: same runs.
     costs

@@ -176,44 +176,50 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     losses
         Posteriors by evaluation set, independent of each other.
     N
-        Model parameters.
+        Model parameters: ``"1B"``.
     max_loss
-        Upper limit on a set's loss, by its name, with its unit as `plan` reads it: in
-        nats per token, ``"0.9bpb"``, ``"6.5ppl"``, or with a sign on its rise over
-        ``loss_before``, ``"-10%"``.
+        Most of a set's loss, by its name: ``{"code": 1.2}`` (nats per token),
+        ``{"code": "0.9bpb"}``, ``{"code": "3.3ppl"}``, or with a sign of its rise over
+        ``loss_before``, ``{"code": "-10%"}``.
     max_forgetting
-        Upper limit on a set's rise over the loss before adaptation, by its name: ``0.02``,
-        ``"2%"``, ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``.
-    max_mean_loss, weights
-        Upper limit on the mean of the losses, or with a sign of their rises, and the
-        weight of each set in it, of which those not named have none; by default equal
-        weights.
+        Most of a set's rise over ``loss_before``, by its name: ``{"code": "2%"}``,
+        ``{"code": "0.05nats"}``. Units as `plan` reads them.
+    max_mean_loss
+        Most of the weighted mean of the losses, or with a sign of their rises:
+        ``"+2%"``.
+    weights
+        Weight of a set in the mean: ``{"code": 2}``; sets without one are not in it; by
+        default all alike.
     bytes_per_token
-        Bytes of a token, or by evaluation set, for limits in bits per byte.
+        Bytes of a token, for limits in bits per byte: ``4.2``, or by evaluation set,
+        ``{"code": 3.1}``.
     confidence
-        Probability with which all limits are kept together.
+        Probability of keeping all limits together.
     D
-        Budget, if it is given: then the mixture is planned, and limits may be left out.
+        Budget: then the mixture of the least mean loss for so many tokens, under the
+        limits if there are any.
     bounds
-        Least and largest share by domain, or a fixed share; by default the least and the
-        largest that were fitted.
-    unique_tokens, max_epochs
-        Number of unique tokens by domain, and how often each may be seen: up to four
-        times, unless the laws say what a repeated token is worth.
+        Least and largest share of a domain: ``{"code": ("5%", "30%")}``, or one that is
+        fixed, ``{"code": "30%"}``; by default those fitted.
+    unique_tokens
+        Tokens there are of a domain: ``{"wiki": "3B"}``.
+    max_epochs
+        How often each of them may be seen: up to four times, unless the laws say what a
+        repeated token is worth.
     max_tokens
-        Largest budget; by default ten times the largest fitted.
+        Largest budget: ``"20B"``; by default ten times the largest fitted.
     covariates
-        Further columns that the laws read, each a number or numbers by evaluation set:
-        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
+        Further columns that the laws read: ``{"source_loss_before": 2.7}``, or by
+        evaluation set, ``{"loss_before": {"fr": 3.2, "de": 3.4}}``.
     baseline_run
-        Another run of this model as the baseline of limits on a rise, by the same laws
-        and draws, in place of ``loss_before``: its tokens and shares, ``{"D": 10e9,
-        "web": 0.7, "code": 0.3}``. Domains that are left out have no share.
+        Limits on a rise compare with another run of this model, by the same laws and
+        draws: its tokens and shares, ``{"D": "10B", "web": "70%", "code": "30%"}``.
+        Domains that are left out have no share.
     costs
         Formula of the FLOPs; 6 N D by default.
     new_run
-        True: limits are on the losses of the planned run, with its noise. False: on the
-        law's mean.
+        False: limits are on the law's mean, not on the run that will be made, with its
+        noise.
     draws, seed
         Number of draws, and the seed that pairs them and draws the noise.
 
@@ -512,21 +518,13 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         Posteriors by evaluation set, independent of each other.
     N, D
         Model parameters and tokens.
-    weights
-        Weight of each set in the mean, in which sets that are not named have none; by
-        default equal weights.
     max_loss, max_forgetting, max_mean_loss, bytes_per_token, confidence
         Upper limits as in `plan_mixture`, and the probability with which all are kept
         together; by default there is none. `optimum` leaves them aside.
-    bounds, unique_tokens, max_epochs, baseline_run
-        As in `plan_mixture`.
+    weights, bounds, unique_tokens, max_epochs, covariates, baseline_run, new_run
+        As for `plan_mixture`.
     tolerance
         Share of the loss within which mixtures count as good as the best.
-    covariates
-        Further columns that the laws read, each a number or numbers by evaluation set:
-        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
-    new_run
-        True: the loss of a new run, with its noise. False: the law's mean.
     draws, seed
         Number of draws, and the seed that pairs them.
 

@@ -238,22 +238,17 @@ def compare(arguments: CompareArguments) -> Comparison:
         whose laws are compared.
     laws
         Laws, or their names; by default those that suit the table's columns.
-    reference
-        Columns of the reference run to replace, for the laws that read them.
     hold_out
         Columns whose largest levels are left out in turn (``D/N``: tokens per
         parameter, ``N*D``: compute); by default those of ptpp, N, D, D/N and N*D that
         have several levels in the table.
     independent
-        Whether the errors of rows are independent (see `fit`). By default rows of one
-        checkpoint or run share errors.
+        No error shared by rows of one checkpoint or run, as they are by default (see
+        `fit`).
     discrepancy
         Learn the smooth misfit of each law; without it, plain laws are judged.
-    experience
-        Priors learned from fits of other tables, by default for up to 24 runs (see
-        `fit`); ``"none"`` for the laws' own.
-    seed
-        Same seed, same machine: same numbers.
+    reference, independent, experience, seed
+        As for `fit`; columns of the reference run are for the laws that read them.
     executor
         Where to judge the laws, one law a task; by default in threads of this process,
         as many at once as there are cores.

@@ -64,8 +64,8 @@ def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
     Parameters
     ----------
     trust_law_file
-        If the law came from a Python file, run that file. Read it first: it can do
-        everything that you can.
+        Run the Python file that holds a saved fit's law, if it has one. Read it first:
+        it can do everything that you can.
 
     Raises
     ------

@@ -127,11 +127,13 @@ def fit(arguments: FitArguments) -> Fit:
     priors
         Priors to replace, by name: a `Prior` or its text.
     reference
-        Columns of the reference run to replace.
+        Columns to replace of the reference run, at which priors are stated in nats:
+        those of a run near yours, ``{"N": 100_000, "D": 1_000_000}``.
     independent
-        Whether the errors of rows are independent. By default rows of one checkpoint
-        (column ``checkpoint``, else N and ptpp) share an effect, rows of one ``run``
-        share another, and errors of neighbours on a learning curve are correlated.
+        No error shared by rows of one checkpoint or run. By default rows of one
+        checkpoint (column ``checkpoint``, else N and ptpp) share an effect, rows of one
+        ``run`` share another, and errors of neighbours on a learning curve are
+        correlated.
     discrepancy
         Also learn the law's smooth misfit; the noise is then the remaining error. With
         up to 24 runs, the law also drifts beyond them by the drift prior of averages.
@@ -149,12 +151,12 @@ def fit(arguments: FitArguments) -> Fit:
     experience
         Priors learned from fits of other tables: a kind of them (``"web-text"``,
         ``"code"``, ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"``
-        for the law's own. By default, for up to 24 runs, the kind follows from the
+        for the law's own; by default, for up to 24 runs, the kind follows from the
         columns. The sources of the priors in ``fit.law.priors`` show which were taken.
     preview
-        Draw by importance sampling (`importance`), without chains: about a second once
-        compiled. The result says that it is a preview. Its diagnostics fail if k-hat is
-        .7 or more, or if fewer than 400 draws are effective.
+        Draw by importance sampling (`importance`) in place of chains: about a second
+        once compiled, and marked as a preview. Its diagnostics fail if k-hat is .7 or
+        more, or if fewer than 400 draws are effective.
     progress
         Called with iterations done and to do.
     on_failure

@@ -114,23 +114,23 @@ def follow(arguments: FollowArguments) -> Following:
         The points so far of one run, in the columns of a table of runs. Rows of a
         ``domain`` without a posterior are left out.
     until
-        Tokens at the planned end; steps for laws that read areas of a schedule.
+        Tokens at the planned end, or steps for laws that read areas of a schedule:
+        ``"20B"``.
     max_loss
-        Promises: the largest loss at the end, nats per token, by domain if there are
+        Promise: the largest loss at the end, nats per token. By domain if there are
         several.
     confidence
-        Probability with which all promises must be kept.
+        Probability of keeping all promises together.
     prob
-        Probability inside intervals.
+        Probability inside the intervals.
     within
-        Accuracy, as a share of the loss, for ``known_from``.
+        How well the end is to be known, as a share of the loss, for ``known_from``.
     schedule
-        For laws that read areas of a schedule: the run's steps with their areas, from
-        its start to its planned end. If there are several by name, the first is the
-        planned one. The run may change to any other from here on, which has its own
-        end.
+        For laws of learning-rate schedules: a table of the run's steps with their
+        areas, to its planned end; of several by name the first is the planned one, and
+        any other is what may be done from here on. Each has its own end.
     warmup
-        Steps of the warm-up, whose points are left out; by default from the columns
+        Steps of the warm-up, whose points are left out. By default from the columns
         ``warmup`` or ``lr``.
     seed
         Seed of the noise of a new run and of the scales.

@@ -98,13 +98,14 @@ def update(arguments: UpdateArguments) -> Updated:
         Old rows and new ones, or the path of a file; rows of other domains than the
         fit's are left out.
     source
-        The source's posterior, updated from the same table.
+        Posterior of the source loss, made before; ``old`` is then the target's. Both
+        are updated from the one table.
     question
         Keywords of `plan`, to compare the plan before and after. It needs ``source``.
     at
-        Runs to forecast before and after, a table or one run as a mapping; reasons are
-        given for the first. By default the run of the old plan, and the largest of the
-        table.
+        Runs to forecast before and after: ``{"N": "8.1B", "D": "70B", "ptpp": 279}``;
+        by default the plan's, and the largest in the table. One as a mapping, or a
+        table; reasons are given for the first.
     allow_missing
         Go on if the table lacks most of the old rows.
     seed
