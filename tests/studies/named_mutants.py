@@ -79,6 +79,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_inference/noise.py": (
         "tests/posteriors/test_compare_by_hand.py",
         "tests/inference/test_run_noise.py",
+        "tests/posteriors/test_shared_noise.py",
     ),
     "bayeslaw/_designs/criteria.py": CHOSEN,
     "bayeslaw/_designs/evidence.py": CHOSEN,
