@@ -115,7 +115,7 @@ KINDS: dict[str, Kind] = {
     ),
     **dict.fromkeys(SUPPLIES, COUNT),
     "max_epochs": COUNT,
-    "correlation": NUMBER,
+    "correlation": Kind(lambda x: -1 < x < 1, "a number between -1 and 1", ""),
     "min_replay": SHARE,
     "max_replay": SHARE,
 }
