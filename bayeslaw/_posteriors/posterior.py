@@ -132,8 +132,9 @@ class Piece:
         }
 
     def error_size(
-        self, covariates: Mapping[str, Float[np.ndarray, ...]]
-    ) -> Float[np.ndarray, ...] | float:
+        self,
+        covariates: Mapping[str, Float[np.ndarray, "..."]],  # noqa: UP037
+    ) -> Float[np.ndarray, "..."] | float:  # noqa: UP037
         """Scale of a run's error relative to `noise`, in the shape that columns have."""
         process = getattr(self.formula, "process", None)
         return 1.0 if process is None else process.error_sizes(covariates)

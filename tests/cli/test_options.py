@@ -93,6 +93,8 @@ def test_what_is_typed_for_a_plan_is_read_by_name():
 def test_every_option_says_what_it_is():
     for name in typer.main.get_command(cli.app).commands:
         for label, parameter in options_of(name).items():
+            if parameter.param_type_name != "option":
+                continue  # the lowest typer keeps no help of an argument
             assert (parameter.help or "").strip("."), f"{name} {label}"
             assert "``" not in parameter.help
 

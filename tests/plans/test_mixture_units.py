@@ -177,7 +177,9 @@ def test_a_law_that_reads_no_loss_before_may_be_limited_in_its_rise(posteriors):
 
 
 def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
-    """`microcpt-mixtures`: the source rises by so much, French falls, by the table's losses."""
+    """`microcpt-mixtures`: the source rises by so much, French falls, by the table's losses;
+    at a confidence up to which the probability grows fast with tokens.
+    """
     runs = datasets.load("microcpt-mixtures")
     runs = runs[(runs["seed"] == 0) & (runs["step"] >= 100)]
     at = {n: datasets.TABLES["microcpt-mixtures"].reference[n] for n in ("N", "D")}
@@ -200,6 +202,7 @@ def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
     before = {"ptpp": 93, "loss_before": {"fr": french}, "source_loss_before": source}
     limits = {"max_forgetting": {"source": "5%"}, "max_loss": {"fr": "-25%"}}
     asked = {"N": float(last["N"].iloc[0]), "covariates": before, **limits}
+    asked["confidence"] = 0.8
     plan, problem = posed_and_solved(MixtureArguments(fits, **asked))
     assert plan.feasible
     lattice = simplex_lattice(3, 40)
@@ -215,5 +218,5 @@ def test_limits_on_rises_of_three_languages_are_those_of_brute_force():
         )
         return (of_source & of_french).mean(axis=0)
 
-    assert chances(0.9 * plan.D).max() < 0.9
-    assert chances(1.05 * plan.D).max() >= 0.9
+    assert chances(0.95 * plan.D).max() < 0.8
+    assert chances(1.05 * plan.D).max() >= 0.8

@@ -642,6 +642,12 @@ def test_one_plan_has_one_spelling(page, made):
     assert shown == expected
 
 
+@pytest.mark.parametrize("p", [0.9425, 0.9475, 0.9435, 0.50025, 0.0125, 1.0, 0.0])
+def test_a_probability_is_rounded_as_beside_it(page, p):
+    """Ties to the even digit: 3,770 of 4,000 draws are 94.2% in Python, too."""
+    assert page.evaluate("p => Words.chance(p)", p) == format_chance(p)
+
+
 def test_no_loss_is_told_that_is_far_beyond_all_that_was_measured(page, made):
     """At no replay and few tokens a law may say hundreds of nats."""
     most = json.loads(page.inner_text("#explorer-data"))["rows"][0]["most"]

@@ -10,12 +10,14 @@ const Words = (function () {
   }
 
   const percent = (share, digits = 0) => (100 * share).toFixed(digits) + "%";
+  // to a tenth, and ties to the even one, as Python writes what stands beside it: 94.25 is 94.2
+  const tenth = (x) => (x % 1 === 0.25 ? Math.floor(x) + ".2" : x.toFixed(1));
   const signed = (share, digits) => (share < 0 ? "−" : "+") + percent(Math.abs(share), digits);
   const flops = (n) => n.toExponential(1).replace("e+", "e") + " FLOPs";
   const money = (n) => (n >= 100 ? Math.round(n).toLocaleString("en") : String(Number(n.toPrecision(3))));
   const days = (n) => (n >= 1 ? `${Number(n.toPrecision(3))} days` : `${Number((24 * n).toPrecision(2))} hours`);
   // finite draws tell no certainty
-  const chance = (p) => (p > 0.999 ? "over 99.9%" : p < 0.001 ? "under 0.1%" : percent(p, 1));
+  const chance = (p) => (p > 0.999 ? "over 99.9%" : p < 0.001 ? "under 0.1%" : tenth(100 * p) + "%");
 
   // 1, 2 and 5 in each decade between two numbers, or fewer of them where those are too many.
   function marks(low, high, most) {
