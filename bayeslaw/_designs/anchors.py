@@ -325,8 +325,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         measures all domains.
     gain
         What runs add: ``"variance"`` (mean over the goal's runs), ``"information"``
-        (about the losses of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
-        the same confidence; while no plan reaches it, the variance of the limited losses at
+        (about the losses of new runs at the goal), ``"plan"`` (FLOPs by which the plan
+        gets cheaper at the same confidence; while no plan reaches it, the variance of the limited losses at
         the most probable plan), ``"best"`` (log loss saved by a better choice among
         recipes, which are the goal's rows, or its groups by a column ``recipe``),
         ``"law"`` (how sure it is which law of an average is right: a variance),

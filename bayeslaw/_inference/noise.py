@@ -286,11 +286,10 @@ class RunNoise:
     def of_piece(
         cls,
         values: Mapping[str, Float[np.ndarray, " draw ..."]],
-        known: Collection[str] = (),
+        left: Mapping[str, float] = MappingProxyType({}),
     ) -> RunNoise:
         """Build the noise from the leaves of a `Piece`, whose ``sigma`` is the total
-        error of a new run; Gaussian if there is no ``dof``. ``known``: kinds of groups
-        whose effects are known for tokens as fitted.
+        error of a new run; Gaussian if there is no ``dof``. ``left``: as in `given`.
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
@@ -298,7 +297,6 @@ class RunNoise:
         effects = {name: values[name] for name in scales if name in values}
         shared = cls(sigma, dof, **effects).shared_variance
         own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
-        left = {kind: CHANGE[kind] ** 2 for kind in known}
         return cls(own_scale, dof, **effects).given(left).of_new_run()
 
     def given(self, left: Mapping[str, float]) -> RunNoise:

@@ -128,7 +128,9 @@ def _sampled(
     for drawn in take_draws(pieces, index):
         if question.new_run and "sigma" in drawn.piece.values:
             effects = _find_effects(drawn.piece, model)
-            new = RunNoise.of_piece(drawn.piece.values, known=effects)
+            # open at tokens as fitted; beyond, as they change
+            left = {kind: e.open_share(kind, 0.0) for kind, e in effects.items()}
+            new = RunNoise.of_piece(drawn.piece.values, left)
             known[drawn.rows] = sum(effect.draws for effect in effects.values())
             noise[drawn.rows] = new.draw(1, rng)[:, 0]
             for kind, effect in effects.items():

@@ -194,8 +194,8 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
         return None
     worst = float(new[np.argmax(times)])
     return (
-        f"replay {100 * worst:.4g}%{_count_rows(outside)} lies outside that of the runs that were fitted "
-        f"({low:.0%} to {high:.0%}): {less_data(worst, low, high)}"
+        f"replay {100 * worst:.4g}%{_count_rows(outside)} lies outside that of the runs "
+        f"that were fitted ({low:.0%} to {high:.0%}): {less_data(worst, low, high)}"
     )
 
 

@@ -146,8 +146,8 @@ def ask(
     """Call a Python function with the options of a command that are its arguments, as far
     as they were given. ``others`` have precedence.
     """
-    takes = [*inspect.signature(function).parameters][: len(arguments)]
-    return function(*arguments, **keywords_of(options, function, *takes) | others)
+    filled = [*inspect.signature(function).parameters][: len(arguments)]
+    return function(*arguments, **keywords_of(options, function, *filled) | others)
 
 
 def keywords_of(
@@ -174,12 +174,12 @@ def _read(name: str, typed: Any, parameter: inspect.Parameter) -> Any:
         return READ[name](typed)
     if isinstance(typed, bool):  # a switch turns off what is on
         return typed != (parameter.default is True)
-    takes = str(parameter.annotation)
-    is_by_name = "Mapping" in takes and "float" in takes
+    hint = str(parameter.annotation)
+    is_by_name = "Mapping" in hint and "float" in hint
     has_kind = is_by_name or name in KINDS or name in LIMITS_ON_LOSSES
     if not (has_kind and isinstance(typed, str | list)):
         return typed
-    if "Sequence" in takes and not isinstance(typed, str):
+    if "Sequence" in hint and not isinstance(typed, str):
         return [read_value(name, text) for text in typed]
     return read_value(name, typed)
 

@@ -233,10 +233,12 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     >>> bool(now.runs["loss"].isna().all())  # to be measured
     True
     """
-    tables = {
-        n: as_frame(getattr(arguments, n)) for n in ("candidates", "goal", "measured")
-    }
-    arguments = replace(arguments, **tables)
+    arguments = replace(
+        arguments,
+        candidates=as_frame(arguments.candidates),
+        goal=as_frame(arguments.goal),
+        measured=as_frame(arguments.measured),
+    )
     candidates, goal = arguments.candidates, arguments.goal
     losses = arguments.losses
     gain = gain_for(arguments.gain, goal, FORGETTING in losses)
